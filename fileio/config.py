@@ -1,0 +1,104 @@
+"""Options of a store: typed, frozen, checked against their documented names, and never showing a secret.
+
+Every scheme has one frozen dataclass of options. Field types are `str`, `int`, `float`, `bool`, each also `| None`, and `Secret | None`. The mapping that
+a user gives is text or such values; `parse_options` converts it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from fileio.errors import InvalidConfig
+
+O = TypeVar("O")  # noqa: E741
+
+
+class Secret:
+    """A string that shows itself only to who calls `reveal`. Pickles with its value, so that an executor can open the same store."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        return (Secret, (self._value,))
+
+
+_SECRET_TEXT = re.compile(
+    r"(?i)((?:sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential|accountkey|sharedaccesssignature|access_token|token|password|secret)"
+    r"\s*[=:]\s*)[^\s&;,'\"<>]+|(bearer\s+|sharedkey\s+)[^\s'\"<>]+|(//)[^/@\s]+@"
+)
+
+
+def redact(text: str, secrets: Iterable[Secret | None] = ()) -> str:
+    """`text` with every given secret, and whatever looks like a signature, token or account key, replaced by `***`."""
+    for secret in secrets:
+        if secret is not None and secret.reveal():
+            text = text.replace(secret.reveal(), "***")
+    return _SECRET_TEXT.sub(lambda m: (m.group(1) or m.group(2) or m.group(3)) + ("***@" if m.group(3) else "***"), text)
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """A hint that names the valid word nearest to `name`: `did you mean 'endpoint'?`, or all of them when none is near."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"valid ones are {', '.join(names)}"
+
+
+def parse_options(options_class: type[O], given: Mapping[str, Any], *, where: str) -> O:
+    """An instance of the options dataclass from what a user gave. Raises InvalidConfig that names the nearest valid option."""
+    hints = typing.get_type_hints(options_class)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in hints:
+            raise InvalidConfig(f"{where} has no option {name!r}: {nearest(name, hints)}")
+        values[name] = _convert(name, value, hints[name], where=where)
+    missing = [
+        f.name
+        for f in dataclasses.fields(options_class)  # type: ignore[arg-type]
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in values
+    ]
+    if missing:
+        raise InvalidConfig(f"{where} needs the option {missing[0]!r}")
+    return options_class(**values)
+
+
+def _convert(name: str, value: Any, hint: Any, *, where: str) -> Any:
+    kinds = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    if value is None and type(None) in kinds:
+        return None
+    kind = next(k for k in kinds if k is not type(None))
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    try:
+        if kind is Secret and isinstance(value, str):
+            return Secret(value)
+        if kind is bool and isinstance(value, str):
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
+        if kind in (int, float) and isinstance(value, (str, int)) and not isinstance(value, bool):
+            return kind(value)
+    except (ValueError, KeyError):
+        pass
+    shown = "a secret value" if kind is Secret else repr(value)
+    raise InvalidConfig(f"{where}: option {name!r} must be {kind.__name__.lower()}, but is {shown}")

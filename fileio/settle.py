@@ -1,0 +1,190 @@
+"""Settling: what a write's outcome really is when answers get lost. This is the only place that decides it.
+
+A conditional write whose response was lost is asked again with the same bytes and the same write id. When the store then says "condition failed", the
+object is read back, and the write id and the base that every write leaves in the object's metadata tell whose it is:
+
+- our write id: the first attempt had landed. `Written`.
+- a foreign object that replaced *the very version that we meant to replace*: ours never landed. `Conflict`.
+- any other foreign object: if no attempt of ours was ambiguous, `Conflict`; else ours may have landed and been replaced since, and only `Unknown` is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from fileio.base import WRITE_BASE, WRITE_ID, Conflict, Create, ObjectMeta, Overwrite, PutMode, PutOutcome, Unknown, Update, Version, Written
+from fileio.env import Env
+from fileio.errors import FileIOError, Throttled, Unavailable
+
+T = TypeVar("T")
+
+BASE_ABSENT = "absent"
+BASE_ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Bounds of every retry in `fileio`. Pauses grow by doubling with full jitter.
+
+    attempts_max: requests sent for one call, the first included. deadline_s: no new attempt begins later than this after the first.
+    """
+
+    attempts_max: int = 8
+    deadline_s: float = 60.0
+    backoff_ms_first: int = 50
+    backoff_ms_max: int = 5_000
+
+
+# ---- what a read-back finds --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """The object carries our write id."""
+
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Somebody else's object. came_instead: it is proved that it took the place that our write wanted, so ours never landed."""
+
+    version: Version | None
+    came_instead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There is no object."""
+
+
+Evidence: TypeAlias = Ours | Foreign | Absent
+
+
+def write_metadata(write_id: str, mode: PutMode) -> dict[str, str]:
+    """The metadata that every write leaves: who wrote, and what it replaced."""
+    match mode:
+        case Create():
+            base = BASE_ABSENT
+        case Update(version):
+            base = version
+        case Overwrite():
+            base = BASE_ANY
+    return {WRITE_ID: write_id, WRITE_BASE: base}
+
+
+def evidence_of(meta: ObjectMeta, write_id: str, mode: PutMode) -> Evidence:
+    """What an object that is there says about our write of `write_id` under `mode`."""
+    written_by = meta.metadata.get(WRITE_ID)
+    if written_by == write_id:
+        return Ours(meta.version)
+    base = meta.metadata.get(WRITE_BASE)
+    match mode:
+        case Create():
+            came_instead = base == BASE_ABSENT or written_by is None
+        case Update(version):
+            came_instead = base == version
+        case Overwrite():
+            came_instead = False
+    return Foreign(meta.version, came_instead)
+
+
+# ---- the two loops -----------------------------------------------------------------------------------------------
+
+
+def attempts(policy: RetryPolicy, env: Env, on_retry: Callable[[], None]) -> Iterator[int]:
+    """Yields 1, 2, ... with a jittered pause before every number but the first, within the policy's bounds."""
+    began_s = env.monotonic_s()
+    for number in range(1, policy.attempts_max + 1):
+        if number > 1:
+            pause_ms = min(policy.backoff_ms_max, policy.backoff_ms_first * 2 ** (number - 2)) * env.random()
+            if env.monotonic_s() - began_s + pause_ms / 1000 > policy.deadline_s:
+                return
+            env.sleep(pause_ms / 1000)
+            on_retry()
+        yield number
+
+
+def retry(call: Callable[[], T], *, policy: RetryPolicy, env: Env, on_retry: Callable[[], None]) -> T:
+    """Repeat a call that changes nothing (or is idempotent) while it answers Throttled or Unavailable. Raises the last error."""
+    failure: FileIOError | None = None
+    for _ in attempts(policy, env, on_retry):
+        try:
+            return call()
+        except (Throttled, Unavailable) as error:
+            failure = error
+    assert failure is not None
+    raise failure
+
+
+def settle(
+    attempt: Callable[[], PutOutcome],
+    read_back: Callable[[], Evidence],
+    *,
+    mode: PutMode,
+    policy: RetryPolicy,
+    env: Env,
+    on_retry: Callable[[], None],
+) -> PutOutcome:
+    """Repeat one write until its outcome is certain, within bounds.
+
+    attempt: sends the same request with the same write id each time. read_back: one look at the object, after retries of its own.
+    Returns Written, Conflict (provably not ours) or Unknown. Raises only when it is certain that no attempt had an effect.
+    """
+    ambiguous: Exception | None = None
+    refused: FileIOError | None = None
+    for _ in attempts(policy, env, on_retry):
+        try:
+            outcome = attempt()
+        except Throttled as error:
+            refused = error
+            continue
+        except FileIOError as error:
+            if ambiguous is None:
+                raise
+            return _last_look(read_back, error)
+        match outcome:
+            case Written():
+                return outcome
+            case Unknown(cause):
+                ambiguous = cause
+            case Conflict():
+                verdict = _judge(read_back, mode=mode, ambiguous=ambiguous)
+                if verdict is not None:
+                    return verdict
+                refused = Throttled("the store refuses to create an object that it also says is absent: ask again later")
+    if ambiguous is not None:
+        return _last_look(read_back, ambiguous)
+    assert refused is not None
+    raise refused
+
+
+def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Exception | None) -> PutOutcome | None:
+    """The outcome after a failed condition; None: the write certainly has no effect yet and may be sent again."""
+    try:
+        found = read_back()
+    except FileIOError as error:
+        return Unknown(error)
+    match found:
+        case Ours(version):
+            return Written(version)
+        case Foreign(version, came_instead):
+            return Conflict(version) if came_instead or ambiguous is None else Unknown(ambiguous)
+        case Absent():
+            if isinstance(mode, Create) or (isinstance(mode, Overwrite) and ambiguous is not None):
+                return None
+            return Conflict(None) if ambiguous is None else Unknown(ambiguous)
+
+
+def _last_look(read_back: Callable[[], Evidence], cause: Exception) -> PutOutcome:
+    """After the last ambiguous attempt: finding our own object is certain; everything else may still change."""
+    try:
+        found = read_back()
+    except FileIOError:
+        return Unknown(cause)
+    return Written(found.version) if isinstance(found, Ours) else Unknown(cause)
+
+
+__all__ = ["Absent", "Evidence", "Foreign", "Ours", "RetryPolicy", "attempts", "evidence_of", "retry", "settle", "write_metadata"]

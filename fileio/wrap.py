@@ -1,0 +1,226 @@
+"""Wrappers that are themselves backends: `Metered` counts every request, `Prefixed` narrows a bucket to the keys below a prefix."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from fileio.base import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    PutMode,
+    PutOutcome,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+)
+from fileio.env import Env
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSnapshot:
+    """Counts since the store was opened.
+
+    requests: by kind (get, head, put, put_create, put_update, append, upload_start, upload_part, upload_complete, upload_abort, list, delete,
+    copy). errors: requests that raised or answered Unknown, by kind. retries: attempts beyond the first, all kinds. bytes_*: payload.
+    seconds: summed latency by kind, failures included.
+    """
+
+    requests: Mapping[str, int]
+    errors: Mapping[str, int]
+    retries: int
+    bytes_read: int
+    bytes_written: int
+    seconds: Mapping[str, float]
+
+    def __sub__(self, earlier: MetricsSnapshot) -> MetricsSnapshot:
+        """What happened between `earlier` and this."""
+        return MetricsSnapshot(
+            requests={k: n - earlier.requests.get(k, 0) for k, n in self.requests.items() if n != earlier.requests.get(k, 0)},
+            errors={k: n - earlier.errors.get(k, 0) for k, n in self.errors.items() if n != earlier.errors.get(k, 0)},
+            retries=self.retries - earlier.retries,
+            bytes_read=self.bytes_read - earlier.bytes_read,
+            bytes_written=self.bytes_written - earlier.bytes_written,
+            seconds={k: s - earlier.seconds.get(k, 0.0) for k, s in self.seconds.items() if s != earlier.seconds.get(k, 0.0)},
+        )
+
+    @property
+    def request_count(self) -> int:
+        return sum(self.requests.values())
+
+
+class Metrics:
+    """Counters of one opened store. Safe for many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._seconds: Counter[str] = Counter()
+        self._retries = 0
+        self._bytes_read = 0
+        self._bytes_written = 0
+
+    def snapshot(self) -> MetricsSnapshot:
+        """An immutable copy of the counters."""
+        with self._lock:
+            return MetricsSnapshot(
+                dict(self._requests), dict(self._errors), self._retries, self._bytes_read, self._bytes_written, dict(self._seconds)
+            )
+
+    def record(self, kind: str, seconds: float, *, failed: bool, bytes_read: int = 0, bytes_written: int = 0) -> None:
+        """Count one request."""
+        with self._lock:
+            self._requests[kind] += 1
+            self._seconds[kind] += seconds  # type: ignore[assignment]
+            self._errors[kind] += failed
+            self._bytes_read += bytes_read
+            self._bytes_written += bytes_written
+
+    def record_retry(self) -> None:
+        """Count one attempt beyond the first."""
+        with self._lock:
+            self._retries += 1
+
+
+class Metered(Backend):
+    """Counts the requests, bytes, errors and seconds of another backend."""
+
+    def __init__(self, inner: Backend, metrics: Metrics, env: Env) -> None:
+        self._inner = inner
+        self._metrics = metrics
+        self._env = env
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._inner.capabilities
+
+    def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        return self._measure("get", lambda: self._inner.get(key, byte_range, if_none_match))
+
+    def head(self, key: str) -> ObjectMeta:
+        return self._measure("head", lambda: self._inner.head(key))
+
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        kind = "put_create" if isinstance(mode, Create) else "put_update" if isinstance(mode, Update) else "put"
+        return self._measure(kind, lambda: self._inner.put(key, data, mode, metadata), bytes_written=_size(data))
+
+    def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        return self._measure("append", lambda: self._inner.append(key, data, offset), bytes_written=_size(data))
+
+    def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        return _MeteredUpload(self._measure("upload_start", lambda: self._inner.start_upload(key, mode, metadata)), self)
+
+    def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        return self._measure("list", lambda: self._inner.list_page(prefix, start_after, delimiter, cursor, limit))
+
+    def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        return self._measure("delete", lambda: self._inner.delete_batch(keys))
+
+    def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        return self._measure("copy", lambda: self._inner.copy(source, target, mode, metadata))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _measure(self, kind: str, call: Callable[[], T], *, bytes_written: int = 0) -> T:
+        began_s = self._env.monotonic_s()
+        failed = True
+        bytes_read = 0
+        try:
+            result = call()
+            failed = isinstance(result, Unknown)
+            bytes_read = len(result.data) if isinstance(result, GetResult) else 0
+            return result
+        finally:
+            self._metrics.record(
+                kind, self._env.monotonic_s() - began_s, failed=failed, bytes_read=bytes_read, bytes_written=bytes_written
+            )
+
+
+class _MeteredUpload(Upload):
+    def __init__(self, inner: Upload, meter: Metered) -> None:
+        self._inner = inner
+        self._meter = meter
+
+    def put_part(self, number: int, data: Buffer) -> None:
+        self._meter._measure("upload_part", lambda: self._inner.put_part(number, data), bytes_written=_size(data))
+
+    def complete(self) -> PutOutcome:
+        return self._meter._measure("upload_complete", self._inner.complete)
+
+    def abort(self) -> None:
+        self._meter._measure("upload_abort", self._inner.abort)
+
+
+class Prefixed(Backend):
+    """The keys of another backend that begin with `<prefix>/`, under their names without it."""
+
+    def __init__(self, inner: Backend, prefix: str) -> None:
+        self._inner = inner
+        self._prefix = prefix.strip("/") + "/"
+
+    @property
+    def url(self) -> str:
+        return self._inner.url.rstrip("/") + "/" + self._prefix.rstrip("/")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._inner.capabilities
+
+    def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        result = self._inner.get(self._prefix + key, byte_range, if_none_match)
+        return result if isinstance(result, NotModified) else replace(result, meta=self._inside(result.meta))
+
+    def head(self, key: str) -> ObjectMeta:
+        return self._inside(self._inner.head(self._prefix + key))
+
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        return self._inner.put(self._prefix + key, data, mode, metadata)
+
+    def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        return self._inner.append(self._prefix + key, data, offset)
+
+    def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        return self._inner.start_upload(self._prefix + key, mode, metadata)
+
+    def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        after = None if start_after is None else self._prefix + start_after
+        page = self._inner.list_page(self._prefix + prefix, after, delimiter, cursor, limit)
+        cut = len(self._prefix)
+        return ListPage([self._inside(meta) for meta in page.objects], [p[cut:] for p in page.prefixes], page.cursor)
+
+    def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        results = self._inner.delete_batch([self._prefix + key for key in keys])
+        return [replace(result, key=result.key[len(self._prefix) :]) for result in results]
+
+    def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        return self._inner.copy(self._prefix + source, self._prefix + target, mode, metadata)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _inside(self, meta: ObjectMeta) -> ObjectMeta:
+        return replace(meta, key=meta.key[len(self._prefix) :])
+
+
+def _size(data: Buffer) -> int:
+    return data.nbytes if isinstance(data, memoryview) else len(data)
