@@ -1,0 +1,162 @@
+"""From a URL and options to an opened store; schemes of third parties; picklable descriptions."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from fileio.base import Backend, check_key
+from fileio.config import nearest, parse_options
+from fileio.env import Env
+from fileio.errors import InvalidConfig
+from fileio.settle import RetryPolicy
+from fileio.store import FileIO
+from fileio.wrap import Prefixed
+
+ENTRY_POINT_GROUP = "objcat.fileio"
+
+
+class Scheme(Protocol):
+    """What an entry point of the group `objcat.fileio` must load to: how one URL scheme is opened.
+
+    options_class: a frozen dataclass (see `fileio.config`). open: gets the bucket (the URL's host; the whole path for schemes that declare
+    `path_is_root`) and the parsed options, and returns a backend over the whole bucket.
+    """
+
+    options_class: type[Any]
+    path_is_root: bool
+
+    def open(self, root: str, options: Any) -> Backend: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinScheme:
+    """A scheme of ours, imported when it is first opened."""
+
+    module: str
+    options_name: str
+    open_name: str
+    path_is_root: bool = False
+
+    @property
+    def options_class(self) -> type[Any]:
+        return getattr(importlib.import_module(self.module), self.options_name)  # type: ignore[no-any-return]
+
+    def open(self, root: str, options: Any) -> Backend:
+        opener: Callable[[str, Any], Backend] = getattr(importlib.import_module(self.module), self.open_name)
+        return opener(root, options)
+
+
+_BUILTIN: Mapping[str, Scheme] = {
+    "memory": BuiltinScheme("fileio.memory", "MemoryOptions", "open_memory"),
+    "file": BuiltinScheme("fileio.local", "LocalOptions", "open_local", path_is_root=True),
+    "s3": BuiltinScheme("fileio.s3", "S3Options", "open_s3"),
+    "gs": BuiltinScheme("fileio.gcs", "GCSOptions", "open_gcs"),
+    "az": BuiltinScheme("fileio.azure", "AzureOptions", "open_azure"),
+}
+_SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+
+
+@cache
+def _third_party() -> Mapping[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def scheme_of(url: str) -> tuple[str, Scheme]:
+    """The name and the scheme of a URL. A bare path is `file:`. Raises InvalidConfig that names the nearest scheme."""
+    found = _SCHEME.match(url)
+    name = found.group(1).lower() if found else "file"
+    if name in _BUILTIN:
+        return name, _BUILTIN[name]
+    if name in _third_party():
+        return name, _third_party()[name].load()
+    valid = [*_BUILTIN, *_third_party()]
+    raise InvalidConfig(f"no storage backend for {name + ':'!r} in the URL {_shown(url)!r}: {nearest(name, valid)}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDescription:
+    """A store as two plain values: opens it here or, pickled, in another process.
+
+    url: without credentials. options: as given, secrets wrapped in `Secret` (never shown, but carried by pickle: default credential chains are not
+    carried, each process resolves its own).
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def open(self, *, env: Env | None = None, policy: RetryPolicy | None = None) -> FileIO:
+        """The opened store. Raises InvalidConfig or MissingDependency; sends no request."""
+        _, scheme = scheme_of(self.url)
+        root, prefix = split_url(self.url)
+        options = parse_options(scheme.options_class, self.options, where=_shown(self.url))
+        backend = scheme.open(root, options)
+        return FileIO(Prefixed(backend, prefix) if prefix else backend, env=env, policy=policy, description=self)
+
+    def child(self, prefix: str) -> StoreDescription:
+        """The description of the keys below `prefix`."""
+        check_key(prefix)
+        return StoreDescription(self.url.rstrip("/") + "/" + prefix, self.options)
+
+
+def open_store(
+    url: str | os.PathLike[str], options: Mapping[str, Any] | None = None, *, env: Env | None = None, policy: RetryPolicy | None = None
+) -> FileIO:
+    """Open the store at `url`: `memory:`, `file:/path` or a bare path, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`.
+
+    options: of the scheme, as text or typed values; see its options class. Sends no request. Raises InvalidConfig, MissingDependency.
+    """
+    return describe_store(url, options).open(env=env, policy=policy)
+
+
+def describe_store(url: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> StoreDescription:
+    """The description of the store at `url`, its options checked and its secrets wrapped. Sends no request."""
+    text = os.fspath(url)
+    name, scheme = scheme_of(text)
+    if name == "file":
+        text = "file://" + os.path.abspath(split_url(text)[0])
+    checked = parse_options(scheme.options_class, options or {}, where=_shown(text))
+    return StoreDescription(text, {key: getattr(checked, key) for key in options or {}})
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """(root, prefix) of a URL: bucket and key prefix; for schemes whose path is the root, the whole path and no prefix.
+
+    Raises InvalidConfig when the bucket is missing, or when credentials, a query or a fragment are in the URL.
+    """
+    name, scheme = scheme_of(url)
+    if scheme.path_is_root:
+        path = url if not _SCHEME.match(url) else unquote(url.split(":", 1)[1])
+        path = re.sub(r"^//(localhost)?(?=/)", "", path)
+        if not path or path.startswith("//"):
+            raise InvalidConfig(f"{_shown(url)!r} names no directory: write file:/absolute/path or a plain path")
+        return path, ""
+    if not _SCHEME.match(url):
+        raise InvalidConfig(f"{_shown(url)!r} is not a URL: write {name}://bucket/prefix")
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise InvalidConfig(f"{_shown(url)!r} has credentials in the URL: give them as options instead")
+    if parts.query or parts.fragment:
+        raise InvalidConfig(f"{_shown(url)!r} has a query or fragment: give these settings as options instead")
+    root = parts.netloc or ("default" if name == "memory" else "")
+    if not root:
+        raise InvalidConfig(f"{_shown(url)!r} names no bucket: write {name}://bucket/prefix")
+    prefix = parts.path.strip("/")
+    if prefix:
+        check_key(prefix)
+    return root, prefix
+
+
+def _shown(url: str) -> str:
+    """The URL without what might be a secret."""
+    return re.sub(r"//[^/@]*@", "//***@", url.split("?", 1)[0])
+
+
+__all__ = ["ENTRY_POINT_GROUP", "Scheme", "StoreDescription", "describe_store", "open_store", "scheme_of", "split_url"]

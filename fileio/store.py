@@ -1,0 +1,319 @@
+"""`FileIO`: object storage as this project needs it, over any backend.
+
+One instance is safe for many threads. It is not picklable: send `describe()` to another process and `open()` it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from fileio.base import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Unknown,
+    Upload,
+    Version,
+    Written,
+    check_key,
+)
+from fileio.env import Env, default_env
+from fileio.errors import FileIOError, NotFound, NotWritten, Throttled, Unavailable, Unsupported
+from fileio.ranges import coalesce
+from fileio.settle import Absent, Evidence, Foreign, Ours, RetryPolicy, evidence_of, retry, settle, write_metadata
+from fileio.stream import ReadStream, StreamSettings, WriteStream
+from fileio.wrap import Metered, Metrics
+
+if TYPE_CHECKING:
+    from fileio.registry import StoreDescription
+
+T = TypeVar("T")
+
+DEFAULT_STREAM_SETTINGS = StreamSettings()
+
+
+class FileIO:
+    """An opened store: get, put with a condition, append, list, delete, copy, streams.
+
+    Reads and idempotent requests are retried within `policy`; the outcome of every write is settled (see `fileio.settle`). Errors are those of
+    `fileio.errors`.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        env: Env | None = None,
+        policy: RetryPolicy | None = None,
+        description: StoreDescription | None = None,
+    ) -> None:
+        self._env = env or default_env()
+        self._policy = policy or RetryPolicy()
+        self.metrics = Metrics()
+        self._backend: Backend = Metered(backend, self.metrics, self._env)
+        self._description = description
+
+    # ---- what it is
+
+    @property
+    def url(self) -> str:
+        """Where this store points, without secrets."""
+        return self._backend.url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend declares."""
+        return self._backend.capabilities
+
+    @property
+    def env(self) -> Env:
+        return self._env
+
+    def describe(self) -> StoreDescription:
+        """A picklable description that opens the same store in another process. Raises Unsupported for a hand-made store."""
+        if self._description is None:
+            raise Unsupported(f"{self.url} was not opened from a URL, so another process cannot open it: use fileio.open_store(url)")
+        return self._description
+
+    def close(self) -> None:
+        """Release connections. The object must not be used afterwards."""
+        self._backend.close()
+
+    def __enter__(self) -> FileIO:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"FileIO({self.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} holds live connections and cannot be pickled: send describe() and open() it there")
+
+    # ---- reading
+
+    def get(self, key: str, *, byte_range: ByteRange | None = None, if_none_match: Version | None = None) -> GetResult | NotModified:
+        """The object, or a range of it; NotModified when it still has the version `if_none_match`. Raises NotFound."""
+        check_key(key)
+        return self._retry(lambda: self._backend.get(key, byte_range, if_none_match))
+
+    def read(self, key: str, *, byte_range: ByteRange | None = None) -> bytes:
+        """The bytes of the object, or of a range of it. Raises NotFound."""
+        result = self.get(key, byte_range=byte_range)
+        assert isinstance(result, GetResult)
+        return result.data
+
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], *, gap_bytes: int = 1 << 20, request_bytes: int = 8 << 20) -> list[bytes]:
+        """The bytes of several half-open ranges `(start, end)`, in their order, each clipped to the object.
+
+        Ranges nearer to one another than `gap_bytes` share a request; requests larger than `request_bytes` are split; all are sent in parallel.
+        The object must not change meanwhile (objects of a table never do).
+        """
+        check_key(key)
+        plan = coalesce(ranges, gap_bytes=gap_bytes, request_bytes=request_bytes)
+        fetched = list(self._env.map(lambda r: self.read(key, byte_range=Range(*r)), plan.requests))
+        return plan.assemble(fetched)
+
+    def head(self, key: str) -> ObjectMeta:
+        """Size, version, time and metadata. Raises NotFound."""
+        check_key(key)
+        return self._retry(lambda: self._backend.head(key))
+
+    def exists(self, key: str) -> bool:
+        """Whether the object is there now."""
+        try:
+            self.head(key)
+        except NotFound:
+            return False
+        return True
+
+    def list(
+        self, prefix: str = "", *, start_after: str | None = None, delimiter: str | None = None, page_size: int = 1000
+    ) -> Iterator[ListPage]:
+        """Pages of the keys that begin with `prefix` and come after `start_after`, in byte order where `capabilities.list_ordered`.
+
+        With a delimiter, keys below the next delimiter are folded into `ListPage.prefixes`. Each page is one request.
+        """
+        cursor: str | None = None
+        while True:
+            page = self._list_page(prefix, start_after, delimiter, cursor, page_size)
+            yield page
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def list_keys(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[str]:
+        """The keys of `list`, one by one."""
+        for page in self.list(prefix, start_after=start_after):
+            for meta in page.objects:
+                yield meta.key
+
+    def open_read(self, key: str, *, meta: ObjectMeta | None = None, settings: StreamSettings = DEFAULT_STREAM_SETTINGS) -> ReadStream:
+        """A seekable binary file over the object, reading ahead in parallel. Raises NotFound. `meta` saves the HEAD when it is known."""
+        return ReadStream(self, meta or self.head(key), settings)
+
+    # ---- writing
+
+    def put(self, key: str, data: Buffer, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> PutOutcome:
+        """Write a whole object in one request, under a condition (default: `Overwrite()`).
+
+        Returns Written, Conflict (certainly not written: somebody else's object is there), or Unknown (nobody can tell).
+        metadata: extra user metadata; keys are lower-case letters and digits. Raises only when certainly nothing was written.
+        """
+        check_key(key)
+        mode = mode or Overwrite()
+        write_id = self._env.new_id()
+        marks = {**(metadata or {}), **write_metadata(write_id, mode)}
+        return self._settle(key, write_id, mode, lambda: self._backend.put(key, data, mode, marks))
+
+    def append(self, key: str, data: Buffer, *, offset: int) -> PutOutcome:
+        """Add bytes to the object whose size is `offset` (0: create it). Conflict when its size is another one.
+
+        A lost response is settled by comparing bytes, so clients that race to append must append bytes that differ (a nonce).
+        Raises Unsupported where `capabilities.append` is false: use `open_write`.
+        """
+        check_key(key)
+        if not self.capabilities.append:
+            raise Unsupported(f"{self.url} cannot append to {key!r}: write the object with open_write() instead")
+
+        def read_back() -> Evidence:
+            try:
+                result = self.get(key, byte_range=Range(offset, offset + len(data)))
+            except NotFound:
+                return Absent()
+            assert isinstance(result, GetResult)
+            ours = result.data == bytes(data) and len(data) > 0
+            return Ours(result.meta.version) if ours else Foreign(result.meta.version, came_instead=len(result.data) > 0)
+
+        return self._settle_with(read_back, Overwrite(), lambda: self._backend.append(key, data, offset))
+
+    def copy(self, source: str, target: str, mode: PutMode | None = None) -> PutOutcome:
+        """Copy an object within the store, its user metadata included, without its bytes passing through here. Raises NotFound."""
+        check_key(source)
+        check_key(target)
+        mode = mode or Overwrite()
+        if not isinstance(mode, Overwrite) and not self.capabilities.conditional_copy:
+            raise Unsupported(f"{self.url} ignores conditions on copy: read {source!r} and put() it to {target!r} under the condition")
+        write_id = self._env.new_id()
+        marks = {**self.head(source).metadata, **write_metadata(write_id, mode)}
+        return self._settle(target, write_id, mode, lambda: self._backend.copy(source, target, mode, marks))
+
+    def delete(self, keys: Iterable[str]) -> list[DeleteResult]:
+        """Delete objects; a missing one is success. One result a key, in order; an error concerns that key only."""
+        listed = [check_key(key) for key in keys]
+        size = self.capabilities.delete_batch_max
+        batches = [listed[i : i + size] for i in range(0, len(listed), size)]
+        return [result for batch in self._env.map(self._delete_batch, batches) for result in batch]
+
+    def start_upload(self, key: str, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> SettledUpload:
+        """A multipart upload whose parts are retried and whose completion is settled. `open_write` is the comfortable way."""
+        check_key(key)
+        mode = mode or Overwrite()
+        if not isinstance(mode, Overwrite) and not self.capabilities.conditional_complete:
+            raise Unsupported(f"{self.url} ignores conditions on completing an upload: put() {key!r} in one request")
+        write_id = self._env.new_id()
+        marks = {**(metadata or {}), **write_metadata(write_id, mode)}
+        return SettledUpload(self, key, mode, write_id, self._retry(lambda: self._backend.start_upload(key, mode, marks)))
+
+    def open_write(
+        self,
+        key: str,
+        mode: PutMode | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        settings: StreamSettings = DEFAULT_STREAM_SETTINGS,
+    ) -> WriteStream:
+        """A binary file to write to; the object appears whole, under the condition, when it is finished, or not at all.
+
+        `finish()` returns the outcome; `close()` raises NotWritten unless it is Written; leaving a `with` block by an exception aborts.
+        """
+        return WriteStream(self, check_key(key), mode or Overwrite(), metadata or {}, settings)
+
+    # ---- how
+
+    def _retry(self, call: Callable[[], T]) -> T:
+        return retry(call, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry)
+
+    def _settle(self, key: str, write_id: str, mode: PutMode, attempt: Callable[[], PutOutcome]) -> PutOutcome:
+        def read_back() -> Evidence:
+            try:
+                return evidence_of(self.head(key), write_id, mode)
+            except NotFound:
+                return Absent()
+
+        return self._settle_with(read_back, mode, attempt)
+
+    def _settle_with(self, read_back: Callable[[], Evidence], mode: PutMode, attempt: Callable[[], PutOutcome]) -> PutOutcome:
+        return settle(attempt, read_back, mode=mode, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry)
+
+    def _list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        return self._retry(lambda: self._backend.list_page(prefix, start_after, delimiter, cursor, limit))
+
+    def _delete_batch(self, keys: Sequence[str]) -> list[DeleteResult]:
+        """One batch, asking again for the keys that were throttled or unavailable."""
+        done: dict[str, DeleteResult] = {}
+
+        def attempt() -> None:
+            left = [key for key in keys if key not in done or done[key].error is not None]
+            for result in self._backend.delete_batch(left):
+                done[result.key] = result
+            for result in done.values():
+                if isinstance(result.error, (Throttled, Unavailable)):
+                    raise result.error
+
+        try:
+            self._retry(attempt)
+        except FileIOError as error:
+            for key in keys:
+                done.setdefault(key, DeleteResult(key, error))
+        return [done[key] for key in keys]
+
+
+class SettledUpload(Upload):
+    """A multipart upload of `FileIO`: parts are retried, the completion is settled by its write id."""
+
+    def __init__(self, fileio: FileIO, key: str, mode: PutMode, write_id: str, inner: Upload) -> None:
+        self._fileio = fileio
+        self._key = key
+        self._mode = mode
+        self._write_id = write_id
+        self._inner = inner
+
+    def put_part(self, number: int, data: Buffer) -> None:
+        """Send part `number`, retried within the policy. Raises Unavailable, Throttled or UploadLost when it cannot be sent."""
+        self._fileio._retry(lambda: self._inner.put_part(number, data))
+
+    def complete(self) -> PutOutcome:
+        """The settled outcome of completing. Raises UploadLost when certainly nothing landed."""
+        return self._fileio._settle(self._key, self._write_id, self._mode, self._inner.complete)
+
+    def abort(self) -> None:
+        """Remove what was sent, retried within the policy. Raises Unavailable when the store does not answer."""
+        self._fileio._retry(self._inner.abort)
+
+
+def require_written(outcome: PutOutcome, what: str) -> Written:
+    """The outcome itself when it is Written; otherwise raises NotWritten that says what happened to `what`."""
+    match outcome:
+        case Written():
+            return outcome
+        case Conflict(current):
+            raise NotWritten(f"{what} was not written: another object (version {current}) is there; read it, then decide", outcome)
+        case Unknown(cause):
+            raise NotWritten(f"whether {what} was written is not known ({cause}): read it back before writing again", outcome) from cause
+
+
+__all__ = ["FileIO", "SettledUpload", "require_written"]
