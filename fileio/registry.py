@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.metadata
 import os
@@ -117,13 +118,17 @@ def open_store(
 
 
 def describe_store(url: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> StoreDescription:
-    """The description of the store at `url`, its options checked and its secrets wrapped. Sends no request."""
+    """The description of the store at `url`, its options checked and its secrets wrapped. Sends no request.
+
+    Besides the options given, it holds those whose field is marked `carried`: their value belongs to the process that describes.
+    """
     text = os.fspath(url)
     name, scheme = scheme_of(text)
     if name == "file":
         text = "file://" + os.path.abspath(split_url(text)[0])
     checked = parse_options(scheme.options_class, options or {}, where=_shown(text))
-    return StoreDescription(text, {key: getattr(checked, key) for key in options or {}})
+    carried = [f.name for f in dataclasses.fields(scheme.options_class) if f.metadata.get("carried")]
+    return StoreDescription(text, {key: getattr(checked, key) for key in [*(options or {}), *carried]})
 
 
 def split_url(url: str) -> tuple[str, str]:
