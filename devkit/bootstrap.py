@@ -1,0 +1,87 @@
+"""Makes the project's environment and prints where it is. Runs on a bare Python, before anything is installed.
+
+An environment is built under a name of its own and becomes visible by one rename of a symlink, so a reader never sees half of one. A file lock, which
+the kernel drops when its holder dies, lets one process build while others wait; what a killed builder left behind is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+from devkit.paths import LOCK, ROOT, cache_dir, file_lock
+
+_LAYOUT = "1"
+"""Changes when environments made by an older bootstrap no longer fit."""
+
+
+def environment_dir() -> Path:
+    """Where the environment for this lock file and this interpreter is, or will be."""
+    digest = hashlib.sha256()
+    for part in (_LAYOUT, sys.version, sys.base_prefix, platform.machine(), LOCK.read_text()):
+        digest.update(part.encode() + b"\0")
+    return cache_dir() / f"venv-{digest.hexdigest()[:16]}"
+
+
+def ensure_environment() -> Path:
+    """The finished environment, built first when it is missing. Safe for several processes at once and to interrupt at any point."""
+    target = environment_dir()
+    if (target / "bin" / "python").exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with file_lock(target.with_suffix(".lock"), f"another ./dev is making the environment {target.name}"):
+        if not (target / "bin" / "python").exists():
+            _build(target)
+    return target
+
+
+def _build(target: Path) -> None:
+    for leftover in target.parent.glob(f"{target.name}.build-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    _say(f"making the environment in {target} (once; about 2 GB, 2 to 5 minutes)")
+    building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
+    try:
+        venv.EnvBuilder(with_pip=True, symlinks=True).create(building)
+        install = [building / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        done = subprocess.run([*install, "--require-hashes", "-r", LOCK], stdout=sys.stderr, env=_pip_environment())
+        if done.returncode != 0:
+            raise SystemExit("dev: pip could not install requirements/dev.lock; its message is above. Nothing was changed: run ./dev again")
+        _write_scripts(building)
+        link = building / "published"
+        link.symlink_to(building.name)
+        os.replace(link, target)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _pip_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX")}
+
+
+def _write_scripts(building: Path) -> None:
+    """The project's own commands. The project itself is found through PYTHONPATH, so clones may share an environment and be read-only."""
+    for name, entry in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].items():
+        module, function = entry.split(":")
+        script = building / "bin" / name
+        script.write_text(f"#!{building}/bin/python\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        script.chmod(0o755)
+
+
+def _say(text: str) -> None:
+    print(f"dev: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        print(ensure_environment())
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
