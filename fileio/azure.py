@@ -1,0 +1,502 @@
+"""`az://container/prefix`: Azure Blob Storage through azure-storage-blob; block blobs, and append blobs for `append`.
+
+Every method sends one request, with these exceptions: a `Suffix` read asks for the size first; reading nothing (an empty object, a range past the
+end) takes a second request, because the store answers 416; an append at offset 0 creates the append blob and then adds to it; a copy asks for the
+size of its source, and is sent in pieces above 256 MiB.
+
+An upload is a list of uncommitted blocks under the key. Azure keeps one such list per key, so block names carry the write id: two uploads of one
+key cannot mix. It has no request that removes uncommitted blocks: they stay invisible and are dropped by the next write to the key, or after a week.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from fileio.azure_client import (
+    PUT_BYTES_MAX,
+    AzureOptions,
+    container_client,
+    credential_of,
+    customer_key_of,
+    resolve,
+)
+from fileio.base import (
+    WRITE_ID,
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Suffix,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
+from fileio.config import Secret, redact
+from fileio.env import default_env
+from fileio.errors import (
+    BucketNotFound,
+    CredentialsError,
+    FileIOError,
+    InvalidConfig,
+    MissingDependency,
+    NotFound,
+    PermissionDenied,
+    Throttled,
+    Unavailable,
+    Unsupported,
+    UploadLost,
+)
+
+if TYPE_CHECKING:
+    from azure.core.exceptions import AzureError
+    from azure.storage.blob import BlobClient, BlobProperties
+
+_MIB = 1024 * 1024
+_APPEND_BYTES_MAX = 100 * _MIB
+_COPY_BYTES_MAX = 256 * _MIB
+_SAS_MINUTES = 60
+_STORAGE_SCOPE = "https://storage.azure.com/.default"
+
+AZURE_CAPABILITIES = Capabilities(
+    append=True,
+    delete_batch_max=256,
+    part_bytes_min=1,
+    part_bytes_max=4000 * _MIB,
+    parts_max=50_000,
+    put_bytes_max=PUT_BYTES_MAX,
+)
+
+
+def open_azure(container: str, options: AzureOptions) -> Backend:
+    """The backend over a whole container. Sends no request. Raises InvalidConfig, or MissingDependency without azure-storage-blob."""
+    if not re.fullmatch(r"\$root|\$web|(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]", container):
+        raise InvalidConfig(f"{container!r} cannot be a container: Azure wants 3 to 63 lower-case letters, digits and single hyphens")
+    try:
+        import azure.storage.blob  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency("az:// needs azure-storage-blob: run pip install 'objcat[azure]'") from error
+    return AzureBackend(container, resolve(options))
+
+
+class AzureBackend(Backend):
+    """One container. `settings` are options whose account or endpoint and credentials are decided."""
+
+    def __init__(self, container: str, settings: AzureOptions) -> None:
+        from azure.core import MatchConditions
+
+        self._container = container
+        self._settings = settings
+        self._url = f"az://{container}"
+        self._secrets = [value for f in fields(settings) if isinstance(value := getattr(settings, f.name), Secret)]
+        self._credential = credential_of(settings)
+        self._client = container_client(container, settings, self._credential)
+        self._missing: Mapping[str, Any] = {"match_condition": MatchConditions.IfMissing}
+        self._unchanged = MatchConditions.IfNotModified
+        self._changed = MatchConditions.IfModified
+        self._reading: dict[str, Any] = customer_key_of(settings)
+        self._writing: dict[str, Any] = dict(self._reading)
+        if settings.encryption_scope:
+            self._writing["encryption_scope"] = settings.encryption_scope
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return AZURE_CAPABILITIES
+
+    def close(self) -> None:
+        self._client.close()
+
+    # ---- reading
+
+    def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        if isinstance(byte_range, Suffix):
+            return self._get_suffix(key, byte_range.length, if_none_match)
+        start = 0 if byte_range is None else byte_range.start
+        end = None if byte_range is None else byte_range.end
+        if end is not None and end <= start:
+            return self._get_nothing(key, start, if_none_match)
+        condition = {} if if_none_match is None else {"etag": f'"{if_none_match}"', "match_condition": self._changed}
+        return self._download(key, start, None if end is None else end - start, condition, if_none_match)
+
+    def _download(
+        self, key: str, start: int, length: int | None, condition: Mapping[str, Any], if_none_match: Version | None
+    ) -> GetResult | NotModified:
+        from azure.core.exceptions import AzureError
+
+        offset = None if start == 0 and length is None else start
+        try:
+            download = self._blob(key).download_blob(offset, length, **self._reading, **condition)
+            data = next(download.chunks(), b"")
+        except AzureError as error:
+            status = getattr(error, "status_code", None)
+            if status == 304:
+                return NotModified()
+            if status == 416:
+                return self._get_nothing(key, start, if_none_match)
+            if status == 412:
+                raise Unavailable(f"{self._url}/{key} changed while its last bytes were read: read it again") from None
+            raise self._failure(error, "read", key) from None
+        properties = download.properties
+        size = int(properties.content_range.rpartition("/")[2])  # type: ignore[union-attr]
+        return GetResult(_meta(key, properties, size), data, min(start, size))
+
+    def _get_nothing(self, key: str, start: int, if_none_match: Version | None) -> GetResult | NotModified:
+        meta = self.head(key)
+        return NotModified() if meta.version == if_none_match else GetResult(meta, b"", min(start, meta.size))
+
+    def _get_suffix(self, key: str, length: int, if_none_match: Version | None) -> GetResult | NotModified:
+        """Azure knows no suffix ranges: the size comes first, and the condition makes sure that it still holds."""
+        meta = self.head(key)
+        if meta.version == if_none_match:
+            return NotModified()
+        wanted = min(length, meta.size)
+        if wanted == 0:
+            return GetResult(meta, b"", meta.size)
+        condition = {"etag": f'"{meta.version}"', "match_condition": self._unchanged}
+        return self._download(key, meta.size - wanted, wanted, condition, None)
+
+    def head(self, key: str) -> ObjectMeta:
+        from azure.core.exceptions import AzureError
+
+        try:
+            properties = self._blob(key).get_blob_properties(**self._reading)
+        except AzureError as error:
+            raise self._failure(error, "look at", key) from None
+        return _meta(key, properties, properties.size)
+
+    def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        """The store's `startFrom` includes its key, and a store may ignore it: what is not greater than `start_after` is dropped here.
+
+        So a page can be empty and still have a cursor.
+        """
+        from azure.core.exceptions import AzureError
+        from azure.storage.blob import BlobPrefix
+
+        if start_after is not None and start_after > prefix and not start_after.startswith(prefix):
+            return ListPage([])
+        asked: dict[str, Any] = {"name_starts_with": prefix or None, "results_per_page": min(limit, 5000)}
+        if start_after is not None and start_after > prefix:
+            asked["start_from"] = _start_from(prefix, start_after, delimiter)
+        try:
+            items = self._client.walk_blobs(delimiter=delimiter, **asked) if delimiter else self._client.list_blobs(**asked)
+            pages: Any = items.by_page(continuation_token=cursor)
+            page = list(next(pages, ()))
+        except AzureError as error:
+            raise self._failure(error, "list", prefix) from None
+        after = start_after or ""
+        objects = [_meta(item.name, item, item.size) for item in page if not isinstance(item, BlobPrefix) and item.name > after]
+        prefixes = [item.name for item in page if isinstance(item, BlobPrefix) and (item.name > after or after.startswith(item.name))]
+        return ListPage(objects, prefixes, pages.continuation_token or None)
+
+    # ---- writing
+
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        body = bytes(data)
+        if len(body) > PUT_BYTES_MAX:
+            raise Unsupported(f"{self._url}/{key}: {len(body)} bytes are more than one put can carry ({PUT_BYTES_MAX}): use open_write()")
+        conditions = self._conditions(mode)
+        return self._mutate(
+            "write",
+            key,
+            mode,
+            lambda: self._blob(key).upload_blob(
+                body, length=len(body), overwrite=True, metadata=dict(metadata), **conditions, **self._writing
+            ),
+        )
+
+    def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        if len(data) > _APPEND_BYTES_MAX:
+            raise Unsupported(f"{self._url}/{key}: cannot append {len(data)} bytes at once: append at most {_APPEND_BYTES_MAX}")
+        blob = self._blob(key)
+        if offset == 0:
+            created = self._mutate("create", key, Create(), lambda: blob.create_append_blob(**self._missing, **self._writing))
+            if isinstance(created, Unknown) or (isinstance(created, Written) and not data):
+                return created
+        # The position is a condition of every append: a repeated request after a lost response cannot add the bytes twice.
+        if not data:
+            meta = self.head(key)
+            return Written(meta.version) if meta.size == offset else Conflict(meta.version)
+        body = bytes(data)
+        return self._mutate(
+            "append to",
+            key,
+            Update(Version(str(offset))),  # the position takes the place of a version
+            lambda: blob.append_block(body, length=len(body), appendpos_condition=offset, **self._writing),
+        )
+
+    def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        return _AzureUpload(self, key, mode, metadata)
+
+    def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        if self._settings.customer_key is not None:
+            raise Unsupported(f"{self._url} cannot copy {source!r} under a customer key: read it and put() it to {target!r}")
+        size = self.head(source).size
+        url, authorization = self._readable(source)
+        proof: dict[str, Any] = {} if authorization is None else {"source_authorization": authorization}
+        if size > _COPY_BYTES_MAX:
+            upload = _AzureUpload(self, target, mode, metadata)
+            for number, start in enumerate(range(0, size, _COPY_BYTES_MAX), 1):
+                upload.copy_part(number, url, start, min(_COPY_BYTES_MAX, size - start), proof)
+            return upload.complete()
+        conditions = self._conditions(mode)
+        scope: dict[str, Any] = {} if self._settings.encryption_scope is None else {"encryption_scope": self._settings.encryption_scope}
+        return self._mutate(
+            f"copy {source!r} to",
+            target,
+            mode,
+            lambda: self._blob(target).start_copy_from_url(url, dict(metadata), requires_sync=True, **proof, **conditions, **scope),
+        )
+
+    def _readable(self, source: str) -> tuple[str, str | None]:
+        """A URL under which the service itself may read the source, and the authorization to send along."""
+        from azure.storage.blob import BlobSasPermissions, generate_blob_sas
+
+        url: str = self._blob(source).url  # holds the SAS already, if that is how this store was opened
+        key = getattr(self._client.credential, "account_key", None)
+        if key is not None:
+            expiry = datetime.fromtimestamp(default_env().now_ms() / 1000, UTC) + timedelta(minutes=_SAS_MINUTES)
+            permission = BlobSasPermissions(read=True)
+            account = str(self._client.account_name)
+            sas = generate_blob_sas(account, self._container, source, account_key=key, permission=permission, expiry=expiry)
+            return f"{url}?{sas}", None
+        if self._credential is not None and hasattr(self._credential, "get_token"):
+            return url, f"Bearer {self._credential.get_token(_STORAGE_SCOPE).token}"
+        return url, None
+
+    def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        from azure.core.exceptions import AzureError
+
+        try:
+            if len(keys) == 1:
+                self._blob(keys[0]).delete_blob()
+                return [DeleteResult(keys[0])]
+            answers = list(self._client.delete_blobs(*keys, raise_on_any_failure=False))
+        except AzureError as error:
+            failure = self._failure(error, "delete", keys[0] if len(keys) == 1 else f"{len(keys)} objects")
+            if len(keys) == 1 and _is_gone(failure):
+                return [DeleteResult(keys[0])]
+            raise failure from None
+        results: list[DeleteResult] = []
+        for key, answer in zip(keys, answers, strict=True):
+            if answer.status_code < 300:
+                results.append(DeleteResult(key))
+                continue
+            failure = self._classify(answer.status_code, answer.headers.get("x-ms-error-code"), "delete", key, "")
+            results.append(DeleteResult(key, None if _is_gone(failure) else failure))
+        return results
+
+    # ---- how
+
+    def _blob(self, key: str) -> BlobClient:
+        return self._client.get_blob_client(key)
+
+    def _conditions(self, mode: PutMode) -> Mapping[str, Any]:
+        match mode:
+            case Overwrite():
+                return {}
+            case Create():
+                return self._missing
+            case Update(version):
+                return {"etag": f'"{version}"', "match_condition": self._unchanged}
+
+    def _mutate(self, what: str, key: str, mode: PutMode, call: Callable[[], Mapping[str, Any]]) -> PutOutcome:
+        """One attempt of a write. A failed condition is Conflict, no usable answer is Unknown; raises what certainly had no effect."""
+        from azure.core.exceptions import AzureError
+
+        try:
+            answer = call()
+        except AzureError as error:
+            status, code = _status(error), _code(error)
+            if not isinstance(mode, Overwrite) and (code in _CONDITION_CODES or (code is None and status in (409, 412))):
+                return Conflict(None)
+            failure = self._failure(error, what, key)
+            if isinstance(failure, Unavailable):
+                return Unknown(failure)
+            if isinstance(mode, Update) and _is_gone(failure):
+                return Conflict(None)
+            raise failure from None
+        etag = answer.get("etag")
+        if etag is None:
+            return Unknown(
+                Unavailable(f"{self._url}: the answer to {what} {key!r} has no etag: check that the endpoint is Azure Blob Storage")
+            )
+        return Written(_version(etag), _ms(answer.get("date")))
+
+    def _failure(self, error: AzureError, what: str, key: str) -> FileIOError:
+        """The typed error for one of the SDK's. It is raised `from None`: texts of the SDK can hold signatures, ours are redacted."""
+        from azure.core.exceptions import ClientAuthenticationError
+
+        status = _status(error)
+        text = redact(f"{type(error).__name__}: {error.message}".split("\n", 1)[0], self._secrets)
+        if status is None and isinstance(error, ClientAuthenticationError):
+            return CredentialsError(f"{self._url}: cannot {what} {key!r}: no usable credentials ({text}): {_CREDENTIALS_HINT}")
+        return self._classify(status, _code(error), what, key, text)
+
+    def _classify(self, status: int | None, code: str | None, what: str, key: str, text: str) -> FileIOError:
+        where = f"{self._url}: cannot {what} {key!r}"
+        said = f"{status} {code or 'without a code'}"
+        if status is None or status < 300 or status >= 500 or status == 408:
+            return Unavailable(
+                f"{where}: no usable answer ({said if status else text}): ask again, and check the endpoint when it stays so"
+            )
+        if code in _CONTAINER_CODES:
+            host = self._client.primary_hostname
+            return BucketNotFound(f"there is no container {self._container!r} at {host} ({said}): create it or mend the URL")
+        if status == 429:
+            return Throttled(f"{where}: the store wants it later ({said})")
+        if status == 401 or code in _CREDENTIALS_CODES:
+            return CredentialsError(f"{where}: the store does not accept the credentials ({said}): {_CREDENTIALS_HINT}")
+        if status == 403 or code in _PERMISSION_CODES:
+            return PermissionDenied(f"{where}: not allowed ({said}): {_PERMISSION_HINT}")
+        if code in _KEY_CODES:
+            return InvalidConfig(
+                f"{where}: it is under another encryption key ({said}): give as customer_key the one that it was written with"
+            )
+        if code == "InvalidBlockList":
+            return UploadLost(f"{where}: its blocks are gone ({said}), most likely because the key was written meanwhile: write it again")
+        if code == "InvalidBlobType":
+            return Unsupported(
+                f"{where}: it is another type of blob ({said}): only what append() created can grow, and only put() replaces it"
+            )
+        if code in ("BlobArchived", "BlobBeingRehydrated"):
+            return Unsupported(f"{where}: the object is in the archive tier ({said}): rehydrate it first")
+        if status == 404:
+            return NotFound(f"there is no object {key!r} in {self._url} ({said})")
+        return FileIOError(f"{where}: refused ({said}) {text}".rstrip())
+
+
+class _AzureUpload(Upload):
+    """Uncommitted blocks, and the list that makes them the object."""
+
+    def __init__(self, backend: AzureBackend, key: str, mode: PutMode, metadata: Mapping[str, str]) -> None:
+        self._backend = backend
+        self._key = key
+        self._mode = mode
+        self._metadata = dict(metadata)
+        self._name = metadata.get(WRITE_ID) or default_env().new_id()
+        self._numbers: set[int] = set()
+        self._ambiguous = False
+
+    def _block(self, number: int) -> str:
+        return f"{self._name}-{number:05d}"  # Azure wants names of one length within a blob
+
+    def put_part(self, number: int, data: Buffer) -> None:
+        backend = self._backend
+        body = data if isinstance(data, bytes) else memoryview(data).cast("B")
+        blob = backend._blob(self._key)
+        self._stage(number, lambda: blob.stage_block(self._block(number), body, length=len(body), **backend._writing))  # type: ignore[arg-type]
+
+    def copy_part(self, number: int, url: str, start: int, length: int, proof: Mapping[str, Any]) -> None:
+        """Let the store take part `number` from another object."""
+        backend = self._backend
+        blob = backend._blob(self._key)
+        self._stage(number, lambda: blob.stage_block_from_url(self._block(number), url, start, length, **proof, **backend._writing))
+
+    def _stage(self, number: int, call: Callable[[], Any]) -> None:
+        from azure.core.exceptions import AzureError
+
+        try:
+            call()
+        except AzureError as error:
+            if _code(error) in ("InvalidBlobOrBlock", "InvalidBlockId"):
+                # Names of somebody else's blocks have another length: they are in the way until the key is written, or for a week.
+                url = f"{self._backend.url}/{self._key}"
+                raise UploadLost(f"{url}: an unfinished upload of another program is in the way: write it by put()") from None
+            raise self._backend._failure(error, f"send part {number} of", self._key) from None
+        self._numbers.add(number)
+
+    def complete(self) -> PutOutcome:
+        backend = self._backend
+        blocks: list[Any] = [self._block(number) for number in sorted(self._numbers)]
+        conditions = backend._conditions(self._mode)
+        try:
+            outcome = backend._mutate(
+                "complete",
+                self._key,
+                self._mode,
+                lambda: backend._blob(self._key).commit_block_list(blocks, metadata=self._metadata, **conditions, **backend._writing),
+            )
+        except UploadLost as error:
+            # Any write to the key drops uncommitted blocks: an earlier completion of ours, or a competitor.
+            if isinstance(self._mode, Overwrite) and not self._ambiguous:
+                raise error from None
+            return Conflict(None)
+        self._ambiguous = self._ambiguous or isinstance(outcome, Unknown)
+        return outcome
+
+    def abort(self) -> None:
+        """Azure has no such request: uncommitted blocks stay invisible, and go with the next write to the key or after a week."""
+        self._numbers.clear()
+
+
+# ---- what Azure says ---------------------------------------------------------------------------------------------
+
+_CREDENTIALS_HINT = "check the key, SAS token or identity, and whether it has expired"
+_PERMISSION_HINT = "grant 'Storage Blob Data Contributor' or a SAS with racwdl, and check the key and the account's network rules"
+_CONDITION_CODES = frozenset({"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "AppendPositionConditionNotMet"})
+_CONTAINER_CODES = frozenset({"ContainerNotFound", "ContainerBeingDeleted", "ContainerBeingDisabled", "ContainerDisabled"})
+_CREDENTIALS_CODES = frozenset(
+    {
+        "AuthenticationFailed",
+        "InvalidAuthenticationInfo",
+        "NoAuthenticationInformation",
+        "ExpiredAuthenticationToken",
+        "KeyBasedAuthenticationNotPermitted",
+        "PublicAccessNotPermitted",
+    }
+)
+_PERMISSION_CODES = frozenset({"BlobImmutableDueToPolicy", "LeaseIdMissing", "LeaseIdMismatchWithBlobOperation", "SnapshotsPresent"})
+_KEY_CODES = frozenset(
+    {"BlobUsesCustomerSpecifiedEncryption", "BlobDoesNotUseCustomerSpecifiedEncryption", "BlobCustomerSpecifiedEncryptionMismatch"}
+)
+
+
+def _status(error: AzureError) -> int | None:
+    return getattr(error, "status_code", None)
+
+
+def _code(error: AzureError) -> str | None:
+    code = getattr(error, "error_code", None)
+    return None if code is None else str(getattr(code, "value", code))
+
+
+def _is_gone(failure: FileIOError) -> bool:
+    """Whether the object, not the container, is what was not found."""
+    return isinstance(failure, NotFound) and not isinstance(failure, BucketNotFound)
+
+
+def _version(etag: str) -> Version:
+    return Version(etag.strip('"'))
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else int(moment.timestamp() * 1000)
+
+
+def _meta(key: str, properties: BlobProperties, size: int) -> ObjectMeta:
+    metadata = {name.lower(): value for name, value in (properties.metadata or {}).items()}
+    return ObjectMeta(key, size, _version(properties.etag), _ms(properties.last_modified) or 0, metadata)
+
+
+def _start_from(prefix: str, start_after: str, delimiter: str | None) -> str:
+    """Listing by delimiter, the store starts at names of the listed level only."""
+    return start_after if not delimiter else prefix + start_after[len(prefix) :].split(delimiter, 1)[0]

@@ -1,0 +1,237 @@
+"""How `az://` is opened: its options, the credentials they name, and a client of azure-storage-blob that sends each request once."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import logging
+import os
+import re
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fileio.config import Secret, redact
+from fileio.errors import InvalidConfig, MissingDependency
+
+if TYPE_CHECKING:
+    from azure.core.pipeline.transport import RequestsTransport
+    from azure.storage.blob import ContainerClient
+
+PUT_BYTES_MAX = 5000 * 1024 * 1024
+"""The largest blob that the service takes in one request."""
+_READ_BYTES_MAX = 1 << 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureOptions:
+    """Options of `az://`. Give one kind of credentials at most; without any, the environment and then `DefaultAzureCredential` are asked.
+
+    account: name of the storage account. endpoint: URL of the account, when it is not https://<account>.blob.core.windows.net.
+    account_key, sas_token, connection_string: shared secrets. tenant_id, client_id, client_secret: a service principal.
+    managed_identity_client_id: a user-assigned managed identity. use_default_credential: azure-identity's chain, whatever the environment holds.
+    anonymous: send no credentials (public containers).
+    encryption_scope: of what is written. customer_key: base64 of the 32 bytes under which objects are written and read (needs https).
+    proxy: URL of an HTTP proxy. ca_bundle: PEM file of the trusted authorities. connect_timeout_s, read_timeout_s: of each request.
+    max_connections: kept open at once; more are opened when more threads ask.
+
+    Environment, when no credentials are given: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN in this order; and
+    AZURE_STORAGE_ACCOUNT when neither `account` nor `endpoint` is.
+    """
+
+    account: str | None = None
+    account_key: Secret | None = None
+    sas_token: Secret | None = None
+    connection_string: Secret | None = None
+    tenant_id: str | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    managed_identity_client_id: str | None = None
+    use_default_credential: bool = False
+    anonymous: bool = False
+    endpoint: str | None = None
+    encryption_scope: str | None = None
+    customer_key: Secret | None = None
+    proxy: str | None = field(default=None, repr=False)  # may hold a password
+    ca_bundle: str | None = None
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 60.0
+    max_connections: int = 32
+
+
+_CREDENTIALS = (
+    "account_key",
+    "sas_token",
+    "connection_string",
+    "client_secret",
+    "managed_identity_client_id",
+    "use_default_credential",
+    "anonymous",
+)
+
+
+def resolve(options: AzureOptions) -> AzureOptions:
+    """The options with account and credentials taken from the environment where none are given."""
+    kinds = [name for name in _CREDENTIALS if getattr(options, name)]
+    if len(kinds) > 1:
+        raise InvalidConfig(f"az:// was given credentials of several kinds ({', '.join(kinds)}): give one")
+    principal = [bool(value) for value in (options.tenant_id, options.client_id, options.client_secret)]
+    if any(principal) and not all(principal):
+        raise InvalidConfig(
+            "az:// signs in as a service principal with all of tenant_id, client_id and client_secret: give all three or none"
+        )
+    if options.connection_string and (options.account or options.endpoint):
+        raise InvalidConfig("az:// finds account and endpoint in the option connection_string: leave out the options account and endpoint")
+    if options.endpoint and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", options.endpoint):
+        raise InvalidConfig("az:// needs an endpoint such as 'https://account.blob.core.windows.net', without credentials or query")
+    if not kinds:
+        options = _with_environment(options)
+    if not (options.account or options.endpoint or options.connection_string):
+        options = replace(options, account=os.environ.get("AZURE_STORAGE_ACCOUNT"))
+        if not options.account:
+            raise InvalidConfig("az:// does not know the storage account: give the option account, or set AZURE_STORAGE_ACCOUNT")
+    return options
+
+
+def _with_environment(options: AzureOptions) -> AzureOptions:
+    """The options with the first credentials that the environment has. A connection string there must not override an account given here."""
+    string, key, token = (os.environ.get(f"AZURE_STORAGE_{name}") for name in ("CONNECTION_STRING", "KEY", "SAS_TOKEN"))
+    if string and not (options.account or options.endpoint):
+        return replace(options, connection_string=Secret(string))
+    if key:
+        return replace(options, account_key=Secret(key))
+    return replace(options, sas_token=Secret(token)) if token else options
+
+
+def credential_of(settings: AzureOptions) -> Any:
+    """What the SDK takes as credential; None: anonymous, or within the connection string."""
+    if settings.anonymous or settings.connection_string:
+        return None
+    if settings.account_key:
+        account = settings.account or _account_of(settings.endpoint or "")
+        return {"account_name": account, "account_key": settings.account_key.reveal()}
+    if settings.sas_token:
+        _hide_signatures()
+        return settings.sas_token.reveal().lstrip("?")
+    try:
+        import azure.identity
+    except ImportError as error:
+        raise MissingDependency("az:// without a key or SAS token needs azure-identity: run pip install 'objcat[azure]'") from error
+    if settings.client_secret:
+        assert settings.tenant_id is not None and settings.client_id is not None
+        return azure.identity.ClientSecretCredential(settings.tenant_id, settings.client_id, settings.client_secret.reveal())
+    if settings.managed_identity_client_id:
+        return azure.identity.ManagedIdentityCredential(client_id=settings.managed_identity_client_id)
+    return azure.identity.DefaultAzureCredential()
+
+
+def _account_of(endpoint: str) -> str:
+    """The account in an endpoint: the first label of the host, or, for emulators on an IP address or localhost, the path."""
+    host, _, path = endpoint.split("://", 1)[1].partition("/")
+    return path.strip("/") or host.split(".", 1)[0]
+
+
+def container_client(container: str, settings: AzureOptions, credential: Any) -> ContainerClient:
+    import requests.utils
+    from azure.storage.blob import ContainerClient
+
+    transport = _transport(settings)
+    common: dict[str, Any] = {
+        "transport": transport,
+        "retry_total": 0,  # a retry below us would turn our own success into a failed condition
+        "retry_to_secondary": False,
+        "max_single_put_size": PUT_BYTES_MAX,  # never split a put into blocks
+        "max_single_get_size": _READ_BYTES_MAX,  # never split a get into ranges
+        "max_chunk_get_size": _READ_BYTES_MAX,
+    }
+    if settings.proxy:
+        common["proxies"] = {"http": settings.proxy, "https": settings.proxy}
+    try:
+        if settings.connection_string:
+            _hide_signatures()
+            client = ContainerClient.from_connection_string(settings.connection_string.reveal(), container, **common)
+        else:
+            endpoint = settings.endpoint or f"https://{settings.account}.blob.core.windows.net"
+            client = ContainerClient(endpoint.rstrip("/"), container, credential=credential, **common)
+    except ValueError as error:
+        raise InvalidConfig(f"az://{container} cannot be opened: {redact(str(error), [settings.connection_string])}") from None
+    if settings.customer_key and client.scheme != "https":
+        raise InvalidConfig(f"az://{container}: the option customer_key needs an https endpoint")
+    if not settings.proxy:
+        transport.session.proxies = requests.utils.get_environ_proxies(client.primary_endpoint)
+    return client
+
+
+def customer_key_of(settings: AzureOptions) -> dict[str, Any]:
+    if settings.customer_key is None:
+        return {}
+    from azure.storage.blob import CustomerProvidedEncryptionKey
+
+    try:
+        key = base64.b64decode(settings.customer_key.reveal(), validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) != 32:
+        raise InvalidConfig("az:// needs as option customer_key the base64 of 32 bytes (AES-256)")
+    digest = base64.b64encode(hashlib.sha256(key).digest()).decode()
+    return {"cpk": CustomerProvidedEncryptionKey(settings.customer_key.reveal(), digest)}
+
+
+def _transport(settings: AzureOptions) -> RequestsTransport:
+    """Connections, with what the environment says about proxies and authorities read once instead of for every request."""
+    import requests
+    from requests.adapters import HTTPAdapter
+
+    session = requests.Session()
+    session.trust_env = False
+    adapter = HTTPAdapter(pool_connections=4, pool_maxsize=settings.max_connections, max_retries=0)
+    session.mount("https://", adapter)
+    session.mount("http://", adapter)
+    return _transport_class()(
+        session=session,
+        connection_timeout=settings.connect_timeout_s,
+        read_timeout=settings.read_timeout_s,
+        connection_verify=settings.ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True,
+        connection_data_block_size=_READ_BYTES_MAX,  # hand a body on in one piece
+    )
+
+
+@cache
+def _transport_class() -> type[RequestsTransport]:
+    from azure.core.exceptions import ServiceResponseError
+    from azure.core.pipeline.transport import RequestsTransport
+    from urllib3.exceptions import HTTPError
+
+    class WholeBodyTransport(RequestsTransport):  # type: ignore[misc,unused-ignore]
+        """Reads a download within the request: a body that breaks off is an error here, where the SDK would ask again, silently, twice."""
+
+        def send(self, request: Any, **kwargs: Any) -> Any:
+            answer = super().send(request, **kwargs)
+            if kwargs.get("stream"):
+                response = answer.internal_response
+                try:
+                    response._content = response.raw.read(decode_content=response.status_code >= 300)
+                except (HTTPError, OSError) as error:
+                    response.close()
+                    raise ServiceResponseError(f"the answer broke off ({type(error).__name__})", error=error) from error
+                response._content_consumed = True
+            return answer
+
+    return WholeBodyTransport
+
+
+class _SignatureFilter(logging.Filter):
+    """urllib3 logs the path of every request at DEBUG, and a SAS token is part of it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(redact(value) if isinstance(value, str) else value for value in record.args)
+        return True
+
+
+_signature_filter = _SignatureFilter()
+
+
+def _hide_signatures() -> None:
+    logging.getLogger("urllib3.connectionpool").addFilter(_signature_filter)
