@@ -6,6 +6,10 @@ object is read back, and the write id and the base that every write leaves in th
 - our write id: the first attempt had landed. `Written`.
 - a foreign object that replaced *the very version that we meant to replace*: ours never landed. `Conflict`.
 - any other foreign object: if no attempt of ours was ambiguous, `Conflict`; else ours may have landed and been replaced since, and only `Unknown` is true.
+
+Two things are taken for granted. An object that is created or swapped under a condition is not deleted while its writers are at work: a deletion removes
+the proof. And nothing between us and the store repeats a request unseen *while* another client replaces the object: if that happens, the failed condition of the
+repetition looks like a competitor's, and the verdict is `Conflict` although ours was there for a moment.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import TypeAlias, TypeVar
 
 from fileio.base import WRITE_BASE, WRITE_ID, Conflict, Create, ObjectMeta, Overwrite, PutMode, PutOutcome, Unknown, Update, Version, Written
 from fileio.env import Env
-from fileio.errors import FileIOError, Throttled, Unavailable
+from fileio.errors import FileIOError, Throttled, Unavailable, UploadLost
 
 T = TypeVar("T")
 
@@ -83,7 +87,7 @@ def evidence_of(meta: ObjectMeta, write_id: str, mode: PutMode) -> Evidence:
     base = meta.metadata.get(WRITE_BASE)
     match mode:
         case Create():
-            came_instead = base == BASE_ABSENT or written_by is None
+            came_instead = base == BASE_ABSENT
         case Update(version):
             came_instead = base == version
         case Overwrite():
@@ -130,7 +134,8 @@ def settle(
 ) -> PutOutcome:
     """Repeat one write until its outcome is certain, within bounds.
 
-    attempt: sends the same request with the same write id each time. read_back: one look at the object, after retries of its own.
+    attempt: sends the same request with the same write id each time. read_back: one look at the object, after retries of its own. mode: an
+    `Overwrite` has no condition that could fail, so for it the answer `Conflict` means that the upload is gone.
     Returns Written, Conflict (provably not ours) or Unknown. Raises only when it is certain that no attempt had an effect.
     """
     ambiguous: Exception | None = None
@@ -154,7 +159,7 @@ def settle(
                 verdict = _judge(read_back, mode=mode, ambiguous=ambiguous)
                 if verdict is not None:
                     return verdict
-                refused = Throttled("the store refuses to create an object that it also says is absent: ask again later")
+                refused = Throttled("the store refuses to write an object that it also says is absent: ask again later")
     if ambiguous is not None:
         return _last_look(read_back, ambiguous)
     assert refused is not None
@@ -170,10 +175,12 @@ def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Excep
     match found:
         case Ours(version):
             return Written(version)
+        case Foreign() if isinstance(mode, Overwrite):
+            return Unknown(ambiguous or UploadLost("the store no longer knows the upload, and the object there is another one: write it again"))
         case Foreign(version, came_instead):
             return Conflict(version) if came_instead or ambiguous is None else Unknown(ambiguous)
         case Absent():
-            if isinstance(mode, Create) or (isinstance(mode, Overwrite) and ambiguous is not None):
+            if isinstance(mode, (Create, Overwrite)):
                 return None
             return Conflict(None) if ambiguous is None else Unknown(ambiguous)
 

@@ -14,6 +14,7 @@ from fileio.base import (
     ByteRange,
     Capabilities,
     Conflict,
+    Create,
     DeleteResult,
     GetResult,
     ListPage,
@@ -24,17 +25,18 @@ from fileio.base import (
     PutOutcome,
     Range,
     Unknown,
+    Update,
     Upload,
     Version,
     Written,
     check_key,
 )
 from fileio.env import Env, default_env
-from fileio.errors import FileIOError, NotFound, NotWritten, Throttled, Unavailable, Unsupported
+from fileio.errors import FileIOError, NotFound, NotWritten, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.ranges import coalesce
 from fileio.settle import Absent, Evidence, Foreign, Ours, RetryPolicy, evidence_of, retry, settle, write_metadata
 from fileio.stream import ReadStream, StreamSettings, WriteStream
-from fileio.wrap import Metered, Metrics
+from fileio.wrap import Metered, Metrics, Prefixed
 
 if TYPE_CHECKING:
     from fileio.registry import StoreDescription
@@ -62,6 +64,7 @@ class FileIO:
         self._env = env or default_env()
         self._policy = policy or RetryPolicy()
         self.metrics = Metrics()
+        self._bare = backend
         self._backend: Backend = Metered(backend, self.metrics, self._env)
         self._description = description
 
@@ -86,6 +89,12 @@ class FileIO:
         if self._description is None:
             raise Unsupported(f"{self.url} was not opened from a URL, so another process cannot open it: use fileio.open_store(url)")
         return self._description
+
+    def child(self, prefix: str) -> FileIO:
+        """The keys below `prefix` as a store of its own, with its own metrics, over the same connections."""
+        check_key(prefix)
+        description = None if self._description is None else self._description.child(prefix)
+        return FileIO(Prefixed(self._bare, prefix), env=self._env, policy=self._policy, description=description)
 
     def close(self) -> None:
         """Release connections. The object must not be used afterwards."""
@@ -175,6 +184,8 @@ class FileIO:
         """
         check_key(key)
         mode = mode or Overwrite()
+        if not isinstance(mode, Overwrite) and not self.capabilities.conditional_put:
+            raise Unsupported(f"{self.url} ignores conditions on put, so {key!r} cannot be written under one: use another store")
         write_id = self._env.new_id()
         marks = {**(metadata or {}), **write_metadata(write_id, mode)}
         return self._settle(key, write_id, mode, lambda: self._backend.put(key, data, mode, marks))
@@ -198,7 +209,8 @@ class FileIO:
             ours = result.data == bytes(data) and len(data) > 0
             return Ours(result.meta.version) if ours else Foreign(result.meta.version, came_instead=len(result.data) > 0)
 
-        return self._settle_with(read_back, Overwrite(), lambda: self._backend.append(key, data, offset))
+        mode = Create() if offset == 0 else Update(Version(f"of {offset} bytes"))
+        return self._settle_with(read_back, mode, lambda: self._backend.append(key, data, offset))
 
     def copy(self, source: str, target: str, mode: PutMode | None = None) -> PutOutcome:
         """Copy an object within the store, its user metadata included, without its bytes passing through here. Raises NotFound."""
@@ -297,8 +309,21 @@ class SettledUpload(Upload):
         self._fileio._retry(lambda: self._inner.put_part(number, data))
 
     def complete(self) -> PutOutcome:
-        """The settled outcome of completing. Raises UploadLost when certainly nothing landed."""
-        return self._fileio._settle(self._key, self._write_id, self._mode, self._inner.complete)
+        """The settled outcome of completing. Raises UploadLost when the store no longer knows the upload and certainly nothing landed."""
+        refused = False
+
+        def attempt() -> PutOutcome:
+            nonlocal refused
+            outcome = self._inner.complete()
+            refused = isinstance(outcome, Conflict)
+            return outcome
+
+        try:
+            return self._fileio._settle(self._key, self._write_id, self._mode, attempt)
+        except Throttled as error:
+            if not refused:
+                raise
+            raise UploadLost(f"the upload of {self._key!r} is gone and nothing of it landed: write the object again") from error
 
     def abort(self) -> None:
         """Remove what was sent, retried within the policy. Raises Unavailable when the store does not answer."""
