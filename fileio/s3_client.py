@@ -1,0 +1,492 @@
+"""The one client of `fileio.s3`: how it is made from options, one request at a time, and what the store's answers mean.
+
+The SDK's own retries are off: a retry beneath us would turn our own success into a failed condition (see `fileio.settle`). Answers are
+classed by their error code first and by their status second, since an error may hide inside a 200.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import ssl
+import threading
+from base64 import b64decode, b64encode
+from binascii import Error as BinasciiError
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from fileio.base import Overwrite, PutMode, Unknown, Update
+from fileio.config import Secret, nearest, redact
+from fileio.errors import (
+    BucketNotFound,
+    CredentialsError,
+    FileIOError,
+    InvalidConfig,
+    InvalidKey,
+    NotFound,
+    PermissionDenied,
+    Throttled,
+    Unavailable,
+    Unsupported,
+)
+
+SSE_KINDS = ("AES256", "aws:kms", "aws:kms:dsse")
+CHECKSUM_KINDS = ("when_required", "when_supported")
+EXPECT_CONTINUE_BYTES = 1 << 20
+"""Bodies from this size on wait for the store's `100 Continue`, so that a refusal comes before the body is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """Options of `s3://`. What is not given comes from the SDK's default chain (environment, profile, web identity, instance role).
+
+    endpoint: URL of a server other than AWS. region: of the bucket. access_key, secret_key, session_token: static credentials.
+    profile: of the shared configuration files. role_arn: assumed through STS with the other credentials and renewed before it expires;
+    external_id: what its trust policy asks for; sts_endpoint: URL of an STS other than AWS. path_style: the bucket in the path, not in the
+    host name (default: when an endpoint is given). anonymous: requests are not signed.
+
+    sse: server-side encryption of what is written, `AES256`, `aws:kms` or `aws:kms:dsse`; sse_kms_key_id: its key. sse_customer_key:
+    32 bytes in base64, sent with every read and write (SSE-C).
+
+    proxy: URL of an HTTP proxy, which may hold a user and a password. ca_bundle: path of a PEM file to trust. verify_tls: False accepts
+    any certificate. connect_timeout_s, read_timeout_s: seconds until a silent store is `Unavailable`. max_connections: kept for reuse.
+
+    express: the bucket is a directory bucket (names that end in `--x-s3` always are): it appends, and lists in no order.
+    conditional_copy: the store honours conditions on the target of a copy (default: when no endpoint is given, that is on AWS).
+    request_checksum: `when_required`, or `when_supported` for a CRC of every body, sent or read; several servers refuse it.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key: str | None = None
+    secret_key: Secret | None = None
+    session_token: Secret | None = None
+    profile: str | None = None
+    role_arn: str | None = None
+    external_id: str | None = None
+    sts_endpoint: str | None = None
+    path_style: bool | None = None
+    anonymous: bool = False
+    sse: str | None = None
+    sse_kms_key_id: str | None = None
+    sse_customer_key: Secret | None = None
+    proxy: Secret | None = None
+    ca_bundle: str | None = None
+    verify_tls: bool = True
+    express: bool = False
+    conditional_copy: bool | None = None
+    request_checksum: str = "when_required"
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 60.0
+    max_connections: int = 32
+
+    def __post_init__(self) -> None:
+        """Raises InvalidConfig that names the option at fault."""
+        for name, value in (("endpoint", self.endpoint), ("sts_endpoint", self.sts_endpoint)):
+            if value is not None and not re.match(r"https?://[^/@\s]+/?$", value):
+                raise InvalidConfig(
+                    f"option {name!r} is {redact(value)!r}: give a URL such as https://host:port, without path or credentials"
+                )
+        for name, value, valid in (("sse", self.sse, SSE_KINDS), ("request_checksum", self.request_checksum, CHECKSUM_KINDS)):
+            if value is not None and value not in valid:
+                raise InvalidConfig(f"option {name!r} cannot be {value!r}: {nearest(value, valid)}")
+        if (self.access_key is None) != (self.secret_key is None):
+            raise InvalidConfig("options 'access_key' and 'secret_key' belong together: give both, or neither for the default chain")
+        if self.session_token is not None and self.access_key is None:
+            raise InvalidConfig("option 'session_token' needs 'access_key' and 'secret_key' beside it")
+        if self.anonymous and (self.access_key or self.profile or self.role_arn):
+            raise InvalidConfig("option 'anonymous' excludes credentials: drop it, or 'access_key', 'profile' and 'role_arn'")
+        if self.external_id is not None and self.role_arn is None:
+            raise InvalidConfig("option 'external_id' needs 'role_arn' beside it")
+        if self.sse_kms_key_id is not None and self.sse not in SSE_KINDS[1:]:
+            raise InvalidConfig("option 'sse_kms_key_id' needs option 'sse' to be 'aws:kms' or 'aws:kms:dsse'")
+        if self.sse_customer_key is not None:
+            if self.sse is not None:
+                raise InvalidConfig("options 'sse' and 'sse_customer_key' exclude each other: the store's key, or yours")
+            customer_key(self.sse_customer_key)
+        if min(self.connect_timeout_s, self.read_timeout_s, self.max_connections) <= 0:
+            raise InvalidConfig("options 'connect_timeout_s', 'read_timeout_s' and 'max_connections' must be greater than 0")
+
+    @property
+    def secrets(self) -> tuple[Secret | None, ...]:
+        """What no message may show."""
+        return (self.secret_key, self.session_token, self.sse_customer_key, self.proxy)
+
+
+class S3Client:
+    """Sends single requests about one bucket. The SDK's client is made at the first one, once, and shared by all threads."""
+
+    def __init__(self, bucket: str, options: S3Options) -> None:
+        self.url = f"s3://{bucket}"
+        self.options = options
+        self.bucket_seen = False
+        """Whether an answer has shown that the bucket exists and that the credentials are good."""
+        self._bucket = bucket
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def send(self, operation: str, what: str, **arguments: Any) -> Any:
+        """One request. Raises Failure, whatever went wrong."""
+        client = self._client or self._connect(operation, what)
+        try:
+            response = getattr(client, operation)(Bucket=self._bucket, **arguments)
+        except Exception as error:
+            raise self._failure(error, operation, what) from error
+        self.bucket_seen = True
+        return response
+
+    def body(self, key: str, response: Mapping[str, Any]) -> bytes:
+        """All bytes of the answer to a `get_object`. Raises Failure when it breaks off."""
+        try:
+            data: bytes = response["Body"].read()
+        except Exception as error:
+            raise self._failure(error, "get_object", key) from error
+        return data
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+
+    def _connect(self, operation: str, what: str) -> Any:
+        with self._lock:
+            if self._client is None:
+                try:
+                    self._client = _make_client(self.options)
+                except Exception as error:
+                    raise self._failure(error, operation, what) from error
+        return self._client
+
+    # ---- what an answer means
+
+    def _failure(self, error: Exception, operation: str, what: str) -> Failure:
+        from botocore.exceptions import ClientError  # noqa: PLC0415
+
+        if not isinstance(error, ClientError):
+            return Failure("", None, self._transport_error(error, operation, what))
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        message = str(error.response.get("Error", {}).get("Message", ""))
+        if error.operation_name.startswith("AssumeRole"):
+            return Failure("", None, self._role_error(error.operation_name, code, status, message))
+        if code in ("NoSuchKey", "PreconditionFailed"):
+            self.bucket_seen = True
+        return Failure(code, status, self.error(code, status, message, operation, what))
+
+    def error(self, code: str, status: int | None, message: str, operation: str, what: str) -> FileIOError:
+        """The typed error of an answer: by code, then by status. Only the `Unavailable` ones leave the effect of a write open."""
+        kind, advice = _kind_of(code, status)
+        said = redact(" ".join(f"{code} {message}".split()), self.options.secrets)
+        return kind(f"{operation} of {what!r} in {self.url}: the store answered {said or status}{advice}")
+
+    def _role_error(self, operation: str, code: str, status: int, message: str) -> FileIOError:
+        kind, _ = _kind_of(code, status)
+        said = redact(f"{code} {message}", self.options.secrets)
+        role = repr(self.options.role_arn) if self.options.role_arn else "of the profile"
+        text = f"the role {role} cannot be assumed for {self.url}: {operation} was answered {status} {said}"
+        if issubclass(kind, (Throttled, Unavailable)):
+            return kind(text)
+        return CredentialsError(f"{text}: check options 'role_arn' and 'external_id', and the role's trust policy")
+
+    def _transport_error(self, error: Exception, operation: str, what: str) -> FileIOError:
+        """The typed error of a request that got no (whole) answer."""
+        from botocore import exceptions as sdk  # noqa: PLC0415
+
+        said = redact(" ".join(str(error).split()), self.options.secrets)
+        asked = f"{operation} of {what!r} in {self.url}"
+        if isinstance(error, _sdk_errors(_CREDENTIAL_ERRORS)):
+            advice = "give options 'access_key' and 'secret_key', or 'profile', or mend the default chain"
+            return CredentialsError(f"{asked}: no usable credentials ({said}): {advice}")
+        if isinstance(error, sdk.UnseekableStreamError):
+            return Throttled(f"{asked}: the store sent the request to another region: ask again there")
+        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
+            advice = "give its authority as option 'ca_bundle'"
+            return InvalidConfig(f"{asked}: the certificate of {self._endpoint(error)} is not trusted ({said}): {advice}")
+        if isinstance(error, _sdk_errors(_REQUEST_ERRORS)):
+            return InvalidConfig(f"{asked}: the request cannot be built ({said}): check the bucket's name and the options")
+        if isinstance(error, (sdk.EndpointConnectionError, sdk.ProxyConnectionError, sdk.ConnectTimeoutError)):
+            advice = "check option 'endpoint', the proxy and the network"
+            return Unavailable(f"{asked}: cannot reach {self._endpoint(error)} ({said}): {advice}")
+        return Unavailable(f"{asked}: no answer from {self._endpoint(error)} ({type(error).__name__}: {said})")
+
+    def _endpoint(self, error: Exception) -> str:
+        parts = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
+        if parts.hostname:
+            return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        return self.options.endpoint or f"the S3 endpoint of AWS in region {self.options.region or 'by default'}"
+
+
+class Failure(Exception):
+    """What became of a request: the store's code and status, when it gave any, and the typed error for the caller."""
+
+    def __init__(self, code: str, status: int | None, error: FileIOError) -> None:
+        super().__init__(str(error))
+        self.code = code
+        self.status = status
+        self.error = error
+
+    @property
+    def absent(self) -> bool:
+        """The key (or the upload) is not there, but the bucket is."""
+        return self.code in ABSENT_CODES
+
+    def condition_failed(self, mode: PutMode) -> bool:
+        """Whether the condition of `mode` is what the store refused."""
+        if isinstance(mode, Overwrite):
+            return False
+        return self.code == "PreconditionFailed" or self.status == 412 or (isinstance(mode, Update) and self.code in ("NoSuchKey", "404"))
+
+    def as_unknown(self) -> Unknown:
+        """The outcome of a write that got this answer; raises when it certainly had no effect."""
+        if isinstance(self.error, Unavailable):
+            return Unknown(self.error)
+        raise self.error from self.__cause__
+
+
+# ---- what codes mean ---------------------------------------------------------------------------------------------
+
+ABSENT_CODES = frozenset({"NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
+_CREDENTIALS = (CredentialsError, ": check options 'access_key', 'secret_key' and 'session_token', or renew what the default chain gives")
+_CLOCK = (CredentialsError, ": set this machine's clock")
+_REGION = (InvalidConfig, ": set option 'region' to the bucket's region")
+_DENIED = (PermissionDenied, ": grant these credentials the permission")
+_ABSENT = (NotFound, "")
+_LATER = (Throttled, "")
+_UNANSWERED = (Unavailable, "")
+_KINDS: Mapping[str, tuple[type[FileIOError], str]] = {
+    "NoSuchBucket": (BucketNotFound, ": create the bucket, or mend the URL"),
+    "NoSuchKey": _ABSENT,
+    "AccessDenied": _DENIED,
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "ExpiredToken": _CREDENTIALS,
+    "ExpiredTokenException": _CREDENTIALS,
+    "InvalidToken": _CREDENTIALS,
+    "InvalidClientTokenId": _CREDENTIALS,
+    "TokenRefreshRequired": _CREDENTIALS,
+    "InvalidSecurity": _CREDENTIALS,
+    "UnrecognizedClientException": _CREDENTIALS,
+    "XAdminUserNotFound": _CREDENTIALS,
+    "RequestTimeTooSkewed": _CLOCK,
+    "RequestExpired": _CLOCK,
+    "PermanentRedirect": _REGION,
+    "TemporaryRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+    "TooManyRequests": _LATER,
+    "TooManyRequestsException": _LATER,
+    "Throttling": _LATER,
+    "ThrottlingException": _LATER,
+    "RequestLimitExceeded": _LATER,
+    "ConditionalRequestConflict": _LATER,
+    "OperationAborted": _LATER,
+    "RequestTimeout": _UNANSWERED,
+    "InternalError": _UNANSWERED,
+    "ServiceUnavailable": _UNANSWERED,
+    "InvalidBucketName": (InvalidConfig, ": mend the bucket in the URL"),
+    "KeyTooLongError": (InvalidKey, ": use shorter segments"),
+    "NotImplemented": (Unsupported, ""),
+    "MethodNotAllowed": (Unsupported, ""),
+}
+_KINDS_BY_STATUS = {301: _REGION, 401: _CREDENTIALS, 403: _DENIED, 404: _ABSENT, 408: _UNANSWERED, 429: _LATER}
+_CREDENTIAL_ERRORS = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "CredentialRetrievalError",
+    "ProfileNotFound",
+    "TokenRetrievalError",
+    "SSOError",
+    "LoginError",
+    "RefreshWithMFAUnsupportedError",
+    "NoAuthTokenError",
+    "InvalidConfigError",
+    "ConfigParseError",
+)
+_REQUEST_ERRORS = (
+    "ParamValidationError",
+    "ValidationError",
+    "NoRegionError",
+    "InvalidProxiesConfigError",
+    "EndpointProviderError",
+    "InvalidEndpointConfigurationError",
+)
+
+
+def _sdk_errors(names: Sequence[str]) -> tuple[type[Exception], ...]:
+    """The SDK's exception classes of these names, as far as the installed version has them."""
+    from botocore import exceptions  # noqa: PLC0415
+
+    return tuple(getattr(exceptions, name) for name in names if hasattr(exceptions, name))
+
+
+def _kind_of(code: str, status: int | None) -> tuple[type[FileIOError], str]:
+    """The class of error and the advice for an answer; status None: of one key within a batch."""
+    if code in _KINDS:
+        return _KINDS[code]
+    if status in _KINDS_BY_STATUS:
+        return _KINDS_BY_STATUS[status]
+    if code == "SlowDown" or (status is not None and status >= 500):
+        return _UNANSWERED
+    return (FileIOError, "")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and whatever it wraps, as the SDK and its HTTP library nest them."""
+    pending: list[Any] = [error]
+    seen: set[int] = set()
+    while pending:
+        one = pending.pop()
+        if isinstance(one, BaseException) and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            pending += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args, *getattr(one, "kwargs", {}).values()]
+
+
+# ---- making the client -------------------------------------------------------------------------------------------
+
+
+def _make_client(options: S3Options) -> Any:
+    """The SDK's client for S3. Raises what the SDK raises."""
+    import boto3  # noqa: PLC0415
+    from botocore import UNSIGNED  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415
+
+    _hide_in_logs(options.secrets)
+    session = _make_session(options)
+    path_style = options.endpoint is not None if options.path_style is None else options.path_style
+    config = Config(
+        s3={"addressing_style": "path" if path_style else "auto"},
+        **_checksums(options),
+        # What is sent is built here alone, and validation would refuse a memoryview.
+        parameter_validation=False,
+        **({"signature_version": UNSIGNED} if options.anonymous else {}),
+    ).merge(_transport_config(options))
+    client = boto3.Session(botocore_session=session).client(
+        "s3",
+        region_name=options.region or session.get_config_variable("region") or (None if options.endpoint is None else "us-east-1"),
+        endpoint_url=options.endpoint,
+        verify=_verify(options),
+        config=config,
+        **({} if options.role_arn is not None else _static_credentials(options)),
+    )
+    client.meta.events.register("before-call.s3", _expect_continue)
+    if options.endpoint is not None:
+        client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
+    return client
+
+
+def _make_session(options: S3Options) -> Any:
+    """A session whose credentials are those of the role, when there is one, renewed through STS before they expire."""
+    from botocore.credentials import CredentialResolver, DeferredRefreshableCredentials, create_assume_role_refresher  # noqa: PLC0415
+    from botocore.session import Session  # noqa: PLC0415
+
+    session = Session(profile=options.profile)
+    if options.role_arn is None:
+        return session
+    sts = session.create_client(
+        "sts",
+        region_name=options.region or session.get_config_variable("region") or "us-east-1",
+        endpoint_url=options.sts_endpoint,
+        verify=_verify(options),
+        config=_transport_config(options),
+        **_static_credentials(options),
+    )
+    request = {"RoleArn": options.role_arn, "RoleSessionName": "objcat"}
+    if options.external_id is not None:
+        request["ExternalId"] = options.external_id
+    credentials = DeferredRefreshableCredentials(create_assume_role_refresher(sts, request), "sts-assume-role")
+    provider: Any = _Provider(credentials)
+    assumed = Session(profile=options.profile)
+    assumed.register_component("credential_provider", CredentialResolver([provider]))
+    return assumed
+
+
+class _Provider:
+    """Credentials in the shape in which a session of the SDK looks for them."""
+
+    METHOD = CANONICAL_NAME = "objcat-assume-role"
+
+    def __init__(self, credentials: Any) -> None:
+        self._credentials = credentials
+
+    def load(self) -> Any:
+        return self._credentials
+
+
+def _transport_config(options: S3Options) -> Any:
+    from botocore.config import Config  # noqa: PLC0415
+
+    proxy = None if options.proxy is None else options.proxy.reveal()
+    return Config(
+        retries={"total_max_attempts": 1},
+        connect_timeout=options.connect_timeout_s,
+        read_timeout=options.read_timeout_s,
+        max_pool_connections=options.max_connections,
+        proxies=None if proxy is None else {"http": proxy, "https": proxy},
+        tcp_keepalive=True,
+    )
+
+
+def _checksums(options: S3Options) -> dict[str, Any]:
+    return {"request_checksum_calculation": options.request_checksum, "response_checksum_validation": options.request_checksum}
+
+
+def _verify(options: S3Options) -> bool | str | None:
+    return False if not options.verify_tls else options.ca_bundle
+
+
+def _static_credentials(options: S3Options) -> dict[str, Any]:
+    if options.access_key is None or options.secret_key is None:
+        return {}
+    token = None if options.session_token is None else options.session_token.reveal()
+    return {"aws_access_key_id": options.access_key, "aws_secret_access_key": options.secret_key.reveal(), "aws_session_token": token}
+
+
+def _expect_continue(params: dict[str, Any], **_: Any) -> None:
+    body = params.get("body")
+    if isinstance(body, (bytes, bytearray, memoryview)) and len(body) >= EXPECT_CONTINUE_BYTES:
+        params["headers"]["Expect"] = "100-continue"
+
+
+def _add_content_md5(params: dict[str, Any], **_: Any) -> None:
+    """Servers older than the SDK's checksums insist on the MD5 of a batch delete; newer ones take both."""
+    params["headers"]["Content-MD5"] = b64encode(hashlib.md5(params["body"], usedforsecurity=False).digest()).decode()
+
+
+_LOGGERS = ("auth", "endpoint", "parsers", "httpsession", "client", "hooks", "regions", "handlers", "utils", "httpchecksum", "awsrequest")
+
+
+class _HideSecrets(logging.Filter):
+    """The SDK logs requests and answers whole at level DEBUG: takes secrets out of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secrets: frozenset[Secret] = frozenset()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = re.sub(r"(<(?:SecretAccessKey|SessionToken)>)[^<]*", r"\1***", record.getMessage())
+        record.msg, record.args = redact(text, self.secrets), ()
+        return True
+
+
+_hide_secrets = _HideSecrets()
+
+
+def _hide_in_logs(secrets: Sequence[Secret | None]) -> None:
+    _hide_secrets.secrets |= {secret for secret in secrets if secret is not None}
+    for name in _LOGGERS:
+        logging.getLogger(f"botocore.{name}").addFilter(_hide_secrets)
+
+
+def customer_key(key: Secret) -> bytes:
+    try:
+        raw = b64decode(key.reveal(), validate=True)
+    except (BinasciiError, ValueError):
+        raw = b""
+    if len(raw) != 32:
+        raise InvalidConfig("option 'sse_customer_key' must be 32 bytes in base64, such as `openssl rand -base64 32` prints")
+    return raw
