@@ -1,0 +1,549 @@
+"""`gs://bucket/prefix`: Google Cloud Storage through google-cloud-storage (JSON API).
+
+The version of an object is its generation, which changes with every write. Conditions are `ifGenerationMatch` (0: nothing is there), kept by
+the store on uploads, compositions and rewrites. Every request is sent once (`retry=None` everywhere), and answers of 400 and above are raised
+by our session before the SDK interprets them, so that all of them are classed in one place, by status (`fileio.gcs_client`).
+
+An upload in parts goes into a resumable session, one chunk after another: it is invisible until its last byte, keeps the condition given at
+its start until the end, and expires by itself. The two parallel ways lose something: XML multipart uploads take no condition on completion;
+temporary objects with a composition are seen in listings, stay behind after a crash, and cannot be deleted from buckets under retention.
+
+An append stores the bytes as a temporary object `<key>.append-<id>`, replaces the object by a composition of itself and that one under the
+generation that was looked at, and deletes the temporary object. GCS allows about one such write a second for one key.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from fileio.base import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
+from fileio.env import default_env
+from fileio.errors import BucketNotFound, FileIOError, MissingDependency, NotFound, Throttled, Unavailable, Unsupported, UploadLost
+from fileio.gcs_client import (
+    ConditionFailed,
+    GCSOptions,
+    Refused,
+    bounds,
+    bytes_reached,
+    check_crc32c,
+    check_options,
+    classify,
+    crc32c,
+    crc32c_header,
+    customer_key,
+    customer_key_headers,
+    generation_condition,
+    make_client,
+    milliseconds,
+    range_header,
+)
+
+T = TypeVar("T")
+
+CHUNK_BYTES_MULTIPLE = 256 * 1024
+ONE_REQUEST_BYTES_MAX = 8 * 1024 * 1024
+"""Larger objects go through a resumable session, as in the SDK."""
+
+_CONTENT_TYPE = "application/octet-stream"
+_LIST_FIELDS = "items(name,size,generation,updated),prefixes,nextPageToken"
+
+
+def open_gcs(bucket: str, options: GCSOptions) -> Backend:
+    """The whole bucket as a backend. Sends no request; credentials are looked up at the first one.
+
+    Raises MissingDependency without google-cloud-storage, InvalidConfig when options contradict one another or are malformed.
+    """
+    try:
+        import google.cloud.storage  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency(f"gs://{bucket} needs google-cloud-storage: pip install 'objcat[gcs]'") from error
+    check_options(f"gs://{bucket}", options)
+    return GCSBackend(bucket, options)
+
+
+class GCSBackend(Backend):
+    """One bucket. Safe for many threads: they share one session with `max_connections` connections."""
+
+    def __init__(self, bucket: str, options: GCSOptions) -> None:
+        self._bucket_name = bucket
+        self._options = options
+        self._timeout = (options.connect_timeout_s, options.read_timeout_s)
+        self._key = customer_key(options)
+        self._key_headers = customer_key_headers(self._key)
+        self._lock = threading.Lock()
+        self._client_or_none: Any = None
+        self._bucket_seen = False
+        self._has_batch = True
+        # A composition cannot be given the key or the KMS key of its result through the SDK.
+        self._capabilities = Capabilities(
+            append=options.encryption_key is None and options.kms_key is None,
+            parallel_parts=False,
+            delete_batch_max=100,
+            part_bytes_min=CHUNK_BYTES_MULTIPLE,
+            part_bytes_multiple=CHUNK_BYTES_MULTIPLE,
+            parts_max=1_000_000,
+        )
+
+    @property
+    def url(self) -> str:
+        return f"gs://{self._bucket_name}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    # ---- reading
+
+    def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        return self._read(key, lambda: self._get(key, byte_range, if_none_match))
+
+    def _get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """One media request, whose headers tell what the object is. Its own (not the SDK's), since the SDK drops those headers."""
+        wanted = range_header(byte_range)
+        if wanted == "":
+            return self._nothing_of(key, byte_range, if_none_match)
+        condition = "" if if_none_match is None else f"&ifGenerationNotMatch={if_none_match}"
+        url = f"{self._api}/download/storage/v1/b/{self._bucket_name}/o/{quote(key, safe='')}?alt=media{self._billing}{condition}"
+        headers = {"Accept-Encoding": "gzip", **self._key_headers, **({"Range": wanted} if wanted else {})}
+        try:
+            with self._session.request("GET", url, headers=headers, stream=True, timeout=self._timeout) as response:
+                if response.status_code == 304:
+                    return NotModified()
+                data: bytes = response.raw.read(decode_content=False)
+        except Refused as refused:
+            if refused.status == 416:
+                return self._nothing_of(key, byte_range, if_none_match)
+            raise
+        meta = self._meta_of_download(key, response, len(data))
+        if meta.version == if_none_match:
+            return NotModified()
+        offset, end = bounds(byte_range, meta.size)
+        if response.status_code == 206:
+            return GetResult(meta, data, offset)
+        check_crc32c(f"{self.url}/{key}", data, response.headers.get("x-goog-hash", ""))
+        return GetResult(meta, data[offset:end] if byte_range else data, offset)
+
+    def _nothing_of(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """The answer to a range that holds no byte of the object."""
+        meta = self._head(key)
+        if meta.version == if_none_match:
+            return NotModified()
+        offset, end = bounds(byte_range, meta.size)
+        if offset < end:
+            raise Unavailable(f"{self.url}/{key} grew while it was read: read it again")
+        return GetResult(meta, b"", offset)
+
+    def _meta_of_download(self, key: str, response: Any, length: int) -> ObjectMeta:
+        headers = response.headers
+        generation, modified = headers.get("x-goog-generation"), headers.get("last-modified")
+        if generation is None or modified is None:
+            meta = self._head(key)  # a server that does not send what GCS sends
+            if generation is not None and meta.version != generation:
+                raise Unavailable(f"{self.url}/{key} changed while it was read: read it again")
+            return meta
+        total = headers.get("content-range", "").rpartition("/")[2] if response.status_code == 206 else length
+        metadata = {name[12:].lower(): value for name, value in headers.items() if name.lower().startswith("x-goog-meta-")}
+        return ObjectMeta(key, int(total), Version(generation), int(parsedate_to_datetime(modified).timestamp() * 1000), metadata)
+
+    def head(self, key: str) -> ObjectMeta:
+        return self._read(key, lambda: self._head(key))
+
+    def _head(self, key: str) -> ObjectMeta:
+        blob = self._blob(key)
+        blob.reload(timeout=self._timeout, retry=None)
+        metadata = {name.lower(): value for name, value in (blob.metadata or {}).items()}
+        return ObjectMeta(key, blob.size or 0, Version(str(blob.generation)), milliseconds(blob.updated), metadata)
+
+    def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        def ask() -> ListPage:
+            found = self._client.list_blobs(
+                self._bucket,
+                prefix=prefix,
+                start_offset=start_after,
+                delimiter=delimiter,
+                page_token=cursor,
+                page_size=limit,
+                fields=_LIST_FIELDS,
+                timeout=self._timeout,
+                retry=None,
+            )
+            blobs = next(found.pages, ())
+            objects = [
+                ObjectMeta(blob.name, blob.size or 0, Version(str(blob.generation)), milliseconds(blob.updated))
+                for blob in blobs
+                if start_after is None or blob.name > start_after  # the offset of GCS is included
+            ]
+            return ListPage(objects, sorted(found.prefixes), found.next_page_token)
+
+        return self._read(None, ask)
+
+    # ---- writing
+
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        size = data.nbytes if isinstance(data, memoryview) else len(data)
+        if size > ONE_REQUEST_BYTES_MAX:
+            return self._put_large(key, data, mode, metadata)
+
+        def send() -> PutOutcome:
+            blob = self._blob(key, metadata)
+            blob.upload_from_file(
+                io.BytesIO(data),
+                size=size,
+                content_type=_CONTENT_TYPE,
+                if_generation_match=generation_condition(mode),
+                timeout=self._timeout,
+                retry=None,
+            )
+            return _written(blob)
+
+        return self._write(key, mode, send)
+
+    def _put_large(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        try:
+            upload = self.start_upload(key, mode, metadata)
+        except Unavailable as error:
+            return Unknown(error)
+        upload.put_part(1, data)
+        return upload.complete()
+
+    def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        if not self._capabilities.append:
+            raise Unsupported(
+                f"{self.url} cannot append to {key!r} under 'encryption_key' or 'kms_key': write the object with open_write()"
+            )
+        if offset == 0:
+            created = self.put(key, data, Create(), {})
+            if not isinstance(created, Conflict):
+                return created
+        try:
+            present = self.head(key)
+        except BucketNotFound:
+            raise
+        except NotFound:
+            return Conflict(None)
+        except Unavailable as error:
+            raise Throttled(f"nothing was appended to {self.url}/{key}, its size is not known: {error}") from error
+        if present.size != offset:
+            return Conflict(present.version)
+        return self._compose(key, data, present)
+
+    def _compose(self, key: str, data: Buffer, present: ObjectMeta) -> PutOutcome:
+        """Replace `present` by itself and `data`. The temporary object's name is unique, and its generation is part of the request."""
+        extra_key = f"{key}.append-{default_env().new_id()}"
+        try:
+            match self.put(extra_key, data, Create(), {}):
+                case Written(version):
+                    extra_version = version
+                case Conflict():
+                    raise Throttled(f"nothing was appended to {self.url}/{key}: {extra_key!r} is in the way; append again")
+                case Unknown(cause):
+                    raise Throttled(f"nothing was appended to {self.url}/{key}: its new bytes were not stored: {cause}") from cause
+
+            def send() -> PutOutcome:
+                target = self._blob(key, present.metadata)
+                target.content_type = _CONTENT_TYPE
+                target.compose(
+                    [self._bucket.blob(key), self._bucket.blob(extra_key)],
+                    if_generation_match=int(present.version),
+                    if_source_generation_match=[present.version, extra_version],
+                    timeout=self._timeout,
+                    retry=None,
+                )
+                return _written(target)
+
+            return self._write(key, Update(present.version), send)
+        finally:
+            self._delete_one(extra_key)
+
+    def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        """A resumable session under the condition. A condition that fails already is answered by `complete`."""
+
+        def start() -> str:
+            session_url: str = self._blob(key, metadata).create_resumable_upload_session(
+                content_type=_CONTENT_TYPE, if_generation_match=generation_condition(mode), timeout=self._timeout, checksum=None, retry=None
+            )
+            return session_url
+
+        try:
+            return ResumableUpload(self, key, self._read(key, start))
+        except ConditionFailed:
+            return ResumableUpload(self, key, None)
+
+    def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        def send() -> PutOutcome:
+            blob = self._blob(target, metadata)
+            blob.content_type = _CONTENT_TYPE
+            token = None
+            while True:
+                token, _, _ = blob.rewrite(
+                    self._blob(source), token=token, if_generation_match=generation_condition(mode), timeout=self._timeout, retry=None
+                )
+                if token is None:
+                    return _written(blob)
+
+        return self._write(source, Overwrite(), send)
+
+    # ---- deleting
+
+    def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        if len(keys) > 1 and self._has_batch:
+            results = self._translated(None, lambda: self._delete_together(keys))
+            if results is not None:
+                return results
+            self._has_batch = False
+        return [DeleteResult(key, self._delete_one(key)) for key in keys]
+
+    def _delete_together(self, keys: Sequence[str]) -> list[DeleteResult] | None:
+        """One batch request. None: this server has no batches."""
+        batch = self._client.batch(raise_exception=False)
+        try:
+            with batch:
+                for key in keys:
+                    self._bucket.blob(key).delete(timeout=self._timeout, retry=None)
+        except ValueError:
+            return None  # the answer had no parts
+        answers = batch._responses
+        if len(answers) != len(keys):
+            return None
+        return [
+            DeleteResult(key, None if answer.status_code < 300 else self._deletion_error(key, Refused(answer)))
+            for key, answer in zip(keys, answers, strict=True)
+        ]
+
+    def _delete_one(self, key: str) -> FileIOError | None:
+        try:
+            self._bucket.blob(key).delete(timeout=self._timeout, retry=None)
+        except Exception as error:  # noqa: BLE001 - classed, and raised when it is none of ours
+            return self._deletion_error(key, error)
+        return None
+
+    def _deletion_error(self, key: str, error: Exception) -> FileIOError | None:
+        classed = classify(error, self.url, key, self._options, self._bucket_is_missing)
+        if classed is None:
+            raise error
+        return None if isinstance(classed, NotFound) and not isinstance(classed, BucketNotFound) else classed
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._client_or_none = self._client_or_none, None
+        if client is not None:
+            client.close()
+
+    # ---- the SDK
+
+    @property
+    def _client(self) -> Any:
+        """The SDK's client, made at first use: making it looks for credentials, which may ask the network."""
+        if self._client_or_none is None:
+            with self._lock:
+                if self._client_or_none is None:
+                    self._client_or_none = self._translated(None, lambda: make_client(self._options))
+        return self._client_or_none
+
+    @property
+    def _session(self) -> Any:
+        return self._client._http
+
+    @property
+    def _api(self) -> str:
+        return str(self._client.api_endpoint).rstrip("/")
+
+    @property
+    def _billing(self) -> str:
+        return f"&userProject={quote(self._options.user_project, safe='')}" if self._options.user_project else ""
+
+    @property
+    def _bucket(self) -> Any:
+        return self._client.bucket(self._bucket_name, user_project=self._options.user_project)
+
+    def _blob(self, key: str, metadata: Mapping[str, str] | None = None) -> Any:
+        blob = self._bucket.blob(key, encryption_key=self._key, kms_key_name=self._options.kms_key)
+        if metadata:
+            blob.metadata = dict(metadata)
+        return blob
+
+    # ---- answers and errors
+
+    def _translated(self, key: str | None, call: Callable[[], T]) -> T:
+        """The call's result, or its error as one of ours."""
+        try:
+            return call()
+        except FileIOError:
+            raise
+        except Exception as error:
+            classed = classify(error, self.url, key, self._options, self._bucket_is_missing)
+            if classed is None:
+                raise
+            raise classed from error
+
+    def _read(self, key: str | None, call: Callable[[], T]) -> T:
+        result = self._translated(key, call)
+        self._bucket_seen = True
+        return result
+
+    def _write(self, key: str, mode: PutMode, call: Callable[[], PutOutcome]) -> PutOutcome:
+        try:
+            return self._read(key, call)
+        except ConditionFailed:
+            return Conflict(None)
+        except Unavailable as error:
+            return Unknown(error)
+        except BucketNotFound:
+            raise
+        except NotFound:
+            if isinstance(mode, Update):
+                return Conflict(None)
+            raise
+
+    def _bucket_is_missing(self) -> bool:
+        """One listing tells a missing bucket from a missing object, unless the bucket has answered before."""
+        if self._bucket_seen:
+            return False
+        url = f"{self._api}/storage/v1/b/{self._bucket_name}/o?maxResults=1&fields=kind{self._billing}"
+        try:
+            self._session.request("GET", url, timeout=self._timeout)
+        except Refused as refused:
+            return refused.status == 404
+        except Exception as error:  # noqa: BLE001 - classed, and raised when it is none of ours
+            if classify(error, self.url, None, self._options, lambda: False) is None:
+                raise
+            return False
+        self._bucket_seen = True
+        return False
+
+
+class ResumableUpload(Upload):
+    """A resumable session. The newest part is kept back until the next one or `complete`: the last chunk must say that it is the last.
+
+    A chunk whose answer was lost is sent again from its beginning: the store ignores bytes at offsets that it already has, and says how far
+    it got. A session that has completed, and forgets it, answers 404: the read-back of the object decides then.
+    session_url None: the condition had already failed at the start; parts go nowhere, and `complete` answers Conflict.
+    """
+
+    def __init__(self, backend: GCSBackend, key: str, session_url: str | None) -> None:
+        self._backend = backend
+        self._name = key
+        self._session_url = session_url
+        self._number = 0
+        self._held = b""
+        self._offset = 0
+        self._crc32c: int | None = 0
+
+    def put_part(self, number: int, data: Buffer) -> None:
+        if number < self._number or self._session_url is None:
+            return
+        if number > self._number + 1:
+            raise FileIOError(
+                f"part {number} of {self._name!r} came after part {self._number}: this store takes parts one at a time, in order"
+            )
+        if number == self._number + 1 and number > 1:
+            if not self._held or len(self._held) % CHUNK_BYTES_MULTIPLE:
+                raise FileIOError(
+                    f"part {self._number} of {self._name!r} has {len(self._held)} bytes: all but the last need a multiple of 256 KiB"
+                )
+            try:
+                self._backend._read(self._name, self._send_held)
+            except ConditionFailed:
+                self._session_url = None
+                return
+            except NotFound as error:
+                raise UploadLost(f"the upload of {self._name!r} no longer exists: write it again") from error
+            self._offset += len(self._held)
+        self._number = number
+        self._held = data if isinstance(data, bytes) else bytes(data)
+
+    def _send_held(self) -> None:
+        end = self._offset + len(self._held)
+        reached = self._offset
+        while reached < end:
+            now = bytes_reached(self._chunk(self._held[reached - self._offset :], f"bytes {reached}-{end - 1}/*"))
+            if now <= reached:
+                raise Unavailable(f"the store took no byte of {self._name!r} after {reached}: send the part again")
+            reached = now
+        self._crc32c = crc32c(self._held, self._crc32c)
+
+    def complete(self) -> PutOutcome:
+        if self._session_url is None:
+            return Conflict(None)
+        try:
+            return self._backend._write(self._name, Overwrite(), self._send_last)
+        except BucketNotFound:
+            raise
+        except NotFound:
+            return Conflict(None)
+
+    def _send_last(self) -> PutOutcome:
+        total = self._offset + len(self._held)
+        hashed = crc32c_header(crc32c(self._held, self._crc32c))
+        reached = self._offset
+        while True:
+            content = f"bytes {reached}-{total - 1}/{total}" if reached < total else f"bytes */{total}"
+            response = self._chunk(self._held[reached - self._offset :], content, hashed)
+            if response.status_code != 308:
+                break
+            now = bytes_reached(response)
+            if now <= reached:
+                return Unknown(Unavailable(f"the store took no byte of {self._name!r} after {reached}"))
+            reached = now
+        resource = response.json()
+        if "generation" not in resource:
+            return Conflict(None)  # the read-back tells
+        if int(resource["size"]) != total:
+            raise FileIOError(
+                f"{self._name!r} has {resource['size']} bytes in the store, but {total} were sent: delete it and write it again"
+            )
+        return Written(Version(resource["generation"]), milliseconds(datetime.fromisoformat(resource["updated"])))
+
+    def _chunk(self, data: bytes, content_range: str, headers: Mapping[str, str] | None = None) -> Any:
+        backend = self._backend
+        sent = {"Content-Range": content_range, "Content-Type": _CONTENT_TYPE, **backend._key_headers, **(headers or {})}
+        return backend._session.request("PUT", self._session_url, data=data, headers=sent, timeout=backend._timeout, allow_redirects=False)
+
+    def abort(self) -> None:
+        if self._session_url is None:
+            return
+
+        def cancel() -> None:
+            try:
+                self._backend._session.request("DELETE", self._session_url, timeout=self._backend._timeout)
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
+
+        self._backend._read(self._name, cancel)
+        self._session_url = None
+
+
+def _written(blob: Any) -> PutOutcome:
+    if blob.generation is None or blob.updated is None:
+        return Unknown(Unavailable(f"the store's answer does not tell the generation of {blob.name!r}"))
+    return Written(Version(str(blob.generation)), milliseconds(blob.updated))
+
+
+__all__ = ["GCSBackend", "GCSOptions", "ResumableUpload", "open_gcs"]

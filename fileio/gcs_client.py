@@ -1,0 +1,369 @@
+"""How `gs://` is opened: its options, the credentials they name, a client that sends each request once, and what its answers mean."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fileio.base import ByteRange, Create, Overwrite, PutMode, Range, Suffix, Update
+from fileio.config import Secret, redact
+from fileio.errors import (
+    BucketNotFound,
+    CredentialsError,
+    FileIOError,
+    InvalidConfig,
+    NotFound,
+    PermissionDenied,
+    Throttled,
+    Unavailable,
+)
+
+THROTTLE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
+SESSION_GONE = frozenset({410, 499})
+"""What GCS answers, besides 404, for an upload session that expired or was cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GCSOptions:
+    """Options of `gs://`. Without credentials the application default credentials are used, and refreshed as they expire.
+
+    project: the project named in requests that need one. endpoint: base URL of another server, such as http://127.0.0.1:4443.
+    anonymous: send no credentials (public buckets, test servers).
+    credentials_file: path of a JSON file with a service account, an authorized user or a workload identity. credentials_json: its content.
+    access_token: an OAuth token as it is; nothing refreshes it. At most one of these four.
+    impersonate_service_account: e-mail address of a service account to act as, by means of the credentials above.
+    encryption_key: a customer-supplied AES-256 key in base64, needed for every later read. kms_key: resource name of a Cloud KMS key.
+    user_project: the project billed for requests to a requester-pays bucket.
+    proxy: URL of an HTTP proxy. ca_bundle: PEM file of the trusted authorities. Both win over the environment.
+    connect_timeout_s: seconds to connect. read_timeout_s: seconds without a byte from the server.
+    max_connections: open at once; a thread that asks for one more waits.
+    """
+
+    project: str | None = None
+    endpoint: str | None = None
+    anonymous: bool = False
+    credentials_file: str | None = None
+    credentials_json: Secret | None = None
+    access_token: Secret | None = None
+    impersonate_service_account: str | None = None
+    encryption_key: Secret | None = None
+    kms_key: str | None = None
+    user_project: str | None = None
+    proxy: Secret | None = None
+    ca_bundle: str | None = None
+    connect_timeout_s: float = 10.0
+    read_timeout_s: float = 60.0
+    max_connections: int = 32
+
+    @property
+    def secrets(self) -> tuple[Secret | None, ...]:
+        """Everything that no message may show."""
+        return (self.credentials_json, self.access_token, self.encryption_key, self.proxy)
+
+
+def check_options(url: str, options: GCSOptions) -> None:
+    """Raises InvalidConfig when options are malformed or contradict one another."""
+    given = [name for name in ("anonymous", "credentials_file", "credentials_json", "access_token") if getattr(options, name)]
+    if len(given) > 1:
+        raise InvalidConfig(f"{url}: the options {' and '.join(map(repr, given))} contradict each other: give one of them")
+    if options.encryption_key is not None and options.kms_key is not None:
+        raise InvalidConfig(f"{url}: the options 'encryption_key' and 'kms_key' contradict each other: give one of them")
+    if options.endpoint is not None and not options.endpoint.startswith(("http://", "https://")):
+        raise InvalidConfig(f"{url}: the option 'endpoint' must begin with http:// or https://, but is {redact(options.endpoint)!r}")
+    if min(options.connect_timeout_s, options.read_timeout_s, options.max_connections) <= 0:
+        raise InvalidConfig(f"{url}: the options 'connect_timeout_s', 'read_timeout_s' and 'max_connections' must be above 0")
+    if options.encryption_key is not None and len(customer_key(options) or b"") != 32:
+        raise InvalidConfig(f"{url}: the option 'encryption_key' must be 32 bytes in base64")
+
+
+def customer_key(options: GCSOptions) -> bytes | None:
+    """The bytes of `encryption_key`; none when it is not base64."""
+    try:
+        return None if options.encryption_key is None else base64.b64decode(options.encryption_key.reveal(), validate=True)
+    except binascii.Error:
+        return b""
+
+
+def customer_key_headers(key: bytes | None) -> dict[str, str]:
+    """The headers that carry a customer-supplied key."""
+    if key is None:
+        return {}
+    return {
+        "X-Goog-Encryption-Algorithm": "AES256",
+        "X-Goog-Encryption-Key": to_base64(key),
+        "X-Goog-Encryption-Key-Sha256": to_base64(hashlib.sha256(key).digest()),
+    }
+
+
+# ---- the client
+
+
+def make_client(options: GCSOptions) -> Any:
+    """A `google.cloud.storage.Client` whose session raises `Refused`. Looking for default credentials may ask the network.
+
+    Raises CredentialsError, or an error of google-auth.
+    """
+    import google.auth.transport.requests
+    import google.cloud.storage
+    import requests.adapters
+
+    store_session_class, token_session_class = _session_classes()
+    token_session = token_session_class(options)
+    token_session.mount("https://", requests.adapters.HTTPAdapter(max_retries=3))  # fetching a token changes nothing
+    token_request = google.auth.transport.requests.Request(token_session)
+    credentials = _credentials(options, token_request)
+    session = store_session_class(options, credentials, token_request)
+    adapter = requests.adapters.HTTPAdapter(pool_connections=2, pool_maxsize=options.max_connections, pool_block=True, max_retries=0)
+    session.mount("https://", adapter)
+    session.mount("http://", adapter)
+    where = None if options.endpoint is None else {"api_endpoint": options.endpoint.rstrip("/")}
+    return google.cloud.storage.Client(project=options.project, credentials=credentials, _http=session, client_options=where)
+
+
+@functools.cache
+def _session_classes() -> tuple[type[Any], type[Any]]:
+    import google.auth.transport.requests
+    import requests
+
+    authorized_session: Any = google.auth.transport.requests.AuthorizedSession
+
+    class TokenSession(requests.Session):
+        """Options win over the environment, which requests alone would prefer."""
+
+        def __init__(self, options: GCSOptions) -> None:
+            super().__init__()
+            self.chosen = options
+
+        def merge_environment_settings(self, *args: Any, **kwargs: Any) -> Any:
+            return _with_chosen(self.chosen, super().merge_environment_settings(*args, **kwargs))
+
+    class StoreSession(authorized_session):  # type: ignore[misc]
+        """The same, and an answer of 400 or above is raised, once google-auth has had its chance to refresh a token."""
+
+        def __init__(self, options: GCSOptions, credentials: Any, token_request: Any) -> None:
+            super().__init__(credentials, auth_request=token_request)
+            self.chosen = options
+
+        def merge_environment_settings(self, *args: Any, **kwargs: Any) -> Any:
+            return _with_chosen(self.chosen, super().merge_environment_settings(*args, **kwargs))
+
+        def request(self, *args: Any, **kwargs: Any) -> Any:
+            response = super().request(*args, **kwargs)
+            if response.status_code >= 400:
+                raise Refused(response)
+            return response
+
+    return StoreSession, TokenSession
+
+
+def _with_chosen(options: GCSOptions, settings: Any) -> Any:
+    if options.proxy is not None:
+        settings["proxies"] = dict.fromkeys(("http", "https"), options.proxy.reveal())
+    if options.ca_bundle is not None:
+        settings["verify"] = options.ca_bundle
+    return settings
+
+
+def _credentials(options: GCSOptions, token_request: Any) -> Any:
+    import google.auth
+    import google.auth.credentials
+    import google.auth.impersonated_credentials
+    import google.cloud.storage
+    import google.oauth2.credentials
+
+    untyped: Any = google.auth
+    scopes = google.cloud.storage.Client.SCOPE
+    if options.anonymous:
+        return untyped.credentials.AnonymousCredentials()
+    if options.access_token is not None:
+        make: Any = google.oauth2.credentials.Credentials
+        found = make(token=options.access_token.reveal())
+    elif options.credentials_json is not None or options.credentials_file is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # it warns of content from strangers; this is the user's own
+            found, _ = untyped.load_credentials_from_dict(_credentials_content(options), scopes=scopes, request=token_request)
+    else:
+        found, _ = untyped.default(scopes=scopes)
+    if options.impersonate_service_account is None:
+        return found
+    return untyped.impersonated_credentials.Credentials(found, options.impersonate_service_account, list(scopes))
+
+
+def _credentials_content(options: GCSOptions) -> dict[str, Any]:
+    try:
+        if options.credentials_json is not None:
+            content = json.loads(options.credentials_json.reveal())
+        else:
+            content = json.loads(Path(options.credentials_file or "").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CredentialsError(
+            f"the option 'credentials_file' names {options.credentials_file!r}, which cannot be read: {error}"
+        ) from error
+    except ValueError:  # not chained: its text would quote the content
+        content = None
+    if not isinstance(content, dict):
+        name = "credentials_file" if options.credentials_json is None else "credentials_json"
+        raise CredentialsError(f"the option {name!r} does not hold the JSON of a credential: give the key file of a service account")
+    return content
+
+
+# ---- answers
+
+
+class Refused(Exception):  # noqa: N818 - an answer, which `classify` turns into an error
+    """An answer of 400 or above. reason: the store's own word for it, empty when it gave none."""
+
+    def __init__(self, response: Any) -> None:
+        self.status: int = 404 if response.status_code in SESSION_GONE else response.status_code
+        self.reason = ""
+        self.text = response.content.decode("utf-8", "replace")[:300].strip()
+        try:
+            said = json.loads(response.content)["error"]
+            self.text = str(said["message"])
+            self.reason = str((said.get("errors") or [{}])[0].get("reason", ""))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            pass  # not the JSON of GCS: the status alone counts
+        super().__init__(f"{self.status} {self.text}")
+
+
+class ConditionFailed(FileIOError):  # noqa: N818 - becomes the value `Conflict`, never leaves the backend
+    """412."""
+
+
+def classify(error: Exception, url: str, key: str | None, options: GCSOptions, bucket_is_missing: Callable[[], bool]) -> FileIOError | None:
+    """One of our errors for one of the SDK's, by status and type. None when it is a bug rather than an answer.
+
+    bucket_is_missing: asked at a 404 about a key.
+    """
+    import google.auth.exceptions
+    import google.cloud.storage.exceptions as sdk
+    import requests
+    import urllib3.exceptions
+
+    name = url if key is None else f"{url}/{key}"
+    if isinstance(error, Refused):
+        if error.status == 404:
+            if key is None or bucket_is_missing():
+                return BucketNotFound(f"the bucket {url} does not exist: create it, or mend the URL")
+            return NotFound(f"{name} does not exist")
+        return _classify_status(error, name, options)
+    text = _shown(error, options)
+    if isinstance(error, google.auth.exceptions.TransportError) or getattr(error, "retryable", False):
+        return Throttled(f"{name}: the service that issues tokens did not answer, so nothing was sent: {text}")
+    if isinstance(error, google.auth.exceptions.GoogleAuthError):
+        hint = "give 'credentials_file', 'credentials_json' or 'access_token', or run gcloud auth application-default login"
+        return CredentialsError(f"{name}: no valid credentials: {text}; {hint}")
+    if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError, sdk.InvalidResponse, sdk.DataCorruption, OSError)):
+        return Unavailable(f"{name}: no valid answer: {type(error).__name__}: {text}")
+    return None
+
+
+def _classify_status(refused: Refused, name: str, options: GCSOptions) -> FileIOError:
+    text = redact(f"{refused.status} {refused.text}", options.secrets)
+    match refused.status:
+        case 401:
+            return CredentialsError(f"{name}: the credentials are missing, wrong or expired ({text}): give others")
+        case 403 if refused.reason not in THROTTLE_REASONS:
+            return PermissionDenied(f"{name}: the credentials do not allow this ({text}): grant the permission")
+        case 403 | 429:
+            return Throttled(f"{name}: too many requests ({text})")
+        case 412:
+            return ConditionFailed(f"{name}: the condition does not hold")
+        case status if status == 408 or status >= 500:
+            return Unavailable(f"{name}: the server failed ({text})")
+    return FileIOError(f"{name}: the store refuses the request ({text})")
+
+
+def _shown(error: Exception, options: GCSOptions) -> str:
+    """The error's text without secrets: whoever has the id of an upload may write to it."""
+    return re.sub(r"upload_id=[^&\s'\")]+", "upload_id=***", redact(str(error), options.secrets))[:300]
+
+
+# ---- conversions
+
+
+def generation_condition(mode: PutMode) -> int | None:
+    """The generation that must be there: 0 is none at all, None any."""
+    match mode:
+        case Overwrite():
+            return None
+        case Create():
+            return 0
+        case Update(version):
+            return int(version)
+
+
+def milliseconds(moment: datetime) -> int:
+    """Since 1970 UTC."""
+    return round(moment.timestamp() * 1000)
+
+
+def range_header(byte_range: ByteRange | None) -> str | None:
+    """The header for a range. None: the whole object. Empty: no byte at all, so there is nothing to ask."""
+    match byte_range:
+        case None:
+            return None
+        case Range(start, None):
+            return f"bytes={start}-"
+        case Range(start, end):
+            return f"bytes={start}-{end - 1}" if end is not None and end > start else ""
+        case Suffix(length):
+            return f"bytes=-{length}" if length else ""
+
+
+def bounds(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
+    """Where the range begins and ends within an object of `size` bytes."""
+    match byte_range:
+        case None:
+            return 0, size
+        case Range(start, end):
+            first = min(start, size)
+            return first, max(first, size if end is None else min(end, size))
+        case Suffix(length):
+            return max(0, size - length), size
+
+
+def bytes_reached(response: Any) -> int:
+    """How many bytes a session has, from a 308. Without the header: none."""
+    held = re.fullmatch(r"bytes=0-(\d+)", response.headers.get("range", ""))
+    return int(held.group(1)) + 1 if held else 0
+
+
+# ---- checksums
+
+
+def to_base64(data: bytes) -> str:
+    """Standard base64, as text."""
+    return base64.b64encode(data).decode()
+
+
+def crc32c(data: bytes, before: int | None = 0) -> int | None:
+    """The checksum of `data`, or of what has the checksum `before` followed by `data`. None where it would be slow, or `before` is None."""
+    import google_crc32c
+
+    if before is None or google_crc32c.implementation == "python":
+        return None
+    return int(google_crc32c.extend(before, data))
+
+
+def crc32c_header(checksum: int | None) -> dict[str, str]:
+    """The header that tells GCS what it must have received."""
+    return {} if checksum is None else {"X-Goog-Hash": f"crc32c={to_base64(checksum.to_bytes(4, 'big'))}"}
+
+
+def check_crc32c(name: str, data: bytes, hashes: str) -> None:
+    """Compare the bytes with the checksum in `X-Goog-Hash`, if there is one. Raises Unavailable."""
+    told = re.search(r"crc32c=([^,\s]+)", hashes)
+    found = crc32c(data) if told else None
+    if told and found is not None and to_base64(found.to_bytes(4, "big")) != told.group(1):
+        raise Unavailable(f"{name} arrived damaged: its checksum differs from the store's; read it again")
