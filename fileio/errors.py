@@ -7,11 +7,13 @@
     ├── CredentialsError        no credentials, or wrong or expired ones: supply others
     ├── Throttled               refused before any effect: ask again later (retried for you, within bounds)
     ├── Unavailable             no answer, or a 5xx: for a write the effect is unknown (retried for you, within bounds)
+    ├── StoreFull               no room left, or a quota is reached: free some (nothing was written)
     ├── UploadLost              a multipart upload vanished before it was completed: nothing landed, write again
     ├── NotWritten              a stream was closed, but its object is not (certainly) there: look at `outcome`
     ├── Unsupported             this store lacks the capability that the call needs
     ├── InvalidKey              a key that no store of ours accepts
     └── InvalidConfig           a URL or an option is wrong: the message names the nearest valid one
+        ├── StoreUnfit          the store ignores conditions that commits rely on: the message names them
         └── MissingDependency   an SDK is not installed: the message names the extra
 
 The outcome of a conditional write is a value (`Written`, `Conflict`, `Unknown` in `fileio.base`), never an exception.
@@ -49,6 +51,10 @@ class Unavailable(FileIOError):
     """No answer, a broken answer, or a server error. Whether a write took effect is not known."""
 
 
+class StoreFull(FileIOError):
+    """The store has no room left, or a quota or size limit is reached. Nothing was written; asking again is of no use until room is made."""
+
+
 class UploadLost(FileIOError):
     """A multipart upload no longer exists and certainly did not complete: nothing landed."""
 
@@ -71,6 +77,10 @@ class InvalidKey(FileIOError):
 
 class InvalidConfig(FileIOError):
     """A URL, an option or a setting is not valid."""
+
+
+class StoreUnfit(InvalidConfig):
+    """The store accepted a write that a condition forbids, so concurrent commits would be lost. Use another store."""
 
 
 class MissingDependency(InvalidConfig):

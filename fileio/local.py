@@ -1,0 +1,503 @@
+"""`file:` and bare paths: objects are plain files below a root directory, whole at every instant, also after SIGKILL or a power cut.
+
+How a write becomes an object, and why a crash at any point leaves the old one or the new one and nothing in between:
+
+- The bytes go to a file in `<root>/.objcat/tmp` and are fsynced. *Create* is `link(2)` to the key's path, which fails when anything is there.
+  *Update* and *Overwrite* take a lock, look at the version again, and `rename(2)` over the path. Then the directory is fsynced, and only then is the
+  write acknowledged. A copy that a dead process left in `tmp` is removed by age.
+- The lock is `flock(2)` on the directory that holds the object: the kernel lets go of it when a process dies, it excludes threads as well as processes
+  (every call opens the directory anew), nothing has to be cleaned up, and, unlike a lock file below the root, it also holds between two stores that
+  are opened at different levels of one tree.
+- The version is the file's inode, modification time and size. Writers set the time themselves: the clock's millisecond and random digits below it,
+  and always later than what is replaced. So versions never come back, and files that other tools put there have versions too.
+- The write id and other metadata are an extended attribute of the file, set before it is linked: they are *one inode*, so no crash can part them.
+  Where the filesystem has no such attributes (or the metadata is too large for them) they are in a sidecar, `<root>/.objcat/meta/../<inode>-<time>`,
+  written and fsynced before the link or rename, and removed after the file it belongs to. Its name is taken from the file itself: an object never
+  finds another one's sidecar, and a sidecar without its object is only litter. Both forms name time and size, so a file that another tool changed
+  in place loses its metadata rather than showing wrong metadata.
+
+Needs a local POSIX filesystem with hard links (ext4, XFS, btrfs, ZFS, tmpfs, APFS). NFS and SMB are not fit: their locks and links may lie.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from fileio.base import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    PutMode,
+    PutOutcome,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
+from fileio.env import default_env
+from fileio.errors import FileIOError, InvalidConfig, InvalidKey, NotFound, Throttled, Unavailable, Unsupported, UploadLost
+from fileio.local_files import (
+    LEFTOVER_AGE_MS,
+    MetadataFiles,
+    Temporary,
+    clear_empty_directory,
+    clip,
+    error_of,
+    meta_of,
+    opened_directory,
+    read_bytes,
+    refusal_of,
+    stat_of,
+    sweep_temporaries,
+    typed_errors,
+    version_of,
+)
+from fileio.local_list import HIDDEN, cursor_of, items
+
+SEGMENT_BYTES_MAX = 255
+_TRIES_MAX = 100
+_CAPABILITIES = Capabilities(append=True, parallel_parts=False, part_bytes_min=1, part_bytes_max=1 << 40, put_bytes_max=1 << 40)
+_CERTAIN_ERRORS = frozenset(
+    (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM)
+    + (errno.EROFS, errno.EXDEV, errno.EMLINK, errno.ENAMETOOLONG, errno.ELOOP, errno.EOPNOTSUPP)
+)
+"""After these, link and rename have certainly done nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions:
+    """Options of `file:` stores.
+
+    fsync: force every write to the disk before it is acknowledged. Without it a write survives the death of the process, but not a power cut.
+    attributes: keep metadata in extended attributes where the filesystem has them; False: always in sidecar files.
+    lock_timeout_s: how long a write waits for other writers of the same directory before it gives up without effect.
+    """
+
+    fsync: bool = True
+    attributes: bool = True
+    lock_timeout_s: float = 10.0
+
+
+def open_local(root: str, options: LocalOptions) -> Backend:
+    """The backend of the directory `root`, which is created by the first write; until then it is an empty store.
+
+    Raises InvalidConfig when `root` is something else than a directory.
+    """
+    path = os.path.abspath(root)
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise InvalidConfig(f"{path!r} is a file: name a directory to keep objects in")
+    return LocalBackend(path, options)
+
+
+class LocalBackend(Backend):
+    """Objects as files below one directory. Any number of threads and processes may write at once."""
+
+    def __init__(self, root: str, options: LocalOptions) -> None:
+        self._root = root
+        self._options = options
+        self._metadata_files = MetadataFiles(root, fsync=options.fsync, attributes=options.attributes)
+        self._lock = threading.Lock()
+        self._durable: dict[str, int] = {}
+        self._swept = False
+
+    @property
+    def url(self) -> str:
+        return "file://" + quote(self._root)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return _CAPABILITIES
+
+    def close(self) -> None:
+        """Nothing is held open between calls."""
+
+    # ---- reading
+
+    def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        path = self._path(key)
+        with typed_errors(path), self._opened(key, path) as (fd, meta):
+            if meta.version == if_none_match:
+                return NotModified()
+            start, end = clip(byte_range, meta.size)
+            return GetResult(meta, read_bytes(fd, start, end), start)
+
+    def head(self, key: str) -> ObjectMeta:
+        path = self._path(key)
+        with typed_errors(path), self._opened(key, path) as (_, meta):
+            return meta
+
+    def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        found: list[ObjectMeta] = []
+        folded: list[str] = []
+        with typed_errors(self._root):
+            listed = items(self._root, prefix, start_after or "", delimiter, cursor)
+            for key, is_prefix in listed:
+                if is_prefix:
+                    folded.append(key)
+                elif (current := stat_of(os.path.join(self._root, key))) is not None:
+                    found.append(meta_of(key, current, {}))
+                if len(found) + len(folded) >= limit:
+                    more = next(listed, None) is not None
+                    return ListPage(found, folded, cursor_of(key, is_prefix=is_prefix) if more else None)
+        return ListPage(found, folded)
+
+    # ---- writing
+
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        path = self._path(key)
+        with typed_errors(path):
+            refusal, floor_ns = self._look(path, mode)
+            if refusal is not None:
+                return refusal
+            with self._temporary(path) as temporary:
+                temporary.write(data, 0)
+                temporary.seal(metadata, later_than_ns=floor_ns)
+                return self._place(temporary, mode, metadata)
+
+    def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
+        """The grown object is a new file (sharing blocks with the old one on XFS and btrfs), so readers and crashes see all of `data` or none."""
+        path = self._path(key)
+        with typed_errors(path):
+            try:
+                with self._opened(key, path) as (fd, meta):
+                    if meta.size != offset:
+                        return Conflict(meta.version)
+                    floor_ns = os.fstat(fd).st_mtime_ns
+                    with self._temporary(path) as temporary:
+                        temporary.copy(fd, meta.size)
+                        temporary.write(data, meta.size)
+                        temporary.seal(meta.metadata, later_than_ns=floor_ns)
+                        return self._place(temporary, Update(meta.version), meta.metadata)
+            except NotFound:
+                return self.put(key, data, Create(), {}) if offset == 0 else Conflict(None)
+
+    def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        path = self._path(target)
+        with typed_errors(path), self._opened(source, self._path(source)) as (fd, meta):
+            refusal, floor_ns = self._look(path, mode)
+            if refusal is not None:
+                return refusal
+            with self._temporary(path) as temporary:
+                temporary.copy(fd, meta.size)
+                temporary.seal(metadata, later_than_ns=floor_ns)
+                return self._place(temporary, mode, metadata)
+
+    def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        path = self._path(key)
+        with typed_errors(path):
+            return _LocalUpload(self, self._new_temporary(path), mode, metadata)
+
+    def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        results: list[DeleteResult] = []
+        touched: set[str] = set()
+        for key in keys:
+            try:
+                path = self._path(key)
+                with typed_errors(path):
+                    if self._delete(path):
+                        touched.add(os.path.dirname(path))
+                results.append(DeleteResult(key))
+            except FileIOError as error:
+                results.append(DeleteResult(key, error))
+        for directory in sorted(touched, reverse=True):
+            with typed_errors(directory):
+                self._finish_deletes(directory)
+        return results
+
+    def _delete(self, path: str) -> bool:
+        """Remove the file at `path`; False when there is none."""
+        directory, name = os.path.split(path)
+        with suppress(FileNotFoundError, NotADirectoryError), opened_directory(directory) as fd, self._locked(fd, path):
+            current = stat_of(name, fd)
+            if current is not None and not stat.S_ISDIR(current.st_mode):
+                os.unlink(name, dir_fd=fd)
+                self._metadata_files.drop(current)
+                return True
+        return False
+
+    def _finish_deletes(self, directory: str) -> None:
+        """Make deletions in `directory` durable, and remove it and its parents when they are empty.
+
+        A writer that wanted to put a file there meanwhile makes them anew.
+        """
+        self._sync_directory(directory)
+        while len(directory) > len(self._root):
+            try:
+                os.rmdir(directory)
+            except OSError:
+                return
+            directory = os.path.dirname(directory)
+
+    # ---- how a file becomes an object
+
+    def _look(self, path: str, mode: PutMode) -> tuple[Conflict | None, int]:
+        """A condition that fails before anything is written, and the time (ns) that the new version must be later than."""
+        current = stat_of(path)
+        if current is None or stat.S_ISDIR(current.st_mode):
+            return (Conflict(None) if isinstance(mode, Update) else None), 0
+        return refusal_of(current, mode), current.st_mtime_ns
+
+    def _place(self, temporary: Temporary, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Make the sealed file the object, under the condition, and durable."""
+        path = temporary.target
+        for _ in range(_TRIES_MAX):
+            try:
+                with self._open_parent(path) as fd:
+                    if not clear_empty_directory(path):
+                        raise InvalidKey(f"{path!r} cannot be an object: other keys begin with it and a slash; choose another key")
+                    outcome = self._link(temporary, fd) if isinstance(mode, Create) else self._replace(temporary, fd, mode, metadata)
+                    if isinstance(outcome, Written) and not self._confirmed(fd):
+                        return Unknown(Unavailable(f"the disk did not confirm the write of {path!r}: it may be lost in a crash"))
+                    if outcome is not None:
+                        return outcome
+            except (FileNotFoundError, IsADirectoryError):
+                # A delete has removed the directory, or somebody has made one where the file shall be.
+                if not os.path.exists(temporary.path):
+                    raise UploadLost(f"what was written for {path!r} vanished from {HIDDEN}/tmp: write it again") from None
+        raise Throttled(f"the directories of {path!r} are made and removed as fast as they are used: write again later")
+
+    def _link(self, temporary: Temporary, fd: int) -> PutOutcome | None:
+        """Create in the directory open as `fd`; None: something that is no object was in the way, look again."""
+        name = os.path.basename(temporary.target)
+        try:
+            os.link(temporary.path, name, dst_dir_fd=fd)
+        except FileExistsError:
+            current = stat_of(name, fd)
+            return None if current is None or stat.S_ISDIR(current.st_mode) else Conflict(version_of(current))
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                raise Unsupported(
+                    f"{temporary.target!r} is on a filesystem without hard links ({error.strerror}): use another one"
+                ) from error
+            if error.errno in _CERTAIN_ERRORS:
+                raise
+            return Unknown(error_of(error, temporary.target))
+        return temporary.written()
+
+    def _replace(self, temporary: Temporary, fd: int, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Update or overwrite in the directory open as `fd`."""
+        name = os.path.basename(temporary.target)
+        with self._locked(fd, temporary.target):
+            current = stat_of(name, fd)
+            if current is None and isinstance(mode, Update):
+                return Conflict(None)
+            if current is not None:
+                refusal = refusal_of(current, mode)
+                if refusal is not None:
+                    return refusal
+                temporary.seal(metadata, later_than_ns=current.st_mtime_ns)
+            try:
+                os.replace(temporary.path, name, dst_dir_fd=fd)
+            except OSError as error:
+                if error.errno in _CERTAIN_ERRORS:
+                    raise
+                return Unknown(error_of(error, temporary.target))
+            if current is not None:
+                self._metadata_files.drop(current)
+            return temporary.written()
+
+    def _confirmed(self, fd: int) -> bool:
+        try:
+            self._metadata_files.sync(fd)
+        except OSError:
+            return False
+        return True
+
+    @contextmanager
+    def _locked(self, fd: int, path: str) -> Iterator[None]:
+        """The lock of the directory open as `fd`, for writers that look before they replace or remove."""
+        env = default_env()
+        deadline_s = env.monotonic_s() + self._options.lock_timeout_s
+        pause_s = 0.0002
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if env.monotonic_s() > deadline_s:
+                    waited = f"{self._options.lock_timeout_s:g} s"
+                    raise Throttled(f"other writers held the directory of {path!r} for {waited}: try again later") from None
+                env.sleep(pause_s * env.random())
+                pause_s = min(2 * pause_s, 0.005)
+            except OSError as error:
+                raise Unsupported(
+                    f"{path!r} is on a filesystem that cannot lock ({error.strerror}): use a local one, not NFS or SMB"
+                ) from error
+        try:
+            yield
+        finally:
+            # Closing would not release it while a forked child still holds a copy of the descriptor.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+    # ---- paths and directories
+
+    def _path(self, key: str) -> str:
+        for segment in key.split("/"):
+            if len(segment.encode()) > SEGMENT_BYTES_MAX:
+                raise InvalidKey(
+                    f"{key[:80]!r} cannot be a file: {segment[:20]!r}... has {len(segment.encode())} bytes, "
+                    f"but a name between slashes has at most {SEGMENT_BYTES_MAX} there; choose a shorter one"
+                )
+            if segment == HIDDEN:
+                raise InvalidKey(
+                    f"{key[:80]!r} is not a key for files: the name {HIDDEN!r} is kept for unfinished writes; choose another one"
+                )
+        return os.path.join(self._root, key)
+
+    @contextmanager
+    def _open_parent(self, path: str) -> Iterator[int]:
+        """The directory of `path`, made when missing, its name durable in all its parents down from the root's."""
+        directory = os.path.dirname(path)
+        try:
+            self._make_directory(directory)
+            with opened_directory(directory) as fd:
+                inode = os.fstat(fd).st_ino
+                if self._durable.get(directory) != inode:
+                    # Another process may have made it a moment ago and not have forced it to the disk yet.
+                    self._sync_parents(directory)
+                    with self._lock:
+                        if len(self._durable) >= 10_000:
+                            self._durable.clear()
+                        self._durable[directory] = inode
+                yield fd
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InvalidKey(
+                f"{path!r} cannot be an object: a part of it before a slash is itself an object; choose another key"
+            ) from error
+
+    def _make_directory(self, directory: str) -> None:
+        missing = []
+        level = directory
+        while not os.path.isdir(level) and level != os.path.dirname(level):
+            missing.append(level)
+            level = os.path.dirname(level)
+        if missing:
+            os.makedirs(directory, exist_ok=True)
+        for level in missing:
+            self._sync_directory(os.path.dirname(level))
+
+    def _sync_parents(self, directory: str) -> None:
+        while len(directory) >= len(self._root):
+            directory = os.path.dirname(directory)
+            if len(directory) < len(self._root):
+                with suppress(PermissionError):
+                    self._sync_directory(directory)
+                return
+            self._sync_directory(directory)
+
+    def _sync_directory(self, directory: str) -> None:
+        if self._options.fsync:
+            with suppress(FileNotFoundError), opened_directory(directory) as fd:
+                os.fsync(fd)
+
+    @contextmanager
+    def _opened(self, key: str, path: str) -> Iterator[tuple[int, ObjectMeta]]:
+        """The object's file and what is said of it, both of one version."""
+        for _ in range(_TRIES_MAX):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            except (FileNotFoundError, NotADirectoryError):
+                raise self._not_found(key) from None
+            try:
+                found = os.fstat(fd)
+                if not stat.S_ISREG(found.st_mode):
+                    raise self._not_found(key)
+                metadata = self._metadata_files.load(fd, found)
+                # When it was replaced after it was opened, its sidecar may be gone already: look at what is there now.
+                if metadata is not None or os.fstat(fd).st_nlink > 0:
+                    yield fd, meta_of(key, found, metadata or {})
+                    return
+            finally:
+                os.close(fd)
+        raise Throttled(f"{key!r} is replaced faster than it can be read: try again later")
+
+    def _not_found(self, key: str) -> NotFound:
+        if os.path.isdir(self._root):
+            return NotFound(f"there is no object {key!r} in {self._root!r}")
+        return NotFound(f"there is no object {key!r}: the directory {self._root!r} does not exist (the first write creates it)")
+
+    # ---- unfinished writes
+
+    @contextmanager
+    def _temporary(self, target: str) -> Iterator[Temporary]:
+        temporary = self._new_temporary(target)
+        try:
+            yield temporary
+        finally:
+            temporary.discard()
+
+    def _new_temporary(self, target: str) -> Temporary:
+        directory = os.path.join(self._root, HIDDEN, "tmp")
+        self._make_directory(directory)
+        if not self._swept:
+            self._swept = True
+            oldest_ms = default_env().now_ms() - LEFTOVER_AGE_MS
+            sweep_temporaries(directory, older_than_ms=oldest_ms)
+            self._metadata_files.sweep(older_than_ms=oldest_ms)
+        return Temporary(os.path.join(directory, default_env().new_id()), target, self._metadata_files)
+
+
+class _LocalUpload(Upload):
+    """Parts, in order, of one file that is linked or renamed into place when it is complete."""
+
+    def __init__(self, backend: LocalBackend, temporary: Temporary, mode: PutMode, metadata: Mapping[str, str]) -> None:
+        self._backend = backend
+        self._temporary = temporary
+        self._mode = mode
+        self._metadata = metadata
+        self._offsets = [0]
+        self._written: Written | None = None
+        self._aborted = False
+
+    def put_part(self, number: int, data: Buffer) -> None:
+        target = self._temporary.target
+        if self._aborted or self._written is not None:
+            raise UploadLost(f"the upload of {target!r} is over: start another one")
+        if not 1 <= number <= len(self._offsets):
+            raise ValueError(f"part {number} of {target!r} came before part {len(self._offsets)}: send parts in order")
+        offset = self._offsets[number - 1]
+        end = offset + memoryview(data).nbytes
+        if number < len(self._offsets) and self._offsets[number] != end:
+            raise ValueError(f"part {number} of {target!r} was sent again with another length: send the same bytes")
+        with typed_errors(target):
+            self._temporary.write(data, offset)
+        if number == len(self._offsets):
+            self._offsets.append(end)
+
+    def complete(self) -> PutOutcome:
+        if self._written is not None:
+            return self._written
+        if self._aborted:
+            return Conflict(None)
+        with typed_errors(self._temporary.target):
+            refusal, floor_ns = self._backend._look(self._temporary.target, self._mode)
+            if refusal is not None:
+                return refusal
+            self._temporary.seal(self._metadata, later_than_ns=floor_ns)
+            outcome = self._backend._place(self._temporary, self._mode, self._metadata)
+            if isinstance(outcome, Written):
+                self._written = outcome
+                self._temporary.discard()
+            return outcome
+
+    def abort(self) -> None:
+        self._aborted = True
+        with typed_errors(self._temporary.target):
+            self._temporary.discard()

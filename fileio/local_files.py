@@ -1,0 +1,318 @@
+"""One file of a `file:` store: its version, its metadata, and its way from a temporary name to its place. See `fileio.local` for why."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+from fileio.base import Buffer, ByteRange, Conflict, Create, ObjectMeta, Overwrite, PutMode, Suffix, Update, Version, Written
+from fileio.env import default_env
+from fileio.errors import FileIOError, InvalidKey, PermissionDenied, StoreFull, Throttled, Unavailable, Unsupported
+from fileio.local_list import HIDDEN
+
+LEFTOVER_AGE_MS = 24 * 3600 * 1000
+_SWEEP_ENTRIES_MAX = 10_000
+_ATTRIBUTE = "user.objcat"
+_IO_BYTES_MAX = 1 << 30
+_COPY_BYTES = 1 << 20
+
+
+# ---- versions and bytes ------------------------------------------------------------------------------------------
+
+
+def version_of(found: os.stat_result) -> Version:
+    """Inode, modification time and size."""
+    return Version(f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}")
+
+
+def meta_of(key: str, found: os.stat_result, metadata: Mapping[str, str]) -> ObjectMeta:
+    """What a store says of the file."""
+    return ObjectMeta(key, found.st_size, version_of(found), found.st_mtime_ns // 1_000_000, metadata)
+
+
+def stat_of(path: str, directory: int | None = None) -> os.stat_result | None:
+    """The file at `path` (relative to the open `directory`, if given), None when there is none."""
+    try:
+        return os.stat(path, dir_fd=directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def clip(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
+    """First byte and end of a range within an object of `size` bytes."""
+    if byte_range is None:
+        return 0, size
+    if isinstance(byte_range, Suffix):
+        return max(0, size - byte_range.length), size
+    start = min(byte_range.start, size)
+    return start, max(start, size if byte_range.end is None else min(byte_range.end, size))
+
+
+def read_bytes(fd: int, start: int, end: int) -> bytes:
+    """The bytes from `start` to `end` of an open file, fewer when it ends before."""
+    pieces = []
+    while start < end:
+        piece = os.pread(fd, min(end - start, _IO_BYTES_MAX), start)
+        if not piece:
+            break
+        pieces.append(piece)
+        start += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def refusal_of(current: os.stat_result, mode: PutMode) -> Conflict | None:
+    """The conflict of a condition with the file that is there."""
+    match mode:
+        case Create():
+            return Conflict(version_of(current))
+        case Update(version):
+            return None if version == version_of(current) else Conflict(version_of(current))
+        case Overwrite():
+            return None
+
+
+def clear_empty_directory(path: str) -> bool:
+    """False when a directory with files in it is at `path`. An empty one is removed: it is no object, and nobody sees it."""
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            return True
+        if any(files for _, _, files in os.walk(path)):
+            return False
+        for level, _, _ in os.walk(path, topdown=False):
+            os.rmdir(level)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            return False
+        raise
+    return True
+
+
+@contextmanager
+def opened_directory(path: str) -> Iterator[int]:
+    """A descriptor of the directory. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+# ---- metadata ----------------------------------------------------------------------------------------------------
+
+
+class MetadataFiles:
+    """Metadata of the files below one root: an extended attribute of the file, or a sidecar that is named after it."""
+
+    def __init__(self, root: str, *, fsync: bool, attributes: bool) -> None:
+        self._root = root
+        self._fsync = fsync
+        self._attributes = attributes
+
+    def load(self, fd: int, found: os.stat_result) -> dict[str, str] | None:
+        """What our own writer said of exactly this version of the open file; None when nothing did."""
+        blob = _get_attribute(fd)
+        metadata = None if blob is None else _unpack(blob, found)
+        if metadata is None:
+            with suppress(FileNotFoundError, NotADirectoryError), open(self._sidecar(found), "rb") as file:
+                metadata = _unpack(file.read(), found)
+        return metadata
+
+    def save(self, fd: int, metadata: Mapping[str, str], target: str) -> None:
+        """Attach `metadata` to the open file, which must have its final size and time. The attribute is durable when the file is."""
+        found = os.fstat(fd)
+        said = {"time_ns": found.st_mtime_ns, "size": found.st_size, "metadata": dict(metadata)}
+        if self._attributes and _set_attribute(fd, json.dumps(said).encode()):
+            return
+        path = self._sidecar(found)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(json.dumps({**said, "path": os.path.relpath(target, self._root)}).encode())
+            file.flush()
+            self.sync(file.fileno())
+        with opened_directory(os.path.dirname(path)) as directory:
+            self.sync(directory)
+
+    def drop(self, found: os.stat_result) -> None:
+        """Remove the sidecar of a file that is gone. What a crash leaves behind is removed by `sweep`."""
+        with suppress(OSError):
+            os.unlink(self._sidecar(found))
+
+    def sweep(self, *, older_than_ms: int) -> None:
+        """Remove sidecars whose file is gone from one directory of 256, taken at random: litter stays little at a bounded price."""
+        part = os.path.join(self._root, HIDDEN, "meta", f"{int(default_env().new_id(), 16) % 256:02x}")
+        with suppress(OSError), os.scandir(part) as entries:
+            for entry in islice(entries, _SWEEP_ENTRIES_MAX):
+                if entry.stat().st_mtime_ns // 1_000_000 >= older_than_ms:
+                    continue
+                with suppress(OSError, ValueError, KeyError), open(entry.path, "rb") as file:
+                    found = stat_of(os.path.join(self._root, json.loads(file.read())["path"]))
+                    if found is None or self._sidecar(found) != entry.path:
+                        os.unlink(entry.path)
+
+    def sync(self, fd: int) -> None:
+        """Force the open file or directory to the disk, where the store does."""
+        if self._fsync:
+            os.fsync(fd)
+
+    def _sidecar(self, found: os.stat_result) -> str:
+        return os.path.join(self._root, HIDDEN, "meta", f"{found.st_ino % 256:02x}", f"{found.st_ino:x}-{found.st_mtime_ns:x}")
+
+
+def _get_attribute(fd: int) -> bytes | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.getxattr(fd, _ATTRIBUTE)
+    except OSError:
+        return None
+
+
+def _set_attribute(fd: int, blob: bytes) -> bool:
+    """False: the filesystem has no attributes, or not for so many bytes (when the disk is full, writing the sidecar will say so)."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.setxattr(fd, _ATTRIBUTE, blob)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT, errno.EPERM):
+            return False
+        raise
+    return True
+
+
+def _unpack(blob: bytes, found: os.stat_result) -> dict[str, str] | None:
+    """The metadata in an attribute or sidecar, provided that it speaks of this version of the file."""
+    try:
+        said = json.loads(blob)
+    except ValueError:
+        return None
+    return dict(said["metadata"]) if (said["time_ns"], said["size"]) == (found.st_mtime_ns, found.st_size) else None
+
+
+# ---- unfinished writes -------------------------------------------------------------------------------------------
+
+
+class Temporary:
+    """A new file on its way to `target`, locked against the sweep for as long as it is open."""
+
+    def __init__(self, path: str, target: str, metadata_files: MetadataFiles) -> None:
+        self.path = path
+        self.target = target
+        self._metadata_files = metadata_files
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._sealed: os.stat_result | None = None
+        self._placed = False
+        with suppress(OSError):
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def write(self, data: Buffer, offset: int) -> None:
+        """Write all of `data` at `offset`."""
+        view = memoryview(data).cast("B")
+        while len(view) > 0:
+            count = os.pwrite(self._fd, view[:_IO_BYTES_MAX], offset)
+            view = view[count:]
+            offset += count
+
+    def copy(self, source: int, size: int) -> None:
+        """Copy the first `size` bytes of the open file `source`, in the kernel where it can."""
+        offset = 0
+        if sys.platform == "linux":
+            with suppress(OSError):
+                while offset < size:
+                    count = os.copy_file_range(source, self._fd, min(size - offset, _IO_BYTES_MAX), offset, offset)
+                    if count == 0:
+                        break
+                    offset += count
+        while offset < size:
+            data = os.pread(source, min(size - offset, _COPY_BYTES), offset)
+            if not data:
+                raise Unavailable(f"what was to be copied to {self.target!r} shrank meanwhile: another tool writes to it")
+            self.write(data, offset)
+            offset += len(data)
+
+    def seal(self, metadata: Mapping[str, str], *, later_than_ns: int) -> None:
+        """Give the file its time and metadata, and force all of it to the disk. Does nothing when that is done and late enough."""
+        if self._sealed is not None and self._sealed.st_mtime_ns > later_than_ns:
+            return
+        self._forget()
+        env = default_env()
+        time_ns = max(env.now_ms() * 1_000_000 + int(env.new_id(), 16) % 1_000_000, later_than_ns + 1)
+        os.utime(self._fd, ns=(time_ns, time_ns))
+        if os.fstat(self._fd).st_mtime_ns <= later_than_ns:  # the filesystem keeps seconds only
+            time_ns = later_than_ns + 2_000_000_000
+            os.utime(self._fd, ns=(time_ns, time_ns))
+        self._sealed = os.fstat(self._fd)
+        self._metadata_files.save(self._fd, metadata, self.target)
+        self._metadata_files.sync(self._fd)
+
+    def written(self) -> Written:
+        """The outcome, once the sealed file is at its place."""
+        assert self._sealed is not None
+        self._placed = True
+        return Written(version_of(self._sealed), self._sealed.st_mtime_ns // 1_000_000)
+
+    def discard(self) -> None:
+        """Remove the temporary name, and what belongs to the file unless it was placed. Harmless when repeated."""
+        if self._fd < 0:
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+        if not self._placed:
+            self._forget()
+        os.close(self._fd)
+        self._fd = -1
+
+    def _forget(self) -> None:
+        if self._sealed is not None:
+            self._metadata_files.drop(self._sealed)
+            self._sealed = None
+
+
+def sweep_temporaries(directory: str, *, older_than_ms: int) -> None:
+    """Remove what processes that died long ago were writing. Those that live hold a lock on their file."""
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in islice(entries, _SWEEP_ENTRIES_MAX):
+            if entry.stat(follow_symlinks=False).st_mtime_ns // 1_000_000 >= older_than_ms:
+                continue
+            with suppress(OSError), open(entry.path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(entry.path)
+
+
+# ---- errors ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def typed_errors(path: str) -> Iterator[None]:
+    """Errors of the system as errors of `fileio` that name `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise error_of(error, path) from error
+
+
+def error_of(error: OSError, path: str) -> FileIOError:
+    """The error of `fileio` for an error of the system."""
+    reason = error.strerror or str(error)
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return StoreFull(f"no room to write {path!r} ({reason}): free some space or raise the limit; nothing was written")
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return PermissionDenied(f"the system refused access to {path!r} ({reason}): check its owner, mode and mount options")
+        case errno.ENAMETOOLONG | errno.ENOTDIR | errno.EISDIR | errno.ELOOP:
+            return InvalidKey(f"{path!r} cannot be the path of an object ({reason}): choose another key")
+        case errno.EXDEV:
+            return Unsupported(f"{path!r} is on another filesystem than the root of its store: open that directory as a store of its own")
+        case errno.EMFILE | errno.ENFILE | errno.EAGAIN:
+            return Throttled(f"{path!r} could not be opened now ({reason}): close files or raise the limit")
+        case _:
+            return Unavailable(f"the filesystem failed on {path!r}: {reason}")
