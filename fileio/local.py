@@ -378,9 +378,12 @@ class LocalBackend(Backend):
                         self._durable[directory] = inode
                 yield fd
         except (FileExistsError, NotADirectoryError) as error:
-            raise InvalidKey(
-                f"{path!r} cannot be an object: a part of it before a slash is itself an object; choose another key"
-            ) from error
+            while len(directory) >= len(self._root):
+                if os.path.lexists(directory) and not os.path.isdir(directory):
+                    raise InvalidKey(f"{path!r} cannot be an object: {directory!r} is itself an object; choose another key") from error
+                directory = os.path.dirname(directory)
+            # It was a directory after all, and a delete pruned it between two looks.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
     def _make_directory(self, directory: str) -> None:
         missing = []

@@ -460,8 +460,6 @@ WRITER = textwrap.dedent(
 def test_killed_writers_leave_every_acknowledged_write_whole_and_nothing_torn(
     root: Path, attributes: bool, record_property: object
 ) -> None:
-    import json
-
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")
     rng = random.Random(seed)
