@@ -1,0 +1,18 @@
+"""objcat: lakehouse tables on a bucket and nothing else.
+
+    import objcat
+
+    lake = objcat.connect("s3://lake")
+    trips = lake.create_table("city.trips", schema, key=["trip_id"], ordering="updated_at")
+    trips.upsert(batch)
+    trips.scan(where="fare > 10").to_arrow()
+
+Needs neither a JVM nor a cloud SDK to import.
+"""
+
+from objcat import errors
+from objcat.lake import Lake, Scan, Table, connect
+from objcat.table import Bucket
+from objcat.write import CommitResult
+
+__all__ = ["Bucket", "CommitResult", "Lake", "Scan", "Table", "connect", "errors"]

@@ -1,0 +1,94 @@
+"""Errors of objcat, classed by what the caller can do about them. Storage errors (`fileio.errors`) pass through unchanged.
+
+    ObjcatError                 root
+    ├── InvalidInput            a setting, a schema or a batch does not fit: the message names what fits; nothing was written
+    │   ├── InvalidSchema       a schema or a column type that a table cannot have
+    │   ├── InvalidBatch        the batch does not fit the table's schema: missing, unknown or mistyped columns
+    │   │   └── NullKey         a key or ordering value is null or NaN
+    │   └── InvalidPredicate    the text of a filter does not parse, or names an unknown column
+    ├── TableNotFound           no table at that name: create it, or look at the nearest name
+    ├── TableExists             another table (or writer) has that name
+    ├── TableClosed             the table was dropped
+    ├── UnsupportedFormat       the table needs a newer client: the message names the version
+    ├── CorruptTable            metadata contradicts itself or is missing: the message names the object
+    ├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
+    ├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
+    └── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; ask again with the txn
+"""
+
+from __future__ import annotations
+
+
+class ObjcatError(Exception):
+    """Root of every error that objcat itself raises."""
+
+
+class InvalidInput(ObjcatError):
+    """A setting, schema or batch that does not fit. Nothing was written."""
+
+
+class InvalidSchema(InvalidInput):
+    """A schema or column type that a table cannot have."""
+
+
+class InvalidBatch(InvalidInput):
+    """A batch that does not fit the table's schema."""
+
+
+class NullKey(InvalidBatch):
+    """A key column holds a null, or an ordering column a null or NaN."""
+
+
+class InvalidPredicate(InvalidInput):
+    """Filter text that does not parse, or names a column that the table does not have."""
+
+
+class TableNotFound(ObjcatError):
+    """There is no table at that place."""
+
+
+class TableExists(ObjcatError):
+    """There is a table at that place already."""
+
+
+class TableClosed(ObjcatError):
+    """The table was dropped."""
+
+
+class UnsupportedFormat(ObjcatError):
+    """The table's metadata needs a newer version of objcat."""
+
+
+class CorruptTable(ObjcatError):
+    """Metadata that contradicts itself, or that is missing although other metadata names it."""
+
+
+class CommitConflict(ObjcatError):
+    """Another commit won, for certain; this one is not visible and never will be.
+
+    winner_slot: the slot of the commit that it conflicts with. homes: what both touched, as text.
+    """
+
+    def __init__(self, message: str, *, winner_slot: int, homes: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.winner_slot = winner_slot
+        self.homes = homes
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_commit_conflict, (str(self), self.winner_slot, self.homes))
+
+
+def _commit_conflict(message: str, winner_slot: int, homes: tuple[str, ...]) -> CommitConflict:
+    return CommitConflict(message, winner_slot=winner_slot, homes=homes)
+
+
+class Fenced(ObjcatError):
+    """The transaction was rolled back by another process before it committed."""
+
+
+class CommitUnknown(ObjcatError):
+    """The outcome of a commit is not known; `txn` names it. Nothing was deleted."""
+
+    def __init__(self, message: str, txn: str) -> None:
+        super().__init__(message)
+        self.txn = txn

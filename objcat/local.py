@@ -1,0 +1,66 @@
+"""The in-process engine: threads of the Env, Arrow in and out, no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fileio.store import FileIO
+from objcat.errors import InvalidBatch
+from objcat.storage.batch import check_columns, check_delete_columns
+from objcat.table import TableSpec
+from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, scan_groups, write_inserts, write_rows
+
+NAME = "local"
+SPLIT_ROWS = 4 * 1024**2
+
+
+class LocalEngine:
+    """Runs task functions in this process."""
+
+    name = NAME
+
+    def __init__(self, fileio: FileIO) -> None:
+        self._fileio = fileio
+
+    def check(self, data: pa.Table, spec: TableSpec, operation: Operation) -> None:
+        """Refuse a batch that cannot be written, before anything is. Raises InvalidBatch."""
+        if data.num_rows == 0:
+            raise InvalidBatch(f"the batch to {operation} is empty: give it rows, or skip the call; nothing was written")
+        (check_delete_columns if operation is Operation.DELETE else check_columns)(data.column_names, spec)
+
+    def write(self, data: pa.Table, task: WriteTask) -> WriteResult:
+        """Write a whole Arrow table. Raises InvalidBatch, NullKey, storage errors."""
+        if task.operation is Operation.INSERT:
+            return write_inserts(self._fileio, task, "local-0", data)
+        pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]
+        written = self._fileio.env.map(lambda p: write_rows(self._fileio, task, f"local-{p[0]}", p[1].to_batches()), enumerate(pieces))
+        return sum(written, WriteResult())
+
+    def scan(self, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
+        """The merged tables of every task, in order; tasks run in parallel."""
+        for tables in self._fileio.env.map(lambda task: list(scan_groups(self._fileio, task)), tasks):
+            yield from tables
+
+
+def to_arrow_table(data: Any) -> pa.Table | None:
+    """An Arrow table from whatever holds rows in this process: Arrow tables, batches and readers, pandas and polars frames, lists of dicts.
+
+    None when it is nothing of the kind (a Spark DataFrame, say).
+    """
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, list) and all(isinstance(row, dict) for row in data):
+        return pa.Table.from_pylist(data) if data else pa.table({})
+    module = type(data).__module__.split(".")[0]
+    if module == "pandas":
+        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+    if module == "pyspark":
+        return None
+    if hasattr(type(data), "__arrow_c_stream__"):
+        return pa.table(data)
+    raise InvalidBatch(f"a {type(data).__name__} is not a batch of rows: give an Arrow table, a pandas, polars or Spark DataFrame, or a list of dicts")

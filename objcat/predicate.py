@@ -1,0 +1,199 @@
+"""Filters as SQL text: parsed once by sqlglot (Spark's dialect), checked against the table, and turned into Arrow or Spark expressions.
+
+Three-valued as SQL is: a comparison with null is null, and a row is kept only where the whole is true.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from sqlglot import expressions as sql
+from sqlglot.errors import SqlglotError
+
+from fileio.config import nearest
+from objcat.errors import InvalidPredicate
+from objcat.table.schema import TableSchema, arrow_type
+
+_COMPARISONS: Mapping[type[sql.Expression], Callable[[Any, Any], pc.Expression]] = {
+    sql.EQ: lambda a, b: a == b,
+    sql.NEQ: lambda a, b: a != b,
+    sql.LT: lambda a, b: a < b,
+    sql.LTE: lambda a, b: a <= b,
+    sql.GT: lambda a, b: a > b,
+    sql.GTE: lambda a, b: a >= b,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A checked filter. text: as given. columns: the logical names it reads. Picklable."""
+
+    text: str
+    columns: tuple[str, ...]
+    schema: TableSchema
+
+    def to_arrow(self) -> pc.Expression:
+        """Over a table with the logical column names."""
+        return _Translator(self).boolean(_parse(self.text))
+
+    def to_spark_sql(self) -> str:
+        """As Spark SQL text, every column quoted."""
+        tree = _parse(self.text)
+        for column in tree.find_all(sql.Column):
+            column.set("this", sql.to_identifier(_name(self.text, column, self.schema), quoted=True))
+        return tree.sql(dialect="spark")
+
+
+def parse_predicate(text: str, schema: TableSchema) -> Predicate:
+    """A predicate from the text of a WHERE clause, e.g. `fare > 10 and city in ('Rome', 'Oslo')`.
+
+    Known: columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS [NOT] NULL, DATE and TIMESTAMP literals, parentheses.
+    Raises InvalidPredicate that names what does not parse, or the nearest column.
+    """
+    tree = _parse(text)
+    names = dict.fromkeys(_name(text, column, schema) for column in tree.find_all(sql.Column))
+    predicate = Predicate(text, tuple(names), schema)
+    predicate.to_arrow()
+    return predicate
+
+
+def _parse(text: str) -> sql.Expression:
+    try:
+        return sqlglot.parse_one(text, dialect="spark", into=sql.Condition)
+    except SqlglotError as error:
+        raise InvalidPredicate(f"the filter {text!r} does not parse ({str(error).splitlines()[0]}): write it as after WHERE in SQL") from error
+
+
+def _name(text: str, column: sql.Column, schema: TableSchema) -> str:
+    if column.name in schema.names:
+        return column.name
+    same = [name for name in schema.names if name.lower() == column.name.lower()]
+    if len(same) == 1 and not column.this.quoted:
+        return same[0]
+    raise InvalidPredicate(f"the filter {text!r} names {column.name!r}, which is not a column: {nearest(column.name, schema.names)}")
+
+
+class _Translator:
+    def __init__(self, predicate: Predicate) -> None:
+        self._text = predicate.text
+        self._schema = predicate.schema
+
+    def boolean(self, node: sql.Expression) -> pc.Expression:
+        match node:
+            case sql.Paren():
+                return self.boolean(node.this)
+            case sql.And():
+                return self.boolean(node.left) & self.boolean(node.right)
+            case sql.Or():
+                return self.boolean(node.left) | self.boolean(node.right)
+            case sql.Not():
+                return ~self.boolean(node.this)
+            case sql.Between():
+                return self._compare(sql.GTE, node.this, node.args["low"]) & self._compare(sql.LTE, node.this, node.args["high"])
+            case sql.In():
+                return self._in(node)
+            case sql.Is() if isinstance(node.expression, sql.Null):
+                return self._column(node.this).is_null()
+            case sql.Boolean():
+                return pc.scalar(bool(node.this))
+            case sql.Column() if pa.types.is_boolean(self._type(node)):
+                return self._column(node)
+            case _ if type(node) in _COMPARISONS:
+                return self._compare(type(node), node.this, node.expression)
+        raise self._unknown(node)
+
+    def _compare(self, kind: type[sql.Expression], left: sql.Expression, right: sql.Expression) -> pc.Expression:
+        return _COMPARISONS[kind](self._value(left, beside=right), self._value(right, beside=left))
+
+    def _in(self, node: sql.In) -> pc.Expression:
+        if not node.expressions:
+            raise self._unknown(node)
+        column = self._column(node.this)
+        values = [self._literal(value, beside=node.this) for value in node.expressions if not isinstance(value, sql.Null)]
+        found = column.isin(pa.array([value.as_py() for value in values], type=self._type(node.this)))
+        unknown = pc.scalar(pa.scalar(None, pa.bool_()))
+        if len(values) < len(node.expressions):
+            return pc.if_else(found, True, unknown)
+        return pc.if_else(column.is_null(), unknown, found)
+
+    def _value(self, node: sql.Expression, *, beside: sql.Expression) -> pc.Expression:
+        if isinstance(node, sql.Paren):
+            return self._value(node.this, beside=beside)
+        if isinstance(node, sql.Column):
+            return self._column(node)
+        return pc.scalar(self._literal(node, beside=beside))
+
+    def _column(self, node: sql.Expression) -> pc.Expression:
+        if not isinstance(node, sql.Column):
+            raise self._unknown(node)
+        return pc.field(_name(self._text, node, self._schema))
+
+    def _type(self, node: sql.Expression) -> pa.DataType:
+        if not isinstance(node, sql.Column):
+            raise self._unknown(node)
+        return arrow_type(self._schema.column(_name(self._text, node, self._schema)).type)
+
+    def _literal(self, node: sql.Expression, *, beside: sql.Expression) -> pa.Scalar:
+        """A literal in the type of the column beside it. Numbers keep their own type where the column's would lose digits."""
+        value = self._python(node)
+        wanted = self._type(beside) if isinstance(beside, sql.Column) else None
+        if wanted is None or value is None:
+            return pa.scalar(value, wanted)
+        try:
+            if isinstance(value, str) and (pa.types.is_timestamp(wanted) or pa.types.is_date(wanted)):
+                return _moment(value, wanted)
+            if isinstance(value, decimal.Decimal) and pa.types.is_floating(wanted):
+                return pa.scalar(float(value), wanted)
+            if isinstance(value, (int, decimal.Decimal)) and not isinstance(value, bool) and not pa.types.is_decimal(wanted):
+                plain = int(value) if value == int(value) else None
+                return pa.scalar(float(value), pa.float64()) if plain is None else pa.scalar(plain, wanted)
+            return pa.scalar(value, wanted)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError) as error:
+            if isinstance(value, (int, decimal.Decimal)) and pa.types.is_integer(wanted):
+                return pa.scalar(float(value), pa.float64())
+            raise InvalidPredicate(f"the filter {self._text!r} compares {beside.sql()} of type {wanted} with {node.sql()}: cast one of them") from error
+
+    def _python(self, node: sql.Expression) -> Any:
+        match node:
+            case sql.Paren():
+                return self._python(node.this)
+            case sql.Null():
+                return None
+            case sql.Boolean():
+                return bool(node.this)
+            case sql.Neg():
+                return -self._python(node.this)
+            case sql.Literal():
+                if node.is_string:
+                    return node.this
+                return int(node.this) if node.this.isdigit() else decimal.Decimal(node.this)
+            case sql.Cast() if isinstance(node.this, sql.Literal):
+                return node.this.this
+            case sql.TsOrDsToDate() | sql.TsOrDsToTimestamp() if isinstance(node.this, sql.Literal):
+                return node.this.this
+        raise self._unknown(node)
+
+    def _unknown(self, node: sql.Expression) -> InvalidPredicate:
+        return InvalidPredicate(
+            f"the filter {self._text!r} holds {node.sql()!r}, which a scan cannot push down: use comparisons of columns with literals, AND, OR, NOT, IN, "
+            "BETWEEN and IS NULL, and filter the rest afterwards"
+        )
+
+
+def _moment(text: str, wanted: pa.DataType) -> pa.Scalar:
+    """A date or time from ISO text; without a zone it is UTC where the column has one."""
+    if pa.types.is_date(wanted):
+        return pa.scalar(dt.date.fromisoformat(text), wanted)
+    when = dt.datetime.fromisoformat(text)
+    if wanted.tz is not None and when.tzinfo is None:
+        when = when.replace(tzinfo=dt.UTC)
+    if wanted.tz is None and when.tzinfo is not None:
+        raise ValueError("the column has no time zone")
+    return pa.scalar(when, wanted)

@@ -1,0 +1,1 @@
+"""The Spark engine: DataFrames in and out. The only place that imports pyspark."""

@@ -1,0 +1,80 @@
+"""Writes on Spark: the task functions of `objcat.tasks` inside `mapInArrow`, so that they also run where there is no JVM handle (Spark Connect)."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fileio.errors import FileIOError
+from fileio.registry import StoreDescription
+from objcat.errors import InvalidBatch, ObjcatError
+from objcat.storage.batch import check_columns, check_delete_columns
+from objcat.table import TableSpec
+from objcat.tasks import Operation, WriteResult, WriteTask, write_inserts, write_rows
+
+_RESULT_SCHEMA = "task int, result binary, error binary"
+
+
+class SparkEngine:
+    """Runs task functions on the executors of the DataFrame's session. Each opens the store for itself, from its description."""
+
+    name = "spark"
+
+    def __init__(self, store: StoreDescription) -> None:
+        self._store = store
+
+    def check(self, data: DataFrame, spec: TableSpec, operation: Operation) -> None:
+        """Refuse a frame that cannot be written, before a job runs. Raises InvalidBatch."""
+        if not hasattr(data, "mapInArrow"):
+            raise InvalidBatch(f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame")
+        (check_delete_columns if operation is Operation.DELETE else check_columns)(data.columns, spec)
+
+    def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
+        """Write every partition; the files in the order of the partitions. Raises InvalidBatch, NullKey and storage errors of the executors."""
+        if task.operation is Operation.INSERT:
+            columns = [F.col(_quoted(c.name)).cast(str(c.type)) for c in task.spec.bucket_columns]
+            bucket = F.pmod(F.hash(*columns), F.lit(task.spec.index.count))
+            data = data.repartition(task.spec.index.count, bucket)
+        rows = data.mapInArrow(_writer(self._store, task), _RESULT_SCHEMA).collect()
+        for row in rows:
+            if row.error is not None:
+                raise pickle.loads(bytes(row.error))
+        results = [msgspec.msgpack.decode(row.result, type=WriteResult) for row in sorted(rows, key=lambda row: row.task)]
+        return sum(results, WriteResult())
+
+
+def _writer(store: StoreDescription, task: WriteTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        number = context.partitionId() if context is not None else 0
+        result, error = None, None
+        try:
+            result = msgspec.msgpack.encode(_write_partition(store, task, f"spark-{number}", batches))
+        except (ObjcatError, FileIOError) as failure:
+            # Returned, not raised: Spark would repeat the task, which cannot mend a bad row, and bury the sentence in a stack trace.
+            error = pickle.dumps(failure)
+        yield pa.RecordBatch.from_pydict(
+            {"task": pa.array([number], pa.int32()), "result": pa.array([result], pa.binary()), "error": pa.array([error], pa.binary())}
+        )
+
+    return run
+
+
+def _write_partition(store: StoreDescription, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
+    with store.open() as fileio:
+        if task.operation is not Operation.INSERT:
+            return write_rows(fileio, task, name, batches)
+        held = [batch for batch in batches if batch.num_rows]
+        return write_inserts(fileio, task, name, pa.Table.from_batches(held)) if held else WriteResult()
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+

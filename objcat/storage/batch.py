@@ -1,0 +1,139 @@
+"""Fitting a batch of the user's to a table: columns by name, types by safe casts, no null keys. Pure Arrow in, Arrow out."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.config import nearest
+from objcat.errors import InvalidBatch, NullKey
+from objcat.table import TableSpec
+from objcat.table.schema import Column, arrow_type
+
+
+def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
+    """The batch under the table's physical names, types and column order.
+
+    Raises InvalidBatch for a column that is missing, unknown or does not cast without loss, for a null where none is allowed; NullKey for a null key or a
+    null or NaN ordering value.
+    """
+    check_columns(batch.column_names, spec)
+    columns = spec.table_schema.columns
+    arrays = []
+    for column in columns:
+        if column.name in batch.column_names:
+            arrays.append(_cast(batch.column(column.name), column))
+        else:
+            arrays.append(pa.chunked_array([pa.nulls(batch.num_rows, arrow_type(column.type, physical=True))]))
+    fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical())
+    _check_nulls(fitted, spec)
+    return normalise_keys(fitted, spec)
+
+
+def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
+    """The key columns (and the ordering column, when the batch has it) of a batch of deletes, padded to the table's columns with nulls.
+
+    Without an ordering value a delete is a barrier: it removes the key whatever the ordering of its rows. Columns beyond these are ignored.
+    """
+    check_delete_columns(batch.column_names, spec)
+    names = [column.name for column in spec.key_columns]
+    ordering = spec.ordering_column
+    if ordering is not None and ordering.name in batch.column_names:
+        names.append(ordering.name)
+    arrays = []
+    for column in spec.table_schema.columns:
+        if column.name in names:
+            arrays.append(_cast(batch.column(column.name), column))
+        else:
+            arrays.append(pa.chunked_array([pa.nulls(batch.num_rows, arrow_type(column.type, physical=True))]))
+    fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical(nullable=True))
+    for column in spec.key_columns:
+        _refuse_null(fitted, column, role="key")
+    if ordering is not None and ordering.name in names:
+        _refuse_null(fitted, ordering, role="ordering")
+    return normalise_keys(fitted, spec)
+
+
+def check_columns(given: list[str], spec: TableSpec) -> None:
+    """Raises InvalidBatch unless these columns make a batch of rows: known ones, once each, with all that may not be null."""
+    columns = spec.table_schema.columns
+    needed = [column.name for column in columns if not column.nullable or column.id in spec.key or column.id == spec.ordering]
+    _check_columns(given, [column.name for column in columns], required=needed)
+
+
+def check_delete_columns(given: list[str], spec: TableSpec) -> None:
+    """Raises InvalidBatch unless these columns make a batch of deletes: the whole key, once each."""
+    names = [column.name for column in spec.key_columns]
+    _check_columns([name for name in given if name in names], names, required=names)
+
+
+def normalise_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
+    """-0.0 becomes 0.0 and every NaN one NaN in floating key columns, as Spark does before it hashes and compares."""
+    for column in spec.key_columns:
+        if column.type in ("float", "double"):
+            index = table.schema.get_field_index(column.physical)
+            values = table.column(index)
+            nan = pa.scalar(float("nan"), values.type)
+            clean = pc.if_else(pc.is_nan(values), nan, pc.add(values, pa.scalar(0.0, values.type)))
+            table = table.set_column(index, table.schema.field(index), clean)
+    return table
+
+
+def _check_columns(given: list[str], valid: list[str], *, required: list[str]) -> None:
+    for name in given:
+        if given.count(name) > 1:
+            raise InvalidBatch(f"the batch has the column {name!r} twice: drop or rename one; nothing was written")
+        if name not in valid:
+            raise InvalidBatch(f"the batch has the column {name!r}, which the table does not: {nearest(name, valid)} Nothing was written.")
+    for name in required:
+        if name not in given:
+            raise InvalidBatch(f"the batch lacks the column {name!r}, which the table needs in every row: add it; nothing was written")
+
+
+def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    wanted = arrow_type(column.type, physical=True)
+    if values.type.equals(wanted):
+        return values
+    _refuse_change_of_meaning(values.type, wanted, column)
+    try:
+        return values.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidBatch(
+            f"the column {column.name!r} is {values.type} in the batch and {column.type} in the table, and does not cast without loss "
+            f"({str(error).splitlines()[0]}): cast it yourself; nothing was written"
+        ) from error
+
+
+def _refuse_change_of_meaning(given: pa.DataType, wanted: pa.DataType, column: Column) -> None:
+    """Arrow would parse text into numbers and give zoneless times a zone: guesses that belong to the user."""
+    text = pa.types.is_string(given) or pa.types.is_large_string(given) or pa.types.is_string_view(given)
+    if (text and not pa.types.is_string(wanted)) or (not text and pa.types.is_string(wanted) and _is_plain(given)):
+        raise InvalidBatch(f"the column {column.name!r} is {given} in the batch and {column.type} in the table: cast it yourself; nothing was written")
+    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted) and (given.tz is None) != (wanted.tz is None):
+        raise InvalidBatch(
+            f"the column {column.name!r} is {given} in the batch and {column.type} in the table: say which time zone is meant; nothing was written"
+        )
+
+
+def _is_plain(given: pa.DataType) -> bool:
+    return not (pa.types.is_dictionary(given) or pa.types.is_null(given))
+
+
+def _check_nulls(fitted: pa.Table, spec: TableSpec) -> None:
+    for column in spec.key_columns:
+        _refuse_null(fitted, column, role="key")
+    ordering = spec.ordering_column
+    if ordering is not None:
+        _refuse_null(fitted, ordering, role="ordering")
+    for column in spec.table_schema.columns:
+        if not column.nullable and fitted.column(column.physical).null_count:
+            raise InvalidBatch(f"the column {column.name!r} holds a null, but the table does not allow one: fill it; nothing was written")
+
+
+def _refuse_null(fitted: pa.Table, column: Column, *, role: str) -> None:
+    values = fitted.column(column.physical)
+    if values.null_count:
+        row = pc.index(pc.is_null(values), True).as_py()
+        raise NullKey(f"the {role} column {column.name!r} is null in row {row} of the batch: fill it or filter it out; nothing was written")
+    if role == "ordering" and pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+        raise NullKey(f"the ordering column {column.name!r} is NaN in the batch, which orders nothing: fill it; nothing was written")

@@ -1,0 +1,88 @@
+"""The merge of `docs/protocol.md` section 6: a left fold over the rows of one key, for all keys of a file group at once. Pure Arrow in, Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+OP_COLUMN = "_objcat_op"
+OP_UPSERT = 0
+OP_DELETE = 1
+
+
+def merge(rows: pa.Table, *, key: Sequence[str], ordering: str | None, keep_deletes: bool = False) -> pa.Table:
+    """The winning row of every key, sorted by key.
+
+    rows: in the order in which they count (base rows first, then log rows by slot and position), with the operation of each in `_objcat_op`.
+    ordering: the column whose greater value wins, ties by later position; None: the later row wins. A delete whose ordering value is null is a
+    barrier: it discards every earlier row of its key, whatever their ordering.
+    keep_deletes: return the winning deletes too (for folding a batch), else only rows that exist, without `_objcat_op`.
+    """
+    if rows.num_rows == 0:
+        return rows if keep_deletes else rows.drop_columns([OP_COLUMN])
+    order = _order(rows, key=key, ordering=ordering)
+    last_of_key = _last_of_runs(rows, order, key)
+    op = _numpy(rows.column(OP_COLUMN))[order]
+    if ordering is None:
+        winners = last_of_key
+    else:
+        winners = _winners_by_ordering(rows, order, last_of_key, op, ordering)
+    if not keep_deletes:
+        winners = winners[op[winners] != OP_DELETE]
+    result = rows.take(pa.array(order[winners]))
+    return result if keep_deletes else result.drop_columns([OP_COLUMN])
+
+
+def _order(rows: pa.Table, *, key: Sequence[str], ordering: str | None) -> npt.NDArray[np.int64]:
+    """A sort by key, then ordering; it is stable, so that position decides last."""
+    columns = {f"k{i}": rows.column(name) for i, name in enumerate(key)}
+    if ordering is not None:
+        columns["o"] = rows.column(ordering)
+    by = pa.table(columns)
+    return np.asarray(pc.sort_indices(by, sort_keys=[(name, "ascending") for name in columns])).astype(np.int64)
+
+
+def _last_of_runs(rows: pa.Table, order: npt.NDArray[np.int64], key: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Positions in `order` of the last row of every key."""
+    differs = np.zeros(len(order), dtype=bool)
+    differs[-1] = True
+    indices = pa.array(order)
+    for name in key:
+        values = rows.column(name).take(indices).combine_chunks()
+        if isinstance(values, pa.ChunkedArray):
+            values = pa.concat_arrays(values.chunks)
+        here, following = values.slice(0, len(values) - 1), values.slice(1)
+        unequal = pc.not_equal(here, following)
+        if pa.types.is_floating(values.type):
+            unequal = pc.and_not(unequal, pc.and_(pc.is_nan(here), pc.is_nan(following)))
+        differs[:-1] |= np.asarray(unequal.to_numpy(zero_copy_only=False), dtype=bool)
+    return np.flatnonzero(differs)
+
+
+def _winners_by_ordering(
+    rows: pa.Table, order: npt.NDArray[np.int64], last_of_key: npt.NDArray[np.int64], op: npt.NDArray[np.int8], ordering: str
+) -> npt.NDArray[np.int64]:
+    """Positions in `order` of the winners: the last row of each key that is newer than the key's last barrier.
+
+    A barrier is itself nobody's winner: where nothing came after it, the barrier is returned, and being a delete it ends the key.
+    """
+    barrier = (op == OP_DELETE) & np.asarray(rows.column(ordering).is_null().to_numpy(), dtype=bool)[order]
+    if not barrier.any():
+        return last_of_key
+    first_of_key = np.concatenate(([0], last_of_key[:-1] + 1))
+    barrier_at = np.maximum.reduceat(np.where(barrier, order, -1), first_of_key)
+    lengths = last_of_key - first_of_key + 1
+    counts = order >= np.repeat(barrier_at, lengths)
+    positions = np.arange(len(order))
+    newest = np.maximum.reduceat(np.where(counts & ~barrier, positions, -1), first_of_key)
+    of_barrier = np.maximum.reduceat(np.where(counts & barrier, positions, -1), first_of_key)
+    winners: npt.NDArray[np.int64] = np.where(newest >= 0, newest, of_barrier)
+    return winners
+
+
+def _numpy(values: pa.ChunkedArray) -> npt.NDArray[np.int8]:
+    return np.asarray(values.to_numpy())

@@ -1,0 +1,23 @@
+"""The commit protocol: slots, instants, entries, conflicts. Knows `fileio`, and nothing of tables, Parquet or Spark.
+
+A thing happened when, and only when, its log slot exists. `docs/protocol.md` is the specification.
+"""
+
+from objcat.timeline.commit import Candidate, CommitPolicy, Committed, Committer
+from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, Footprint, Home, Txn, new_txn
+from objcat.timeline.log import Log
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Action",
+    "Candidate",
+    "CommitPolicy",
+    "Committed",
+    "Committer",
+    "Entry",
+    "Footprint",
+    "Home",
+    "Log",
+    "Txn",
+    "new_txn",
+]

@@ -1,0 +1,63 @@
+"""Reading the log: slots are dense and immutable, so the head is where the first 404 is."""
+
+from __future__ import annotations
+
+from fileio.base import GetResult
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.errors import CorruptTable
+from objcat.timeline.entry import Entry, decode_entry, log_key
+
+WINDOW_SLOTS_MAX = 32
+REREADS_MAX = 5
+
+
+class Log:
+    """The slots of one commit domain. Holds no state: every call asks the store."""
+
+    def __init__(self, fileio: FileIO) -> None:
+        self._fileio = fileio
+
+    def read_slot(self, slot: int) -> Entry | None:
+        """The entry of a slot, None when nothing is there (yet). One GET."""
+        key = log_key(slot)
+        try:
+            result = self._fileio.get(key)
+        except NotFound:
+            return None
+        assert isinstance(result, GetResult)
+        entry = decode_entry(result.data, key=key)
+        if entry.slot != slot:
+            raise CorruptTable(f"{key} holds the entry of slot {entry.slot}: restore that object from a backup of the bucket")
+        return entry
+
+    def read_after(self, slot: int, *, until: int | None = None) -> list[Entry]:
+        """Every entry above `slot` up to the head (or to `until`, included), in order, without a gap.
+
+        Windows double from one GET (a warm refresh costs just that) to `WINDOW_SLOTS_MAX` in parallel.
+        """
+        entries: list[Entry] = []
+        window = 1
+        while until is None or slot + len(entries) < until:
+            first = slot + len(entries) + 1
+            last = first + window - 1 if until is None else min(until, first + window - 1)
+            found = list(self._fileio.env.map(self.read_slot, range(first, last + 1)))
+            found = self._fill_gaps(first, found)
+            entries.extend(found)
+            if len(found) < last - first + 1:
+                return entries
+            window = min(WINDOW_SLOTS_MAX, window * 2)
+        return entries
+
+    def _fill_gaps(self, first: int, found: list[Entry | None]) -> list[Entry]:
+        """The entries up to the first slot that is truly absent. A 404 below a slot that was seen is asked again: the slot must exist."""
+        seen = max((i for i, entry in enumerate(found) if entry is not None), default=-1)
+        whole: list[Entry] = []
+        for i in range(seen + 1):
+            entry = found[i]
+            for _ in range(REREADS_MAX):
+                entry = entry or self.read_slot(first + i)
+            if entry is None:
+                raise CorruptTable(f"{log_key(first + i)} is missing although later slots exist: restore that object from a backup of the bucket")
+            whole.append(entry)
+        return whole

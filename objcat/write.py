@@ -1,0 +1,138 @@
+"""Writes: announce, run the tasks, commit one slot; redo from a fresh snapshot where another commit took a home first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from fileio.errors import FileIOError
+from fileio.store import FileIO
+from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, ObjcatError
+from objcat.table import Snapshot
+from objcat.table.snapshot import TableDelta, encode_delta
+from objcat.tasks import Operation, WriteResult, WriteTask
+from objcat.timeline import Action, Candidate, Committed, Committer, Footprint, Home, Txn, new_txn
+from objcat.timeline.commit import remove_files
+from objcat.timeline.entry import data_prefix
+
+D = TypeVar("D", contravariant=True)
+
+ATTEMPTS_MAX = 10
+
+
+class Engine(Protocol[D]):
+    """What runs the tasks of a write over one kind of batch."""
+
+    @property
+    def name(self) -> str: ...
+
+    def write(self, data: D, task: WriteTask) -> WriteResult:
+        """Run the task over the whole batch, perhaps in pieces; the files in the order in which their rows count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """A durable commit.
+
+    slot, txn: of the commit. committed_at_ms: ms since 1970 UTC. rows: written, after folding repeated keys. files, bytes: of data. attempts: 1 unless
+    another commit forced a redo. slots_lost: slots that other writers took first. requests: sent by this handle for this operation, when nothing
+    else uses the handle meanwhile.
+    """
+
+    slot: int
+    txn: Txn
+    committed_at_ms: int
+    rows: int
+    files: int
+    bytes: int
+    attempts: int
+    slots_lost: int
+    requests: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOperation(Generic[D]):
+    """One write of a batch through an engine."""
+
+    fileio: FileIO
+    committer: Committer
+    engine: Engine[D]
+    data: D
+    operation: Operation
+    metadata: Mapping[str, str]
+
+    def run(self, first: Snapshot, refresh: Callable[[], Snapshot]) -> tuple[CommitResult, Committed]:
+        """Write and commit from the snapshot `first`; after a conflict once more from `refresh()`, at most `ATTEMPTS_MAX` times in all.
+
+        Raises InvalidBatch and NullKey (nothing was written), CommitConflict (nothing is visible), CommitUnknown, Fenced, storage errors.
+        """
+        before = self.fileio.metrics.snapshot()
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            snapshot = first if attempt == 1 else refresh()
+            txn = new_txn(self.fileio.env)
+            try:
+                written, committed = self._once(snapshot, txn)
+            except CommitConflict:
+                if attempt == ATTEMPTS_MAX:
+                    raise
+                continue
+            files = [*written.bases, *written.logs]
+            result = CommitResult(
+                slot=committed.entry.slot,
+                txn=txn,
+                committed_at_ms=committed.entry.committed_at_ms,
+                rows=written.rows,
+                files=len(files),
+                bytes=sum(file.bytes for file in files),
+                attempts=attempt,
+                slots_lost=committed.slots_lost,
+                requests=(self.fileio.metrics.snapshot() - before).requests,
+            )
+            return result, committed
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _once(self, snapshot: Snapshot, txn: Txn) -> tuple[WriteResult, Committed]:
+        intent = self.committer.announce(txn, Action.DELTA_COMMIT, snapshot.slot, engine=self.engine.name)
+        try:
+            live = frozenset(home.bucket for home in snapshot.groups)
+            written = self.engine.write(self.data, WriteTask(snapshot.spec, txn, self.operation, live))
+            if written.rows == 0:
+                raise InvalidBatch(f"the batch to {self.operation} is empty: give it rows, or skip the call; nothing was written")
+            committed = self.committer.commit(self._candidate(snapshot, txn, written), store_time_ms=intent.result())
+        except CommitUnknown:
+            raise
+        except (ObjcatError, FileIOError):
+            intent.exception()
+            self._clean_up(txn)
+            raise
+        self.committer.retract(txn)
+        return written, committed
+
+    def _candidate(self, snapshot: Snapshot, txn: Txn, written: WriteResult) -> Candidate:
+        table = snapshot.spec.table
+        appends = dict.fromkeys(rows.home for log in written.logs for rows in log.homes)
+        footprint = Footprint(creates=tuple(base.home for base in written.bases), appends=_sorted(appends))
+        return Candidate(
+            txn=txn,
+            action=Action.DELTA_COMMIT,
+            base=snapshot.slot,
+            base_time_ms=snapshot.committed_at_ms,
+            changes={table: encode_delta(TableDelta(bases=written.bases, logs=written.logs))},
+            footprint={table: footprint},
+            metadata=self.metadata,
+        )
+
+    def _clean_up(self, txn: Txn) -> None:
+        """Remove what a transaction left that is certainly not committed. Files of tasks that failed are known by their prefix only."""
+        try:
+            keys = list(self.fileio.list_keys(data_prefix(txn)))
+        except FileIOError:
+            keys = []
+        if keys:
+            remove_files(self.fileio, keys, why=txn)
+        self.committer.retract(txn)
+
+
+def _sorted(homes: Mapping[Home, None]) -> tuple[Home, ...]:
+    return tuple(sorted(homes))
