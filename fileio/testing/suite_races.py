@@ -1,0 +1,122 @@
+"""Conformance under races: every client has connections of its own, and exactly one of them wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fileio.base import Conflict, Create, GetResult, PutMode, PutOutcome, Update, Written
+from fileio.env import default_env
+from fileio.errors import Unsupported
+from fileio.store import FileIO
+from fileio.testing.subject import Place, race, written
+
+ROUNDS = 4
+
+
+def exactly_one(store: FileIO, key: str, outcomes: list[PutOutcome]) -> int:
+    """The number of the one client whose write took effect; its version is the one there."""
+    winners = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, Written)]
+    assert len(winners) == 1, f"{len(winners)} writers of {key!r} were told that they won: {outcomes}"
+    winner = outcomes[winners[0]]
+    assert isinstance(winner, Written) and store.head(key).version == winner.version
+    assert all(isinstance(outcome, Conflict) for number, outcome in enumerate(outcomes) if number not in winners), outcomes
+    assert store.read(key) == body(winners[0])
+    return winners[0]
+
+
+def body(client: int) -> bytes:
+    return b"client %d " % client * 50
+
+
+def run_rounds(place: Place, write: Callable[[FileIO, str, int, PutMode], PutOutcome], mode: str) -> None:
+    """Several races for a fresh key each, all clients open throughout."""
+    judge = place.open()
+    stores = [place.open() for _ in range(place.subject.clients)]
+    for store in stores:
+        store.exists("warm")
+    for number in range(ROUNDS):
+        key = f"slots/{number}"
+        asked: PutMode = Create()
+        if mode == "swap":
+            asked = Update(written(judge.put(key, b"before", Create())).version)
+        outcomes = race(len(stores), lambda client, key=key, asked=asked: write(stores[client], key, client, asked))  # type: ignore[misc]
+        exactly_one(judge, key, outcomes)
+
+
+@pytest.mark.parametrize("case", ["create", "swap"])
+def test_race_of_puts(place: Place, case: str) -> None:
+    run_rounds(place, lambda store, key, client, mode: store.put(key, body(client), mode), case)
+
+
+@pytest.mark.parametrize("case", ["create", "swap"])
+def test_race_of_uploads(place: Place, case: str) -> None:
+    """The parts are sent as soon as the race begins; all complete at about the same time."""
+
+    def write(store: FileIO, key: str, client: int, mode: PutMode) -> PutOutcome:
+        upload = store.start_upload(key, mode)
+        upload.put_part(1, body(client))
+        outcome = upload.complete()
+        if not isinstance(outcome, Written):
+            upload.abort()
+        return outcome
+
+    if not place.open().capabilities.conditional_complete:
+        with pytest.raises(Unsupported, match="upload"):
+            place.open().start_upload("slots/0", Create())
+        return
+    run_rounds(place, write, case)
+    if place.subject.uploads is not None:
+        assert [key for key in place.subject.uploads() if place.prefix in key] == []
+
+
+@pytest.mark.parametrize("case", ["create", "swap"])
+def test_race_of_copies(place: Place, case: str) -> None:
+    judge = place.open()
+    if not judge.capabilities.conditional_copy:
+        with pytest.raises(Unsupported, match="copy"):
+            judge.copy("source", "target", Create())
+        return
+    for client in range(place.subject.clients):
+        written(judge.put(f"sources/{client}", body(client)))
+    run_rounds(place, lambda store, key, client, mode: store.copy(f"sources/{client}", key, mode), case)
+
+
+def test_race_of_appends(place: Place) -> None:
+    judge = place.open()
+    if not judge.capabilities.append:
+        with pytest.raises(Unsupported, match="append"):
+            judge.append("slots/0", b"", offset=0)
+        return
+    stores = [place.open() for _ in range(place.subject.clients)]
+    for number in range(ROUNDS):
+        outcomes = race(len(stores), lambda client, key=f"slots/{number}": stores[client].append(key, body(client), offset=0))  # type: ignore[misc]
+        exactly_one(judge, f"slots/{number}", outcomes)
+
+
+def test_a_counter_raised_by_many_loses_nothing(place: Place) -> None:
+    """Compare-and-swap of clients that back off after a defeat. The body names every increment, so none is lost and none counted twice."""
+    judge = place.open()
+    written(judge.put("counter", b"", Create()))
+    stores = [place.open() for _ in range(place.subject.clients)]
+    env = default_env()
+
+    def raise_counter(client: int) -> list[bytes]:
+        marks = [b"%d.%d " % (client, number) for number in range(place.subject.increments)]
+        for mark in marks:
+            defeats = 0
+            while True:
+                found = stores[client].get("counter")
+                assert isinstance(found, GetResult)
+                outcome = stores[client].put("counter", found.data + mark, Update(found.meta.version))
+                assert isinstance(outcome, Written | Conflict), outcome
+                if isinstance(outcome, Written):
+                    break
+                defeats += 1
+                assert defeats < 2000, "no progress"
+                env.sleep(env.random() * min(0.1, 0.004 * defeats))
+        return marks
+
+    marks = [mark for listed in race(len(stores), raise_counter) for mark in listed]
+    assert sorted(judge.read("counter").split()) == sorted(mark.strip() for mark in marks)
