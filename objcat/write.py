@@ -131,7 +131,7 @@ class WriteOperation(Generic[D]):
             keys = []
         if keys:
             remove_files(self.fileio, keys, why=txn)
-        self.committer.retract(txn)
+        self.committer.retract(txn).result()
 
 
 def _sorted(homes: Mapping[Home, None]) -> tuple[Home, ...]:

@@ -82,9 +82,7 @@ class Committer:
         """Delete the intent of a settled txn, off the critical path. Failure is logged and harmless: a rollback finds the txn settled."""
 
         def delete() -> None:
-            for result in self._fileio.delete([intent_key(txn)]):
-                if result.error is not None:
-                    logger.warning("the intent of %s could not be deleted: %s", txn, result.error)
+            remove_files(self._fileio, [intent_key(txn)], why=txn)
 
         return self._fileio.env.submit(delete)
 

@@ -1,0 +1,311 @@
+"""Tables through the public API: what was acknowledged is there, each key once, at every slot."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.errors import FileIOError
+from fileio.memory import MemoryBackend
+from fileio.settle import RetryPolicy
+from fileio.store import FileIO
+from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.errors import (
+    CommitUnknown,
+    InvalidBatch,
+    InvalidInput,
+    InvalidPredicate,
+    InvalidSchema,
+    NullKey,
+    TableExists,
+    TableNotFound,
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("city", pa.string()),
+        pa.field("fare", pa.float64()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def lake() -> objcat.Lake:
+    return objcat.Lake(FileIO(MemoryBackend("lake")))
+
+
+def row(key: int, fare: float = 1.0, *, city: str | None = "Oslo", hours: int = 0) -> dict[str, Any]:
+    return {"id": key, "city": city, "fare": fare, "at": NOON + dt.timedelta(hours=hours)}
+
+
+def fares(table: objcat.Table, **scan: Any) -> dict[int, float]:
+    rows = table.scan(**scan).to_arrow().to_pylist()
+    assert len({r["id"] for r in rows}) == len(rows), "a key is there twice"
+    return {r["id"]: r["fare"] for r in rows}
+
+
+def test_upsert_insert_delete_and_time_travel(lake: objcat.Lake) -> None:
+    table = lake.create_table("trips", SCHEMA, key=["id"])
+    table.insert([row(i) for i in range(10)])
+    table.upsert([row(i, 2.0) for i in range(5, 15)])
+    result = table.delete([{"id": 0}, {"id": 99}])
+    expected = {i: 1.0 for i in range(1, 5)} | {i: 2.0 for i in range(5, 15)}
+    assert fares(table) == expected
+    assert fares(lake.table("trips")) == expected
+    assert result.slot == 3
+    assert fares(table, as_of=1) == {i: 1.0 for i in range(10)}
+    assert fares(table, as_of=0) == {}
+    when = dt.datetime.fromtimestamp(table.history()[2].committed_at_ms / 1000, dt.UTC)
+    assert fares(table, as_of=when) == {0: 1.0} | expected
+    assert fares(table, as_of=when.isoformat()) == {0: 1.0} | expected
+
+
+def test_the_later_commit_wins_without_an_ordering_column(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    table.upsert([row(1, 5.0, hours=9)])
+    table.upsert([row(1, 4.0, hours=1), row(1, 3.0, hours=1)])
+    assert fares(table) == {1: 3.0}
+
+
+def test_the_greater_ordering_value_wins_whenever_it_arrives(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"], ordering="at")
+    table.upsert([row(1, 5.0, hours=9), row(1, 4.0, hours=8)])
+    table.upsert([row(1, 3.0, hours=1)])
+    assert fares(table) == {1: 5.0}
+    table.upsert([row(1, 6.0, hours=9)])
+    assert fares(table) == {1: 6.0}
+
+
+def test_a_delete_with_an_ordering_value_keeps_older_late_rows_out(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"], ordering="at")
+    table.upsert([row(1, 1.0, hours=5), row(2, 1.0, hours=5)])
+    table.delete(pa.Table.from_pylist([row(1, hours=6), row(2, hours=4)]).select(["id", "at"]))
+    assert fares(table) == {2: 1.0}
+    table.upsert([row(1, 9.0, hours=5)])
+    assert fares(table) == {2: 1.0}
+    table.delete([{"id": 2}])
+    table.upsert([row(2, 7.0, hours=0)])
+    assert fares(table) == {2: 7.0}
+
+
+def test_where_and_columns(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    table.insert([row(1, city=None), row(2, 3.5), row(3, 9.0, city="O'Hare")])
+    table.upsert([row(2, 4.5)])
+    found = table.scan(where="fare > 4 and fare <= 9", columns=["city", "id"]).to_arrow()
+    assert found.column_names == ["city", "id"]
+    assert found.sort_by("id").to_pylist() == [{"city": "Oslo", "id": 2}, {"city": "O'Hare", "id": 3}]
+    assert fares(table, where="city is null") == {1: 1.0}
+    assert fares(table, where="city <> 'Oslo'") == {3: 9.0}
+    assert fares(table, where="not city in ('Oslo')") == {3: 9.0}
+    assert fares(table, where="at = '2026-01-01 12:00:00' and id between 2 and 7") == {2: 4.5, 3: 9.0}
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [("fare >", "does not parse"), ("fair > 1", "did you mean 'fare'"), ("fare + 1 > 2", "cannot push down"), ("at > 'noon'", "cast one of them")],
+)
+def test_a_filter_that_does_not_fit_is_refused(lake: objcat.Lake, where: str, says: str) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    with pytest.raises(InvalidPredicate, match=says):
+        table.scan(where=where)
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "says"),
+    [
+        ([], InvalidBatch, "is empty"),
+        (pa.Table.from_pylist([], schema=SCHEMA), InvalidBatch, "is empty"),
+        ([{"city": "x"}], InvalidBatch, "lacks the column 'id'"),
+        ([{"id": None, "city": "x"}, {"id": 1, "city": "x"}], NullKey, "'id' is null in row 0"),
+        ([{"id": 1, "citty": "x"}], InvalidBatch, "did you mean 'city'"),
+        ([{"id": "one"}], InvalidBatch, "cast it yourself"),
+        ([{"id": 1.5}], InvalidBatch, "does not cast without loss"),
+        ([{"id": 1, "at": dt.datetime(2026, 1, 1)}], InvalidBatch, "say which time zone"),
+        (7, InvalidBatch, "not a batch of rows"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused_and_nothing_is_written(lake: objcat.Lake, batch: Any, error: type[Exception], says: str) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    before = set(lake.fileio.list_keys())
+    with pytest.raises(error, match=says):
+        table.upsert(batch)
+    with pytest.raises(error, match=says if error is not InvalidBatch or batch != 7 else "batch of rows"):
+        table.insert(batch)
+    assert set(lake.fileio.list_keys()) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "says"),
+    [
+        ({"key": []}, InvalidInput, "needs a key"),
+        ({"key": ["idd"]}, InvalidInput, "did you mean 'id'"),
+        ({"key": ["id"], "ordering": "att"}, InvalidInput, "did you mean 'at'"),
+        ({"key": ["id"], "index": objcat.Bucket(0)}, InvalidInput, "1 to 65536"),
+        ({"key": ["id"], "index": objcat.Bucket(4, columns=("city",))}, InvalidInput, "must be key columns"),
+        ({"key": ["id"], "kind": "merge_on_reed"}, InvalidInput, "did you mean 'merge_on_read'"),
+        ({"key": ["id"], "schema": pa.schema([("id", pa.uint64())])}, InvalidSchema, r"decimal\(20,0\)"),
+        ({"key": ["id"], "schema": pa.schema([("id", pa.int64()), ("ID", pa.int64())])}, InvalidSchema, "more than case"),
+        ({"key": ["id"], "schema": pa.schema([("id", pa.int64()), ("_objcat_x", pa.int64())])}, InvalidSchema, "reserved"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_and_nothing_is_created(
+    lake: objcat.Lake, settings: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        lake.create_table("t", settings.pop("schema", SCHEMA), **settings)
+    assert list(lake.fileio.list_keys()) == []
+
+
+def test_one_of_many_creators_wins_and_the_others_learn_who(lake: objcat.Lake) -> None:
+    outcomes: list[str] = []
+
+    def create() -> None:
+        try:
+            lake.create_table("t", SCHEMA, key=["id"])
+            outcomes.append("created")
+        except TableExists as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count("created") == 1
+    winner = lake.table("t").history()[0].txn
+    assert all(winner in outcome for outcome in outcomes if outcome != "created")
+
+
+def test_a_table_that_is_not_there(lake: objcat.Lake) -> None:
+    with pytest.raises(TableNotFound, match="lake.create_table"):
+        lake.table("nothing")
+    with pytest.raises(InvalidInput, match="not a table name"):
+        lake.table("a/b")
+
+
+def test_first_inserts_into_one_bucket_at_once_both_land(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    handles = [lake.table("t") for _ in range(6)]
+    barrier = threading.Barrier(6)
+
+    def insert(number: int) -> None:
+        barrier.wait()
+        handles[number].insert([row(number * 100 + i) for i in range(50)])
+
+    threads = [threading.Thread(target=insert, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(fares(table)) == sorted(n * 100 + i for n in range(6) for i in range(50))
+    bases = {home: group.base for home, group in table.refresh().groups.items()}
+    assert sum(base is not None for base in bases.values()) == 2
+
+
+def test_values_survive(lake: objcat.Lake) -> None:
+    schema = pa.schema(
+        [
+            pa.field("k1", pa.string()),
+            pa.field("k2", pa.decimal128(20, 4)),
+            pa.field("b", pa.binary()),
+            pa.field("d", pa.date32()),
+            pa.field("t", pa.timestamp("us")),
+            pa.field("f", pa.float32()),
+            pa.field("s", pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.list_(pa.string()))])),
+            pa.field("m", pa.map_(pa.string(), pa.float64())),
+        ]
+    )
+    rows = [
+        {"k1": "", "k2": Decimal("0.0000"), "b": b"", "d": dt.date(1900, 1, 1), "t": dt.datetime(1, 1, 1), "f": -0.0, "s": None, "m": []},
+        {"k1": "日本\0é", "k2": Decimal("-1.5000"), "b": None, "d": None, "t": None, "f": None, "s": {"x": 1, "y": ["a", None]}, "m": [("a", 1.0)]},
+    ]
+    table = lake.create_table("t", schema, key=["k1", "k2"])
+    table.insert(pa.Table.from_pylist(rows[:1], schema=schema))
+    table.upsert(pa.Table.from_pylist(rows, schema=schema))
+    assert sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["k1"]) == rows
+
+
+def test_frames_of_other_libraries(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    frame = pl.DataFrame([row(1), row(2)])
+    table.upsert(frame)
+    table.upsert(pa.Table.from_pylist([row(3)]).to_pandas())
+    table.upsert(pa.Table.from_pylist([row(4)]).to_batches()[0])
+    assert sorted(fares(table)) == [1, 2, 3, 4]
+
+
+def test_a_lost_response_of_the_commit_is_acknowledged_once() -> None:
+    memory = MemoryBackend("lost")
+    lake = objcat.Lake(FileIO(memory))
+    lake.create_table("t", SCHEMA, key=["id"])
+    rule = Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.AFTER)
+    shaky = objcat.Lake(FileIO(FaultyBackend(memory, [rule]))).table("t")
+    assert shaky.upsert([row(1)]).slot == 1
+    assert [entry.slot for entry in lake.table("t").history()] == [0, 1]
+
+
+def test_an_unknown_commit_deletes_nothing() -> None:
+    memory = MemoryBackend("unknown")
+    lake = objcat.Lake(FileIO(memory))
+    lake.create_table("t", SCHEMA, key=["id"])
+    opened = FileIO(
+        FaultyBackend(
+            memory,
+            [
+                Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.AFTER, times=100),
+                Rule(kinds=frozenset({"get", "head"}), key=lambda key: "/log/" in key, fault=Fault.BEFORE, nth=4, times=100),
+            ],
+        ),
+        policy=RetryPolicy(attempts_max=2),
+    )
+    table = objcat.Lake(opened).table("t")
+    with pytest.raises(CommitUnknown) as caught:
+        table.upsert([row(1)])
+    assert fares(lake.table("t")) == {1: 1.0}
+    assert lake.table("t").history()[1].txn == caught.value.txn
+
+
+def test_a_write_that_certainly_failed_leaves_no_files() -> None:
+    memory = MemoryBackend("failed")
+    lake = objcat.Lake(FileIO(memory))
+    lake.create_table("t", SCHEMA, key=["id"])
+    before = set(lake.fileio.list_keys())
+    rule = Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.THROTTLE, times=100)
+    shaky = objcat.Lake(FileIO(FaultyBackend(memory, [rule]), policy=RetryPolicy(attempts_max=2))).table("t")
+    with pytest.raises(FileIOError):
+        shaky.upsert([row(1)])
+    shaky.fileio.env.submit(lambda: None).result()
+    assert fares(lake.table("t")) == {}
+    assert {key for key in lake.fileio.list_keys() if "/intents/" not in key} == before
+
+
+def test_a_handle_sees_what_others_commit(lake: objcat.Lake) -> None:
+    mine = lake.create_table("t", SCHEMA, key=["id"])
+    theirs = lake.table("t")
+    theirs.upsert([row(1)])
+    mine.upsert([row(2)])
+    assert sorted(fares(theirs)) == sorted(fares(mine)) == [1, 2]
+
+
+def test_bytes_on_disk_are_plain_parquet_that_others_read(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table.insert([row(i) for i in range(100)])
+    (base,) = (tmp_path / "t" / "data").rglob("*.parquet")
+    read = pq.read_table(base)
+    assert read.column("id").to_pylist() == list(range(100))
+    assert set(read.column("_objcat_txn").to_pylist()) == {table.history()[1].txn}
+    assert pq.ParquetFile(base).schema_arrow.field("fare").metadata[b"PARQUET:field_id"] == b"3"
