@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from fileio.base import Backend, check_key
 from fileio.config import nearest, parse_options
@@ -104,7 +104,8 @@ class StoreDescription:
     def child(self, prefix: str) -> StoreDescription:
         """The description of the keys below `prefix`."""
         check_key(prefix)
-        return StoreDescription(self.url.rstrip("/") + "/" + prefix, self.options)
+        _, scheme = scheme_of(self.url)
+        return StoreDescription(self.url.rstrip("/") + "/" + (quote(prefix) if scheme.path_is_root else prefix), self.options)
 
 
 def open_store(
@@ -125,7 +126,7 @@ def describe_store(url: str | os.PathLike[str], options: Mapping[str, Any] | Non
     text = os.fspath(url)
     name, scheme = scheme_of(text)
     if name == "file":
-        text = "file://" + os.path.abspath(split_url(text)[0])
+        text = "file://" + quote(os.path.abspath(split_url(text)[0]))
     checked = parse_options(scheme.options_class, options or {}, where=_shown(text))
     carried = [f.name for f in dataclasses.fields(scheme.options_class) if f.metadata.get("carried")]
     return StoreDescription(text, {key: getattr(checked, key) for key in [*(options or {}), *carried]})
@@ -161,7 +162,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 def _shown(url: str) -> str:
     """The URL without what might be a secret."""
-    return re.sub(r"//[^/@]*@", "//***@", url.split("?", 1)[0])
+    return re.sub(r"//[^/@]*@", "//***@", re.split(r"[?#]", url, maxsplit=1)[0])
 
 
 __all__ = ["ENTRY_POINT_GROUP", "Scheme", "StoreDescription", "describe_store", "open_store", "scheme_of", "split_url"]
