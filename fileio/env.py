@@ -12,7 +12,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -38,31 +39,53 @@ class Env(Protocol):
         """A fresh identifier of 16 hexadecimal digits (64 bits) that no other call anywhere returns."""
 
     def submit(self, function: Callable[[], R]) -> Future[R]:
-        """Run `function`, perhaps in another thread; at most `parallelism` run at once, in order of submission."""
+        """Run a task, perhaps in another thread; at most `parallelism` run at once, in order of submission."""
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Apply `function` to every item, perhaps in parallel; results in the order of the items."""
+        """Apply `function`, a task, to every item, perhaps in parallel; results in the order of the items."""
+
+    def submit_io(self, function: Callable[[], R]) -> Future[R]:
+        """Run one call to a store (its retries included) beside the tasks, perhaps in another thread.
+
+        Tasks may wait for such calls, so the calls have threads of their own; a call waits for nothing but the store.
+        """
 
     @property
     def parallelism(self) -> int:
-        """How many submitted functions run at once."""
+        """How many tasks run at once."""
+
+
+def map_io(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Apply `function`, one call to a store, to every item by `submit_io`; results in the order of the items.
+
+    Raises the first error in that order, after the calls that have begun; the others are dropped.
+    """
+    listed = list(items)
+    if len(listed) < 2:
+        return [function(item) for item in listed]
+    futures = [env.submit_io(partial(function, item)) for item in listed]
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        wait(futures)
+        raise
 
 
 class SystemEnv:
-    """The real world: system clocks, `secrets`, and one lazily started pool of threads per process.
+    """The real world: system clocks, `secrets`, and two lazily started pools of threads per process, for tasks and for calls to stores.
 
-    Functions given to `submit` and `map` must not themselves wait for work that they submit to the same Env.
+    No thread of a pool ever waits for the same pool: what a task submits as a task runs at once within it, and so does a call's call.
     """
 
-    def __init__(self, *, parallelism: int = 16) -> None:
-        self._parallelism = parallelism
-        self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_pid = 0
+    def __init__(self, *, parallelism: int = 16, io_parallelism: int = 32) -> None:
+        self._tasks = _Pool(parallelism, "objcat")
+        self._io = _Pool(io_parallelism, "objcat-io")
 
     @property
     def parallelism(self) -> int:
-        return self._parallelism
+        return self._tasks.threads
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -80,20 +103,61 @@ class SystemEnv:
         return secrets.token_hex(8)
 
     def submit(self, function: Callable[[], R]) -> Future[R]:
-        return self._executor().submit(function)
+        return self._tasks.submit(function)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         listed = list(items)
-        if len(listed) < 2:
+        if len(listed) < 2 or self._tasks.is_mine():
             return iter([function(item) for item in listed])
-        return self._executor().map(function, listed)
+        return self._tasks.executor().map(function, listed)
 
-    def _executor(self) -> ThreadPoolExecutor:
+    def submit_io(self, function: Callable[[], R]) -> Future[R]:
+        return self._io.submit(function)
+
+
+class _Pool:
+    """Threads that are started when they are first needed, and anew in a forked process."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self.threads = threads
+        self._name = name
+        self._lock = threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+        self._pid = 0
+        self._mine = threading.local()
+
+    def is_mine(self) -> bool:
+        """Whether the calling thread belongs to this pool."""
+        return getattr(self._mine, "yes", False)
+
+    def submit(self, function: Callable[[], R]) -> Future[R]:
+        return (
+            done_at_once(function)
+            if self.is_mine()
+            else self.executor().submit(function)
+        )
+
+    def executor(self) -> ThreadPoolExecutor:
         with self._lock:
-            if self._pool is None or self._pool_pid != os.getpid():
-                self._pool = ThreadPoolExecutor(self._parallelism, thread_name_prefix="objcat")
-                self._pool_pid = os.getpid()
-            return self._pool
+            if self._executor is None or self._pid != os.getpid():
+                self._executor = ThreadPoolExecutor(
+                    self.threads, thread_name_prefix=self._name, initializer=self._mark
+                )
+                self._pid = os.getpid()
+            return self._executor
+
+    def _mark(self) -> None:
+        self._mine.yes = True
+
+
+def done_at_once(function: Callable[[], R]) -> Future[R]:
+    """A future that already holds what `function` returned or raised, here and now."""
+    future: Future[R] = Future()
+    try:
+        future.set_result(function())
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 _default = SystemEnv()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
+from fileio.env import done_at_once
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -53,12 +55,10 @@ class FakeEnv:
         return f"{self._seed & 0xFFFFFFFF:08x}{self._ids:08x}"
 
     def submit(self, function: Callable[[], R]) -> Future[R]:
-        future: Future[R] = Future()
-        try:
-            future.set_result(function())
-        except Exception as error:
-            future.set_exception(error)
-        return future
+        return done_at_once(function)
+
+    def submit_io(self, function: Callable[[], R]) -> Future[R]:
+        return done_at_once(function)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return iter([function(item) for item in items])

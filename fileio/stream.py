@@ -1,0 +1,728 @@
+"""Streams: a binary file to write to that becomes one object, and a seekable binary file over an object.
+
+Memory: a writer holds at most `parallelism + 1` parts, a reader at most `prefetch + 1`. Parts are sent and fetched by `Env.submit_io`.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import sys
+import tempfile
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Protocol, Self
+
+from fileio.base import (
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    GetResult,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Upload,
+    require_written,
+)
+from fileio.env import Env
+from fileio.errors import FileIOError, InvalidConfig, Unsupported
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+GROWTH_STEPS = 11
+"""How often the part size may double until the last part of an upload. With 10,000 parts, even parts that begin at 5 MiB add up to 8 TiB."""
+
+WINDOW_BYTES = 64 * 1024
+"""What a read at a new place fetches at least; the same at the end of the object, where file formats keep their footers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """How streams trade memory for throughput.
+
+    part_bytes: size of the first parts written (later ones grow, see `part_size`) and of the largest request when reading; an object that is
+    not longer is written by one put. parallelism: parts sent at once. spill_directory: where to buffer parts in unlinked temporary files
+    instead of memory. prefetch: parts fetched ahead of a sequential reader; 0: none.
+    Raises InvalidConfig when a number is out of bounds.
+    """
+
+    part_bytes: int = 8 * 1024 * 1024
+    parallelism: int = 4
+    spill_directory: str | None = None
+    prefetch: int = 4
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("part_bytes", 1, 1 << 40),
+            ("parallelism", 1, 1024),
+            ("prefetch", 0, 1024),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InvalidConfig(
+                    f"the stream setting {name!r} must be between {least} and {most}, but is {value!r}"
+                )
+
+
+def part_size(number: int, *, first_bytes: int, capabilities: Capabilities) -> int:
+    """The size in bytes of part `number` (from 1) of an upload whose length is not known yet.
+
+    It begins near `first_bytes` and doubles every eleventh of the parts that the store allows, so that an upload needs little memory while it
+    is small and still has parts left when it is huge. Respects the store's bounds and multiple.
+    """
+    doublings = (number - 1) // max(1, capabilities.parts_max // GROWTH_STEPS)
+    wanted = max(first_bytes, capabilities.part_bytes_min) << min(doublings, 63)
+    multiple = capabilities.part_bytes_multiple
+    most = capabilities.part_bytes_max // multiple * multiple
+    return min(-(-wanted // multiple) * multiple, most)
+
+
+# ---- writing -----------------------------------------------------------------------------------------------------
+
+
+class UploadTarget(Protocol):
+    """What a writer needs of a store; `FileIO` is one. Its calls retry and settle."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def env(self) -> Env: ...
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        mode: PutMode | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> PutOutcome: ...
+
+    def start_upload(
+        self,
+        key: str,
+        mode: PutMode | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Upload: ...
+
+
+class WriteStream(io.RawIOBase):
+    """A binary file to write to. The object appears whole and under its condition when the stream is finished, or not at all.
+
+    Objects of at most one part are one put; larger ones are uploaded in parts while the caller goes on writing. For one thread at a time.
+
+    Leaving a `with` block closes, leaving it by an exception aborts. A wrapper that closes what it wraps (`io.TextIOWrapper`, `io.BufferedWriter`)
+    cannot tell the two apart: let it be closed inside this stream's own block, and call `abort()` where a failure must not leave a short object.
+    A stream that is dropped without either is aborted with a ResourceWarning.
+    """
+
+    def __init__(
+        self,
+        target: UploadTarget,
+        key: str,
+        mode: PutMode,
+        metadata: Mapping[str, str],
+        settings: StreamSettings,
+    ) -> None:
+        super().__init__()
+        self._target = target
+        self._key = key
+        self._mode = mode
+        self._metadata = metadata
+        self._settings = settings
+        self._capabilities = target.capabilities
+        self._position = 0
+        self._number = 1
+        self._parts = _PartPool(settings)
+        self._filling: _Part | None = None
+        self._upload: Upload | None = None
+        self._sending: deque[tuple[Future[None], _Part]] = deque()
+        self._sending_max = (
+            settings.parallelism if self._capabilities.parallel_parts else 1
+        )
+        self._outcome: PutOutcome | None = None
+        self._failure: BaseException | None = None
+
+    # ---- what a file is
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        """The number of bytes written so far."""
+        return self._position
+
+    def flush(self) -> None:
+        """Does nothing: no byte is visible, nor may be relied on, before the stream is finished."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Take all of `data`, copying it; waits while `parallelism` parts are under way. Returns its length in bytes.
+
+        Raises what the sending of an earlier part raised, after which the stream is aborted; Unsupported when the object cannot be that large.
+        """
+        self._check_open()
+        with memoryview(data) as view, view.cast("B") as source:
+            length = len(source)
+            taken = 0
+            try:
+                while taken < length:
+                    taken += self._part_with_room().fill(source[taken:])
+                    if self._upload is not None:
+                        self._send_if_full()
+            except BaseException as error:
+                self._fail(error)
+                raise
+        self._position += length
+        return length
+
+    # ---- the end
+
+    def finish(self) -> PutOutcome:
+        """Make the object visible under the condition and say what happened; the stream is closed. Repeated calls repeat the answer.
+
+        Conflict and Written leave no upload behind; Unknown leaves it, since its completion may still take effect. Raises what the sending of a
+        part raised, UploadLost, or whatever else makes certain that nothing was written; then the upload is aborted.
+        """
+        if self._outcome is not None:
+            return self._outcome
+        self._check_open()
+        try:
+            outcome = (
+                self._put_whole()
+                if self._upload is None
+                else self._complete(self._upload)
+            )
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._outcome = outcome
+        self._release()
+        return outcome
+
+    def close(self) -> None:
+        """Finish, and raise NotWritten unless the outcome is Written. A closed or aborted stream stays as it is."""
+        if not self.closed:
+            require_written(self.finish(), f"{self._key!r}")
+
+    def abort(self) -> None:
+        """Give up: nothing becomes visible and no upload is left behind. Harmless when repeated, and after the end of the stream.
+
+        Raises Unavailable or Throttled when the store does not let the upload be removed; calling again tries again.
+        """
+        self._withdraw()
+        self._release()
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.abort()
+        except FileIOError as left:
+            error.add_note(f"the upload of {self._key!r} could not be removed: {left}")
+
+    def __del__(self) -> None:
+        # The base class would close, and so publish what is perhaps half an object.
+        if not getattr(self, "_parts", None) or self.closed:
+            return
+        warnings.warn(
+            f"the stream that writes {self._key!r} was dropped unfinished: nothing is written",
+            ResourceWarning,
+            stacklevel=2,
+        )
+        with suppress(Exception):
+            self.abort()
+
+    # ---- how
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self.closed:
+            raise ValueError(f"the stream that writes {self._key!r} is closed")
+
+    def _part_with_room(self) -> _Part:
+        """The part that is being filled, after sending it away when it is full. The first is kept until a second is needed."""
+        self._send_if_full()
+        if self._filling is None:
+            if self._number > self._capabilities.parts_max:
+                raise Unsupported(
+                    f"{self._key!r} is too large: {self._position} bytes fill the {self._capabilities.parts_max} parts of an upload;"
+                    f" raise the stream setting 'part_bytes' above {self._settings.part_bytes}"
+                )
+            size = part_size(
+                self._number,
+                first_bytes=self._settings.part_bytes,
+                capabilities=self._capabilities,
+            )
+            self._wait_for_room()
+            self._filling = self._parts.take(size)
+        return self._filling
+
+    def _send_if_full(self) -> None:
+        if self._filling is not None and self._filling.is_full:
+            self._send(self._filling)
+
+    def _send(self, part: _Part) -> None:
+        self._wait_for_room()
+        upload, number = self._started(), self._number
+        self._filling = None
+        self._number += 1
+        content = part.content()
+        self._sending.append(
+            (self._target.env.submit_io(lambda: upload.put_part(number, content)), part)
+        )
+
+    def _started(self) -> Upload:
+        if self._upload is None:
+            if (
+                not isinstance(self._mode, Overwrite)
+                and not self._capabilities.conditional_complete
+            ):
+                raise Unsupported(
+                    f"{self._key!r} is longer than one part, and this store ignores conditions on completing an upload:"
+                    f" raise the stream setting 'part_bytes' above {self._settings.part_bytes}, so that one put is enough"
+                )
+            self._upload = self._target.start_upload(
+                self._key, self._mode, metadata=self._metadata
+            )
+        return self._upload
+
+    def _wait_for_room(self) -> None:
+        """Returns when fewer parts than allowed are under way. Raises what the sending of one raised."""
+        self._collect()
+        while len(self._sending) >= self._sending_max:
+            wait([future for future, _ in self._sending], return_when=FIRST_COMPLETED)
+            self._collect()
+
+    def _collect(self) -> None:
+        """Take back the parts that are sent. Raises what the sending of one raised."""
+        under_way = [
+            (future, part) for future, part in self._sending if not future.done()
+        ]
+        done = [(future, part) for future, part in self._sending if future.done()]
+        self._sending = deque(under_way)
+        for future, _ in done:
+            future.result()
+        for _, part in done:
+            self._parts.give_back(part)
+
+    def _put_whole(self) -> PutOutcome:
+        if self._filling is None:
+            return self._target.put(self._key, b"", self._mode, metadata=self._metadata)
+        if self._position > self._capabilities.put_bytes_max:
+            return self._complete(self._started())
+        return self._target.put(
+            self._key, self._filling.content(), self._mode, metadata=self._metadata
+        )
+
+    def _complete(self, upload: Upload) -> PutOutcome:
+        if self._filling is not None:
+            self._send(self._filling)
+        wait([future for future, _ in self._sending])
+        self._collect()
+        outcome = upload.complete()
+        if isinstance(outcome, Conflict):
+            with suppress(FileIOError):
+                upload.abort()
+        return outcome
+
+    def _fail(self, error: BaseException) -> None:
+        """Abort as well as the store allows, and remember why."""
+        self._failure = error
+        try:
+            self._withdraw()
+        except FileIOError as left:
+            error.add_note(f"the upload of {self._key!r} could not be removed: {left}")
+        self._release()
+
+    def _withdraw(self) -> None:
+        """Remove the upload, after its last part: a part that arrives later would stay behind."""
+        for future, _ in self._sending:
+            future.cancel()
+        wait([future for future, _ in self._sending])
+        self._sending.clear()
+        if self._upload is not None and self._outcome is None:
+            self._upload.abort()
+            self._upload = None
+
+    def _release(self) -> None:
+        self._filling = None
+        self._sending.clear()
+        self._parts.close()
+        super().close()
+
+
+class _Part(Protocol):
+    """A buffer of `size` bytes that is filled from its beginning."""
+
+    size: int
+
+    @property
+    def is_full(self) -> bool: ...
+
+    def fill(self, source: memoryview) -> int:
+        """Take as much as there is room for; returns how much that was."""
+
+    def content(self) -> memoryview:
+        """The bytes that were filled in. Valid until the next `clear`."""
+
+    def clear(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _MemoryPart:
+    """Anonymous memory: the system hands out zero pages when they are first touched, so that a large buffer costs a small object nothing."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._filled = 0
+        if sys.platform == "win32":
+            self._view = memoryview(mmap.mmap(-1, size))
+        else:
+            self._view = memoryview(
+                mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            )
+
+    @property
+    def is_full(self) -> bool:
+        return self._filled == self.size
+
+    def fill(self, source: memoryview) -> int:
+        length = min(len(source), self.size - self._filled)
+        self._view[self._filled : self._filled + length] = source[:length]
+        self._filled += length
+        return length
+
+    def content(self) -> memoryview:
+        return self._view[: self._filled]
+
+    def clear(self) -> None:
+        self._filled = 0
+
+    def close(self) -> None:
+        """The memory goes with the last reference to a view of it."""
+
+
+class _SpilledPart:
+    """An unlinked temporary file. It is written with `write`, so that a full disk is an error, and mapped for sending."""
+
+    def __init__(self, size: int, directory: str) -> None:
+        self.size = size
+        self._filled = 0
+        self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0, dir=directory)  # noqa: SIM115  (closed by `close`)
+
+    @property
+    def is_full(self) -> bool:
+        return self._filled == self.size
+
+    def fill(self, source: memoryview) -> int:
+        length = self._file.write(source[: self.size - self._filled])
+        self._filled += length
+        return length
+
+    def content(self) -> memoryview:
+        if self._filled == 0:
+            return memoryview(b"")
+        return memoryview(
+            mmap.mmap(self._file.fileno(), self._filled, access=mmap.ACCESS_READ)
+        )
+
+    def clear(self) -> None:
+        self._file.seek(0)
+        self._filled = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _PartPool:
+    """The buffers of one writer. They are used again while the part size stays."""
+
+    def __init__(self, settings: StreamSettings) -> None:
+        self._directory = settings.spill_directory
+        self._free: list[_Part] = []
+
+    def take(self, size: int) -> _Part:
+        """An empty part of `size` bytes."""
+        while self._free:
+            part = self._free.pop()
+            if part.size == size:
+                part.clear()
+                return part
+            part.close()
+        return (
+            _MemoryPart(size)
+            if self._directory is None
+            else _SpilledPart(size, self._directory)
+        )
+
+    def give_back(self, part: _Part) -> None:
+        self._free.append(part)
+
+    def close(self) -> None:
+        for part in self._free:
+            part.close()
+        self._free.clear()
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------
+
+
+class RangeSource(Protocol):
+    """What a reader needs of a store; `FileIO` is one. Its calls retry."""
+
+    @property
+    def env(self) -> Env: ...
+
+    def get(
+        self, key: str, *, byte_range: ByteRange | None = None
+    ) -> GetResult | NotModified: ...
+
+
+class ReadStream(io.RawIOBase):
+    """A seekable binary file over one version of an object. For one thread at a time.
+
+    A read at a new place fetches what was asked for, at least 64 KiB; reads that follow one another fetch ever larger pieces ahead, in parallel,
+    up to `prefetch` parts. The last 64 KiB stay once they are read. Raises FileIOError when the object changed since it was opened.
+    """
+
+    def __init__(
+        self, source: RangeSource, meta: ObjectMeta, settings: StreamSettings
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._meta = meta
+        self._settings = settings
+        self._position = 0
+        self._streak = 0
+        self._streak_end = 0
+        self._ahead: deque[_Piece] = deque()
+        self._tail: _Piece | None = None
+
+    @property
+    def meta(self) -> ObjectMeta:
+        """The object as it was opened."""
+        return self._meta
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move; sends no request. Beyond the end there is nothing to read."""
+        self._check_open()
+        bases = {
+            io.SEEK_SET: 0,
+            io.SEEK_CUR: self._position,
+            io.SEEK_END: self._meta.size,
+        }
+        if whence not in bases:
+            raise ValueError(
+                f"{whence!r} is not a place to seek from: use io.SEEK_SET, io.SEEK_CUR or io.SEEK_END"
+            )
+        if bases[whence] + offset < 0:
+            raise ValueError(
+                f"cannot seek to {bases[whence] + offset}, before the beginning of {self._meta.key!r}"
+            )
+        self._position = bases[whence] + offset
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next `size` bytes (None or negative: all that are left); fewer only at the end of the object."""
+        self._check_open()
+        left = max(0, self._meta.size - self._position)
+        pieces = list(
+            self._views(left if size is None or size < 0 else min(size, left))
+        )
+        if (
+            len(pieces) == 1
+            and isinstance(pieces[0].obj, bytes)
+            and len(pieces[0].obj) == len(pieces[0])
+        ):
+            return pieces[0].obj
+        return b"".join(pieces)
+
+    def readall(self) -> bytes:
+        """All bytes that are left."""
+        return self.read(-1)
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """At most `size` bytes (negative: as many as are at hand), waiting for one request at most. Empty only at the end."""
+        self._check_open()
+        wanted = size if size >= 0 else WINDOW_BYTES
+        view = next(
+            self._views(min(wanted, max(0, self._meta.size - self._position))),
+            memoryview(b""),
+        )
+        return bytes(view)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill `buffer` with the next bytes; returns how many, fewer than its length only at the end of the object."""
+        self._check_open()
+        with memoryview(buffer) as view, view.cast("B") as target:
+            filled = 0
+            for piece in self._views(
+                min(len(target), max(0, self._meta.size - self._position))
+            ):
+                target[filled : filled + len(piece)] = piece
+                filled += len(piece)
+            return filled
+
+    def close(self) -> None:
+        """Forget what was fetched ahead."""
+        self._forget_ahead()
+        self._tail = None
+        super().close()
+
+    # ---- how
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError(f"the stream that reads {self._meta.key!r} is closed")
+
+    def _views(self, length: int) -> Iterator[memoryview]:
+        """The next `length` bytes, all within the object, in views as they arrive; moves on with each."""
+        if self._position != self._streak_end:
+            self._streak = 0
+        while length > 0:
+            piece = self._piece_here(length)
+            begin = self._position - piece.start
+            view = memoryview(piece.data())[begin : begin + length]
+            self._position += len(view)
+            self._streak += len(view)
+            self._streak_end = self._position
+            length -= len(view)
+            yield view
+
+    def _piece_here(self, length: int) -> _Piece:
+        """The piece that holds the current position; what is wanted, or worth having, after it is on its way."""
+        if self._tail is not None and self._tail.start <= self._position:
+            return self._tail
+        while self._ahead and self._ahead[0].end <= self._position:
+            self._ahead.popleft()
+        if self._ahead and self._ahead[0].start > self._position:
+            self._forget_ahead()
+        if self._ahead and self._ahead[0].failed:
+            self._forget_ahead()
+        if (
+            not self._ahead
+            and self._streak == 0
+            and self._position + WINDOW_BYTES >= self._meta.size
+            and length <= WINDOW_BYTES
+        ):
+            self._tail = self._fetched(
+                max(0, self._meta.size - WINDOW_BYTES), self._meta.size
+            )
+            return self._tail
+        self._fetch_ahead(length)
+        return self._ahead[0]
+
+    def _fetch_ahead(self, length: int) -> None:
+        """Extend the pieces from the current position to the end of the read, or further when reads follow one another."""
+        part_bytes = self._settings.part_bytes
+        step = min(part_bytes, max(WINDOW_BYTES, self._streak))
+        ahead = min(2 * self._streak, self._settings.prefetch * part_bytes)
+        begin = self._ahead[-1].end if self._ahead else self._position
+        goal = min(
+            self._meta.size, max(self._position + length, self._position + ahead)
+        )
+        if not self._ahead:
+            goal = min(
+                self._meta.size,
+                max(goal, self._position + min(part_bytes, WINDOW_BYTES)),
+            )
+        missing: list[tuple[int, int]] = []
+        while (
+            begin < goal and len(self._ahead) + len(missing) <= self._settings.prefetch
+        ):
+            # What is asked for now comes in as few requests as possible, what is guessed in steps.
+            asked = self._position + length - begin
+            end = min(self._meta.size, begin + min(part_bytes, max(step, asked)))
+            missing.append((begin, end))
+            begin = end
+        here = missing.pop(0) if missing and not self._ahead else None
+        later = [self._submitted(start, end) for start, end in missing]
+        if here is not None:
+            self._ahead.append(self._fetched(*here))
+        self._ahead.extend(later)
+
+    def _submitted(self, start: int, end: int) -> _Piece:
+        return _Piece(
+            start, end, self._source.env.submit_io(lambda: self._fetch(start, end))
+        )
+
+    def _fetched(self, start: int, end: int) -> _Piece:
+        future: Future[bytes] = Future()
+        future.set_result(self._fetch(start, end))
+        return _Piece(start, end, future)
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        result = self._source.get(self._meta.key, byte_range=Range(start, end))
+        if (
+            isinstance(result, NotModified)
+            or result.meta.version != self._meta.version
+            or len(result.data) != end - start
+        ):
+            raise FileIOError(
+                f"{self._meta.key!r} is no longer what it was when it was opened (version {self._meta.version}): open it again"
+            )
+        return result.data
+
+    def _forget_ahead(self) -> None:
+        for piece in self._ahead:
+            piece.future.cancel()
+        self._ahead.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Bytes `start` to `end` of the object, perhaps still on their way."""
+
+    start: int
+    end: int
+    future: Future[bytes]
+
+    @property
+    def failed(self) -> bool:
+        return self.future.done() and self.future.exception() is not None
+
+    def data(self) -> bytes:
+        return self.future.result()
+
+
+__all__ = [
+    "RangeSource",
+    "ReadStream",
+    "StreamSettings",
+    "UploadTarget",
+    "WriteStream",
+    "part_size",
+]
