@@ -1,0 +1,119 @@
+"""Object storage with conditional writes: one small contract over memory, local files, S3, Google Cloud Storage and Azure Blob Storage.
+
+    from fileio import Conflict, Create, Written, open_store
+
+    store = open_store("s3://lake/prefix", {"region": "eu-central-1"})
+    match store.put("slot/1", b"...", Create()):
+        case Written(version): ...          # exactly once, also when a response was lost
+        case Conflict(current): ...         # certainly not: somebody else's object is there
+        case Unknown(cause): ...            # nobody can tell yet
+
+Everything that a caller needs is here. Besides: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.probe` (what a user's own bucket keeps
+and ignores), `fileio.testing` (the conformance suite and the fault-injecting store). A third party registers a scheme by an entry point of the group
+`objcat.fileio`, see `fileio.registry`. SDKs are imported when their scheme is first opened.
+"""
+
+from __future__ import annotations
+
+from fileio.base import (
+    KEY_BYTES_MAX,
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Suffix,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
+from fileio.config import Secret
+from fileio.env import Env, SystemEnv, default_env
+from fileio.errors import (
+    BucketNotFound,
+    CredentialsError,
+    FileIOError,
+    InvalidConfig,
+    InvalidKey,
+    MissingDependency,
+    NotFound,
+    NotWritten,
+    PermissionDenied,
+    StoreFull,
+    StoreUnfit,
+    Throttled,
+    Unavailable,
+    Unsupported,
+    UploadLost,
+)
+from fileio.registry import StoreDescription, describe_store, open_store
+from fileio.settle import RetryPolicy
+from fileio.store import FileIO, require_written
+from fileio.stream import ReadStream, StreamSettings, WriteStream
+from fileio.wrap import MetricsSnapshot
+
+__all__ = [
+    "KEY_BYTES_MAX",
+    "Backend",
+    "BucketNotFound",
+    "Buffer",
+    "ByteRange",
+    "Capabilities",
+    "Conflict",
+    "Create",
+    "CredentialsError",
+    "DeleteResult",
+    "Env",
+    "FileIO",
+    "FileIOError",
+    "GetResult",
+    "InvalidConfig",
+    "InvalidKey",
+    "ListPage",
+    "MetricsSnapshot",
+    "MissingDependency",
+    "NotFound",
+    "NotModified",
+    "NotWritten",
+    "ObjectMeta",
+    "Overwrite",
+    "PermissionDenied",
+    "PutMode",
+    "PutOutcome",
+    "Range",
+    "ReadStream",
+    "RetryPolicy",
+    "Secret",
+    "StoreDescription",
+    "StoreFull",
+    "StoreUnfit",
+    "StreamSettings",
+    "Suffix",
+    "SystemEnv",
+    "Throttled",
+    "Unavailable",
+    "Unknown",
+    "Unsupported",
+    "Update",
+    "Upload",
+    "UploadLost",
+    "Version",
+    "WriteStream",
+    "Written",
+    "default_env",
+    "describe_store",
+    "open_store",
+    "require_written",
+]

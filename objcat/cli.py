@@ -1,0 +1,120 @@
+"""The command line: `objcat store-check URL` and what later issues add.
+
+Exit codes: 0 all is well; 1 the answer is no (a store that is not fit); 2 wrong input, missing credentials, or a store that cannot be asked.
+Errors are one sentence on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import click
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fileio import FileIOError, InvalidConfig, RetryPolicy, open_store
+from fileio.probe import ProbeReport, ProbeRow, Verdict, probe
+from objcat.errors import ObjcatError
+
+EXIT_NO = 1
+EXIT_WRONG = 2
+
+app = typer.Typer(name="objcat", help="Lakehouse tables on a bucket and nothing else.", no_args_is_help=True, add_completion=False)
+
+_STYLES = {
+    Verdict.KEPT: "green",
+    Verdict.IGNORED: "bold red",
+    Verdict.REFUSED: "red",
+    Verdict.FAILED: "red",
+    Verdict.UNSUPPORTED: "dim",
+}
+
+
+@app.callback()
+def _objcat() -> None:
+    """Lakehouse tables on a bucket and nothing else."""
+
+
+@app.command("store-check")
+def store_check(
+    url: Annotated[str, typer.Argument(help="The store: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or a directory.")],
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the store; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Look at what a store keeps and what it silently ignores, and say whether it is fit for commits.
+
+    Writes some hundred small objects below .objcat-check-<id>/ and removes them again. Exit code 0: fit, 1: not fit, 2: it could not be asked.
+    """
+    options = parse_option_arguments(option or [])
+    policy = RetryPolicy(attempts_max=5, deadline_s=20.0)
+    with open_store(url, options, policy=policy) as store:
+        if as_json:
+            report = probe(store)
+        else:
+            with Console(stderr=True).status(f"checking {store.url}") as status:
+                report = probe(store, on_check=lambda row: status.update(f"checking {store.url}: {row.check}"))
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        _print_report(report)
+    if not report.fit:
+        raise typer.Exit(EXIT_NO)
+
+
+def parse_option_arguments(arguments: list[str]) -> dict[str, str]:
+    """Options of a store from arguments of the form `key=value`. Raises InvalidConfig; values are not repeated, since they may be secret."""
+    options: dict[str, str] = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not key or not equals:
+            raise InvalidConfig("an option needs the form KEY=VALUE, for example --option region=eu-central-1")
+        options[key] = value
+    return options
+
+
+def _print_report(report: ProbeReport) -> None:
+    console = Console()
+    table = Table(title=f"What {report.url} keeps (* commits rely on it)", title_justify="left", box=box.SIMPLE)
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("what it means, and what was seen", overflow="fold")
+    for row in report.rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    console.print(Text(report.why, style="bold green" if report.fit else "bold red"), soft_wrap=True)
+
+
+def _cells(row: ProbeRow) -> tuple[Text, Text, Text]:
+    said = Text(row.meaning)
+    if row.detail:
+        said.append(f"\n{row.detail}", style="italic")
+    return Text(row.check + (" *" if row.required else "")), Text(row.verdict.value, style=_STYLES[row.verdict]), said
+
+
+def main() -> None:
+    """The entry point `objcat`: runs the command and turns every error of ours into one sentence and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = EXIT_WRONG
+    except (FileIOError, ObjcatError) as error:
+        print(f"objcat: {error}", file=sys.stderr)
+        code = EXIT_WRONG
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        print("objcat: interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()
