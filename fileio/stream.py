@@ -6,9 +6,6 @@ Memory: a writer holds at most `parallelism + 1` parts, a reader at most `prefet
 from __future__ import annotations
 
 import io
-import mmap
-import sys
-import tempfile
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -16,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from fileio.base import (
     Buffer,
@@ -35,12 +32,10 @@ from fileio.base import (
 )
 from fileio.env import Env
 from fileio.errors import FileIOError, InvalidConfig, Unsupported
+from fileio.parts import Part, PartPool, part_size
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
-
-GROWTH_STEPS = 11
-"""How often the part size may double until the last part of an upload. With 10,000 parts, even parts that begin at 5 MiB add up to 8 TiB."""
 
 WINDOW_BYTES = 64 * 1024
 """What a read at a new place fetches at least; the same at the end of the object, where file formats keep their footers."""
@@ -62,29 +57,10 @@ class StreamSettings:
     prefetch: int = 4
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("part_bytes", 1, 1 << 40),
-            ("parallelism", 1, 1024),
-            ("prefetch", 0, 1024),
-        ):
+        for name, least, most in (("part_bytes", 1, 1 << 40), ("parallelism", 1, 1024), ("prefetch", 0, 1024)):
             value = getattr(self, name)
             if not least <= value <= most:
-                raise InvalidConfig(
-                    f"the stream setting {name!r} must be between {least} and {most}, but is {value!r}"
-                )
-
-
-def part_size(number: int, *, first_bytes: int, capabilities: Capabilities) -> int:
-    """The size in bytes of part `number` (from 1) of an upload whose length is not known yet.
-
-    It begins near `first_bytes` and doubles every eleventh of the parts that the store allows, so that an upload needs little memory while it
-    is small and still has parts left when it is huge. Respects the store's bounds and multiple.
-    """
-    doublings = (number - 1) // max(1, capabilities.parts_max // GROWTH_STEPS)
-    wanted = max(first_bytes, capabilities.part_bytes_min) << min(doublings, 63)
-    multiple = capabilities.part_bytes_multiple
-    most = capabilities.part_bytes_max // multiple * multiple
-    return min(-(-wanted // multiple) * multiple, most)
+                raise InvalidConfig(f"the stream setting {name!r} must be between {least} and {most}, but is {value!r}")
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------
@@ -99,22 +75,9 @@ class UploadTarget(Protocol):
     @property
     def env(self) -> Env: ...
 
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        mode: PutMode | None = None,
-        *,
-        metadata: Mapping[str, str] | None = None,
-    ) -> PutOutcome: ...
+    def put(self, key: str, data: Buffer, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> PutOutcome: ...
 
-    def start_upload(
-        self,
-        key: str,
-        mode: PutMode | None = None,
-        *,
-        metadata: Mapping[str, str] | None = None,
-    ) -> Upload: ...
+    def start_upload(self, key: str, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> Upload: ...
 
 
 class WriteStream(io.RawIOBase):
@@ -127,14 +90,7 @@ class WriteStream(io.RawIOBase):
     A stream that is dropped without either is aborted with a ResourceWarning.
     """
 
-    def __init__(
-        self,
-        target: UploadTarget,
-        key: str,
-        mode: PutMode,
-        metadata: Mapping[str, str],
-        settings: StreamSettings,
-    ) -> None:
+    def __init__(self, target: UploadTarget, key: str, mode: PutMode, metadata: Mapping[str, str], settings: StreamSettings) -> None:
         super().__init__()
         self._target = target
         self._key = key
@@ -144,13 +100,11 @@ class WriteStream(io.RawIOBase):
         self._capabilities = target.capabilities
         self._position = 0
         self._number = 1
-        self._parts = _PartPool(settings)
-        self._filling: _Part | None = None
+        self._parts = PartPool(settings.spill_directory)
+        self._filling: Part | None = None
         self._upload: Upload | None = None
-        self._sending: deque[tuple[Future[None], _Part]] = deque()
-        self._sending_max = (
-            settings.parallelism if self._capabilities.parallel_parts else 1
-        )
+        self._sending: deque[tuple[Future[None], Part]] = deque()
+        self._sending_max = settings.parallelism if self._capabilities.parallel_parts else 1
         self._outcome: PutOutcome | None = None
         self._failure: BaseException | None = None
 
@@ -198,11 +152,7 @@ class WriteStream(io.RawIOBase):
             return self._outcome
         self._check_open()
         try:
-            outcome = (
-                self._put_whole()
-                if self._upload is None
-                else self._complete(self._upload)
-            )
+            outcome = self._put_whole() if self._upload is None else self._complete(self._upload)
         except BaseException as error:
             self._fail(error)
             raise
@@ -227,12 +177,7 @@ class WriteStream(io.RawIOBase):
         self._check_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.close()
             return
@@ -245,11 +190,7 @@ class WriteStream(io.RawIOBase):
         # The base class would close, and so publish what is perhaps half an object.
         if not getattr(self, "_parts", None) or self.closed:
             return
-        warnings.warn(
-            f"the stream that writes {self._key!r} was dropped unfinished: nothing is written",
-            ResourceWarning,
-            stacklevel=2,
-        )
+        warnings.warn(f"the stream that writes {self._key!r} was dropped unfinished: nothing is written", ResourceWarning, stacklevel=2)
         with suppress(Exception):
             self.abort()
 
@@ -261,7 +202,7 @@ class WriteStream(io.RawIOBase):
         if self.closed:
             raise ValueError(f"the stream that writes {self._key!r} is closed")
 
-    def _part_with_room(self) -> _Part:
+    def _part_with_room(self) -> Part:
         """The part that is being filled, after sending it away when it is full. The first is kept until a second is needed."""
         self._send_if_full()
         if self._filling is None:
@@ -270,11 +211,7 @@ class WriteStream(io.RawIOBase):
                     f"{self._key!r} is too large: {self._position} bytes fill the {self._capabilities.parts_max} parts of an upload;"
                     f" raise the stream setting 'part_bytes' above {self._settings.part_bytes}"
                 )
-            size = part_size(
-                self._number,
-                first_bytes=self._settings.part_bytes,
-                capabilities=self._capabilities,
-            )
+            size = part_size(self._number, first_bytes=self._settings.part_bytes, capabilities=self._capabilities)
             self._wait_for_room()
             self._filling = self._parts.take(size)
         return self._filling
@@ -283,29 +220,22 @@ class WriteStream(io.RawIOBase):
         if self._filling is not None and self._filling.is_full:
             self._send(self._filling)
 
-    def _send(self, part: _Part) -> None:
+    def _send(self, part: Part) -> None:
         self._wait_for_room()
         upload, number = self._started(), self._number
         self._filling = None
         self._number += 1
         content = part.content()
-        self._sending.append(
-            (self._target.env.submit_io(lambda: upload.put_part(number, content)), part)
-        )
+        self._sending.append((self._target.env.submit_io(lambda: upload.put_part(number, content)), part))
 
     def _started(self) -> Upload:
         if self._upload is None:
-            if (
-                not isinstance(self._mode, Overwrite)
-                and not self._capabilities.conditional_complete
-            ):
+            if not isinstance(self._mode, Overwrite) and not self._capabilities.conditional_complete:
                 raise Unsupported(
                     f"{self._key!r} is longer than one part, and this store ignores conditions on completing an upload:"
                     f" raise the stream setting 'part_bytes' above {self._settings.part_bytes}, so that one put is enough"
                 )
-            self._upload = self._target.start_upload(
-                self._key, self._mode, metadata=self._metadata
-            )
+            self._upload = self._target.start_upload(self._key, self._mode, metadata=self._metadata)
         return self._upload
 
     def _wait_for_room(self) -> None:
@@ -317,9 +247,7 @@ class WriteStream(io.RawIOBase):
 
     def _collect(self) -> None:
         """Take back the parts that are sent. Raises what the sending of one raised."""
-        under_way = [
-            (future, part) for future, part in self._sending if not future.done()
-        ]
+        under_way = [(future, part) for future, part in self._sending if not future.done()]
         done = [(future, part) for future, part in self._sending if future.done()]
         self._sending = deque(under_way)
         for future, _ in done:
@@ -332,9 +260,7 @@ class WriteStream(io.RawIOBase):
             return self._target.put(self._key, b"", self._mode, metadata=self._metadata)
         if self._position > self._capabilities.put_bytes_max:
             return self._complete(self._started())
-        return self._target.put(
-            self._key, self._filling.content(), self._mode, metadata=self._metadata
-        )
+        return self._target.put(self._key, self._filling.content(), self._mode, metadata=self._metadata)
 
     def _complete(self, upload: Upload) -> PutOutcome:
         if self._filling is not None:
@@ -373,120 +299,6 @@ class WriteStream(io.RawIOBase):
         super().close()
 
 
-class _Part(Protocol):
-    """A buffer of `size` bytes that is filled from its beginning."""
-
-    size: int
-
-    @property
-    def is_full(self) -> bool: ...
-
-    def fill(self, source: memoryview) -> int:
-        """Take as much as there is room for; returns how much that was."""
-
-    def content(self) -> memoryview:
-        """The bytes that were filled in. Valid until the next `clear`."""
-
-    def clear(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class _MemoryPart:
-    """Anonymous memory: the system hands out zero pages when they are first touched, so that a large buffer costs a small object nothing."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._filled = 0
-        if sys.platform == "win32":
-            self._view = memoryview(mmap.mmap(-1, size))
-        else:
-            self._view = memoryview(
-                mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            )
-
-    @property
-    def is_full(self) -> bool:
-        return self._filled == self.size
-
-    def fill(self, source: memoryview) -> int:
-        length = min(len(source), self.size - self._filled)
-        self._view[self._filled : self._filled + length] = source[:length]
-        self._filled += length
-        return length
-
-    def content(self) -> memoryview:
-        return self._view[: self._filled]
-
-    def clear(self) -> None:
-        self._filled = 0
-
-    def close(self) -> None:
-        """The memory goes with the last reference to a view of it."""
-
-
-class _SpilledPart:
-    """An unlinked temporary file. It is written with `write`, so that a full disk is an error, and mapped for sending."""
-
-    def __init__(self, size: int, directory: str) -> None:
-        self.size = size
-        self._filled = 0
-        self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0, dir=directory)  # noqa: SIM115  (closed by `close`)
-
-    @property
-    def is_full(self) -> bool:
-        return self._filled == self.size
-
-    def fill(self, source: memoryview) -> int:
-        length = self._file.write(source[: self.size - self._filled])
-        self._filled += length
-        return length
-
-    def content(self) -> memoryview:
-        if self._filled == 0:
-            return memoryview(b"")
-        return memoryview(
-            mmap.mmap(self._file.fileno(), self._filled, access=mmap.ACCESS_READ)
-        )
-
-    def clear(self) -> None:
-        self._file.seek(0)
-        self._filled = 0
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _PartPool:
-    """The buffers of one writer. They are used again while the part size stays."""
-
-    def __init__(self, settings: StreamSettings) -> None:
-        self._directory = settings.spill_directory
-        self._free: list[_Part] = []
-
-    def take(self, size: int) -> _Part:
-        """An empty part of `size` bytes."""
-        while self._free:
-            part = self._free.pop()
-            if part.size == size:
-                part.clear()
-                return part
-            part.close()
-        return (
-            _MemoryPart(size)
-            if self._directory is None
-            else _SpilledPart(size, self._directory)
-        )
-
-    def give_back(self, part: _Part) -> None:
-        self._free.append(part)
-
-    def close(self) -> None:
-        for part in self._free:
-            part.close()
-        self._free.clear()
-
-
 # ---- reading -----------------------------------------------------------------------------------------------------
 
 
@@ -496,24 +308,22 @@ class RangeSource(Protocol):
     @property
     def env(self) -> Env: ...
 
-    def get(
-        self, key: str, *, byte_range: ByteRange | None = None
-    ) -> GetResult | NotModified: ...
+    def get(self, key: str, *, byte_range: ByteRange | None = None) -> GetResult | NotModified: ...
 
 
 class ReadStream(io.RawIOBase):
     """A seekable binary file over one version of an object. For one thread at a time.
 
     A read at a new place fetches what was asked for, at least 64 KiB; reads that follow one another fetch ever larger pieces ahead, in parallel,
-    up to `prefetch` parts. The last 64 KiB stay once they are read. Raises FileIOError when the object changed since it was opened.
+    up to `prefetch` parts. The last 64 KiB stay once they are read. Raises FileIOError when the object changed since it was opened; an empty
+    version in `meta` stands for that of the first answer.
     """
 
-    def __init__(
-        self, source: RangeSource, meta: ObjectMeta, settings: StreamSettings
-    ) -> None:
+    def __init__(self, source: RangeSource, meta: ObjectMeta, settings: StreamSettings) -> None:
         super().__init__()
         self._source = source
         self._meta = meta
+        self._version = meta.version or None
         self._settings = settings
         self._position = 0
         self._streak = 0
@@ -539,19 +349,11 @@ class ReadStream(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move; sends no request. Beyond the end there is nothing to read."""
         self._check_open()
-        bases = {
-            io.SEEK_SET: 0,
-            io.SEEK_CUR: self._position,
-            io.SEEK_END: self._meta.size,
-        }
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._meta.size}
         if whence not in bases:
-            raise ValueError(
-                f"{whence!r} is not a place to seek from: use io.SEEK_SET, io.SEEK_CUR or io.SEEK_END"
-            )
+            raise ValueError(f"{whence!r} is not a place to seek from: use io.SEEK_SET, io.SEEK_CUR or io.SEEK_END")
         if bases[whence] + offset < 0:
-            raise ValueError(
-                f"cannot seek to {bases[whence] + offset}, before the beginning of {self._meta.key!r}"
-            )
+            raise ValueError(f"cannot seek to {bases[whence] + offset}, before the beginning of {self._meta.key!r}")
         self._position = bases[whence] + offset
         return self._position
 
@@ -559,14 +361,8 @@ class ReadStream(io.RawIOBase):
         """The next `size` bytes (None or negative: all that are left); fewer only at the end of the object."""
         self._check_open()
         left = max(0, self._meta.size - self._position)
-        pieces = list(
-            self._views(left if size is None or size < 0 else min(size, left))
-        )
-        if (
-            len(pieces) == 1
-            and isinstance(pieces[0].obj, bytes)
-            and len(pieces[0].obj) == len(pieces[0])
-        ):
+        pieces = list(self._views(left if size is None or size < 0 else min(size, left)))
+        if len(pieces) == 1 and isinstance(pieces[0].obj, bytes) and len(pieces[0].obj) == len(pieces[0]):
             return pieces[0].obj
         return b"".join(pieces)
 
@@ -578,10 +374,7 @@ class ReadStream(io.RawIOBase):
         """At most `size` bytes (negative: as many as are at hand), waiting for one request at most. Empty only at the end."""
         self._check_open()
         wanted = size if size >= 0 else WINDOW_BYTES
-        view = next(
-            self._views(min(wanted, max(0, self._meta.size - self._position))),
-            memoryview(b""),
-        )
+        view = next(self._views(min(wanted, max(0, self._meta.size - self._position))), memoryview(b""))
         return bytes(view)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
@@ -589,9 +382,7 @@ class ReadStream(io.RawIOBase):
         self._check_open()
         with memoryview(buffer) as view, view.cast("B") as target:
             filled = 0
-            for piece in self._views(
-                min(len(target), max(0, self._meta.size - self._position))
-            ):
+            for piece in self._views(min(len(target), max(0, self._meta.size - self._position))):
                 target[filled : filled + len(piece)] = piece
                 filled += len(piece)
             return filled
@@ -632,15 +423,8 @@ class ReadStream(io.RawIOBase):
             self._forget_ahead()
         if self._ahead and self._ahead[0].failed:
             self._forget_ahead()
-        if (
-            not self._ahead
-            and self._streak == 0
-            and self._position + WINDOW_BYTES >= self._meta.size
-            and length <= WINDOW_BYTES
-        ):
-            self._tail = self._fetched(
-                max(0, self._meta.size - WINDOW_BYTES), self._meta.size
-            )
+        if not self._ahead and self._streak == 0 and self._position + WINDOW_BYTES >= self._meta.size and length <= WINDOW_BYTES:
+            self._tail = self._fetched(max(0, self._meta.size - WINDOW_BYTES), self._meta.size)
             return self._tail
         self._fetch_ahead(length)
         return self._ahead[0]
@@ -651,18 +435,11 @@ class ReadStream(io.RawIOBase):
         step = min(part_bytes, max(WINDOW_BYTES, self._streak))
         ahead = min(2 * self._streak, self._settings.prefetch * part_bytes)
         begin = self._ahead[-1].end if self._ahead else self._position
-        goal = min(
-            self._meta.size, max(self._position + length, self._position + ahead)
-        )
+        goal = min(self._meta.size, max(self._position + length, self._position + ahead))
         if not self._ahead:
-            goal = min(
-                self._meta.size,
-                max(goal, self._position + min(part_bytes, WINDOW_BYTES)),
-            )
+            goal = min(self._meta.size, max(goal, self._position + min(part_bytes, WINDOW_BYTES)))
         missing: list[tuple[int, int]] = []
-        while (
-            begin < goal and len(self._ahead) + len(missing) <= self._settings.prefetch
-        ):
+        while begin < goal and len(self._ahead) + len(missing) <= self._settings.prefetch:
             # What is asked for now comes in as few requests as possible, what is guessed in steps.
             asked = self._position + length - begin
             end = min(self._meta.size, begin + min(part_bytes, max(step, asked)))
@@ -675,9 +452,7 @@ class ReadStream(io.RawIOBase):
         self._ahead.extend(later)
 
     def _submitted(self, start: int, end: int) -> _Piece:
-        return _Piece(
-            start, end, self._source.env.submit_io(lambda: self._fetch(start, end))
-        )
+        return _Piece(start, end, self._source.env.submit_io(lambda: self._fetch(start, end)))
 
     def _fetched(self, start: int, end: int) -> _Piece:
         future: Future[bytes] = Future()
@@ -686,13 +461,12 @@ class ReadStream(io.RawIOBase):
 
     def _fetch(self, start: int, end: int) -> bytes:
         result = self._source.get(self._meta.key, byte_range=Range(start, end))
-        if (
-            isinstance(result, NotModified)
-            or result.meta.version != self._meta.version
-            or len(result.data) != end - start
-        ):
+        assert not isinstance(result, NotModified)
+        if self._version is None:
+            self._version = result.meta.version
+        if result.meta.version != self._version or len(result.data) != end - start:
             raise FileIOError(
-                f"{self._meta.key!r} is no longer what it was when it was opened (version {self._meta.version}): open it again"
+                f"{self._meta.key!r} is not the object of {self._meta.size} bytes (version {self._version}) that was opened: open it again"
             )
         return result.data
 
@@ -718,11 +492,4 @@ class _Piece:
         return self.future.result()
 
 
-__all__ = [
-    "RangeSource",
-    "ReadStream",
-    "StreamSettings",
-    "UploadTarget",
-    "WriteStream",
-    "part_size",
-]
+__all__ = ["RangeSource", "ReadStream", "StreamSettings", "UploadTarget", "WriteStream", "part_size"]
