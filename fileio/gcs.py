@@ -1,7 +1,7 @@
 """`gs://bucket/prefix`: Google Cloud Storage through google-cloud-storage (JSON API).
 
-The version of an object is its generation, which changes with every write. Conditions are `ifGenerationMatch` (0: nothing is there), kept by
-the store on uploads, compositions and rewrites. Every request is sent once (`retry=None` everywhere), and answers of 400 and above are raised
+The version of an object is its generation, which changes with every write. Conditions are `ifGenerationMatch` (0: nothing is there), kept
+by the store on uploads, compositions and rewrites. Every request is sent once (`retry=None` everywhere); answers of 400 and above are raised
 by our session before the SDK interprets them, so that all of them are classed in one place, by status (`fileio.gcs_client`).
 
 An upload in parts goes into a resumable session, one chunk after another: it is invisible until its last byte, keeps the condition given at
@@ -83,7 +83,7 @@ def open_gcs(bucket: str, options: GCSOptions) -> Backend:
         import google.cloud.storage  # noqa: F401
     except ImportError as error:
         raise MissingDependency(f"gs://{bucket} needs google-cloud-storage: pip install 'objcat[gcs]'") from error
-    check_options(f"gs://{bucket}", options)
+    check_options(bucket, options)
     return GCSBackend(bucket, options)
 
 

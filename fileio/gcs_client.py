@@ -71,8 +71,11 @@ class GCSOptions:
         return (self.credentials_json, self.access_token, self.encryption_key, self.proxy)
 
 
-def check_options(url: str, options: GCSOptions) -> None:
-    """Raises InvalidConfig when options are malformed or contradict one another."""
+def check_options(bucket: str, options: GCSOptions) -> None:
+    """Raises InvalidConfig when the bucket or an option is malformed, or options contradict one another."""
+    url = f"gs://{bucket}"
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", bucket):
+        raise InvalidConfig(f"{url}: a bucket has 3 to 222 lower-case letters, digits, '-', '_' or '.', and no punctuation at its ends")
     given = [name for name in ("anonymous", "credentials_file", "credentials_json", "access_token") if getattr(options, name)]
     if len(given) > 1:
         raise InvalidConfig(f"{url}: the options {' and '.join(map(repr, given))} contradict each other: give one of them")
@@ -82,6 +85,8 @@ def check_options(url: str, options: GCSOptions) -> None:
         raise InvalidConfig(f"{url}: the option 'endpoint' must begin with http:// or https://, but is {redact(options.endpoint)!r}")
     if min(options.connect_timeout_s, options.read_timeout_s, options.max_connections) <= 0:
         raise InvalidConfig(f"{url}: the options 'connect_timeout_s', 'read_timeout_s' and 'max_connections' must be above 0")
+    if options.ca_bundle is not None and not Path(options.ca_bundle).exists():
+        raise InvalidConfig(f"{url}: the option 'ca_bundle' names {options.ca_bundle!r}, which does not exist")
     if options.encryption_key is not None and len(customer_key(options) or b"") != 32:
         raise InvalidConfig(f"{url}: the option 'encryption_key' must be 32 bytes in base64")
 
@@ -127,7 +132,10 @@ def make_client(options: GCSOptions) -> Any:
     session.mount("https://", adapter)
     session.mount("http://", adapter)
     where = None if options.endpoint is None else {"api_endpoint": options.endpoint.rstrip("/")}
-    return google.cloud.storage.Client(project=options.project, credentials=credentials, _http=session, client_options=where)
+    client = google.cloud.storage.Client(project=options.project, credentials=credentials, _http=session, client_options=where)
+    # Without this the SDK asks for the bucket in a thread of its own, for the sake of traces, and again after a 404. No argument prevents it.
+    client._bucket_metadata_cache = None
+    return client
 
 
 @functools.cache
