@@ -223,36 +223,23 @@ class Backend(ABC):
     def capabilities(self) -> Capabilities: ...
 
     @abstractmethod
-    def get(
-        self, key: str, byte_range: ByteRange | None, if_none_match: Version | None
-    ) -> GetResult | NotModified: ...
+    def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified: ...
 
     @abstractmethod
     def head(self, key: str) -> ObjectMeta: ...
 
     @abstractmethod
-    def put(
-        self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]
-    ) -> PutOutcome: ...
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome: ...
 
     @abstractmethod
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
         """Add bytes to an object whose size is `offset` (0 creates it); another size is `Conflict`. Unsupported where not declared."""
 
     @abstractmethod
-    def start_upload(
-        self, key: str, mode: PutMode, metadata: Mapping[str, str]
-    ) -> Upload: ...
+    def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload: ...
 
     @abstractmethod
-    def list_page(
-        self,
-        prefix: str,
-        start_after: str | None,
-        delimiter: str | None,
-        cursor: str | None,
-        limit: int,
-    ) -> ListPage:
+    def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
         """Keys that begin with `prefix` and are greater than `start_after` (excluded)."""
 
     @abstractmethod
@@ -260,9 +247,7 @@ class Backend(ABC):
         """Delete at most `delete_batch_max` keys; a missing key is success. One result a key, in order."""
 
     @abstractmethod
-    def copy(
-        self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]
-    ) -> PutOutcome:
+    def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
         """Copy within the store, without the bytes passing through here. `metadata` replaces the source's."""
 
     @abstractmethod
@@ -272,13 +257,9 @@ class Backend(ABC):
 def check_key(key: str) -> str:
     """The key itself, when every store accepts it; InvalidKey otherwise."""
     if not key or "\0" in key or len(key.encode()) > KEY_BYTES_MAX:
-        raise InvalidKey(
-            f"{key[:80]!r} is not a key: it must be 1 to {KEY_BYTES_MAX} bytes of UTF-8 without NUL"
-        )
+        raise InvalidKey(f"{key[:80]!r} is not a key: it must be 1 to {KEY_BYTES_MAX} bytes of UTF-8 without NUL")
     if any(segment in ("", ".", "..") for segment in key.split("/")):
-        raise InvalidKey(
-            f"{key[:80]!r} is not a key: no segment between slashes may be empty, '.' or '..'"
-        )
+        raise InvalidKey(f"{key[:80]!r} is not a key: no segment between slashes may be empty, '.' or '..'")
     return key
 
 
@@ -288,12 +269,6 @@ def require_written(outcome: PutOutcome, what: str) -> Written:
         case Written():
             return outcome
         case Conflict(current):
-            raise NotWritten(
-                f"{what} was not written: another object (version {current}) is there; read it, then decide",
-                outcome,
-            )
+            raise NotWritten(f"{what} was not written: another object (version {current}) is there; read it, then decide", outcome)
         case Unknown(cause):
-            raise NotWritten(
-                f"whether {what} was written is not known ({cause}): read it back before writing again",
-                outcome,
-            ) from cause
+            raise NotWritten(f"whether {what} was written is not known ({cause}): read it back before writing again", outcome) from cause

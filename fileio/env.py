@@ -131,18 +131,12 @@ class _Pool:
         return getattr(self._mine, "yes", False)
 
     def submit(self, function: Callable[[], R]) -> Future[R]:
-        return (
-            done_at_once(function)
-            if self.is_mine()
-            else self.executor().submit(function)
-        )
+        return done_at_once(function) if self.is_mine() else self.executor().submit(function)
 
     def executor(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._executor is None or self._pid != os.getpid():
-                self._executor = ThreadPoolExecutor(
-                    self.threads, thread_name_prefix=self._name, initializer=self._mark
-                )
+                self._executor = ThreadPoolExecutor(self.threads, thread_name_prefix=self._name, initializer=self._mark)
                 self._pid = os.getpid()
             return self._executor
 
@@ -155,7 +149,7 @@ def done_at_once(function: Callable[[], R]) -> Future[R]:
     future: Future[R] = Future()
     try:
         future.set_result(function())
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (the caller meets it in the future)
         future.set_exception(error)
     return future
 

@@ -5,8 +5,9 @@ One instance is safe for many threads. It is not picklable: send `describe()` to
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from fileio.base import (
     Backend,
@@ -31,26 +32,9 @@ from fileio.base import (
     require_written,
 )
 from fileio.env import Env, default_env, map_io
-from fileio.errors import (
-    FileIOError,
-    NotFound,
-    Throttled,
-    Unavailable,
-    Unsupported,
-    UploadLost,
-)
+from fileio.errors import FileIOError, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.ranges import coalesce
-from fileio.settle import (
-    Absent,
-    Evidence,
-    Foreign,
-    Ours,
-    RetryPolicy,
-    evidence_of,
-    retry,
-    settle,
-    write_metadata,
-)
+from fileio.settle import Absent, Evidence, Foreign, Ours, RetryPolicy, evidence_of, retry, settle, write_metadata
 from fileio.stream import ReadStream, StreamSettings, WriteStream
 from fileio.wrap import Metered, Metrics, Prefixed
 
@@ -103,29 +87,20 @@ class FileIO:
     def describe(self) -> StoreDescription:
         """A picklable description that opens the same store in another process. Raises Unsupported for a hand-made store."""
         if self._description is None:
-            raise Unsupported(
-                f"{self.url} was not opened from a URL, so another process cannot open it: use fileio.open_store(url)"
-            )
+            raise Unsupported(f"{self.url} was not opened from a URL, so another process cannot open it: use fileio.open_store(url)")
         return self._description
 
     def child(self, prefix: str) -> FileIO:
         """The keys below `prefix` as a store of its own, with its own metrics, over the same connections."""
         check_key(prefix)
-        description = (
-            None if self._description is None else self._description.child(prefix)
-        )
-        return FileIO(
-            Prefixed(self._bare, prefix),
-            env=self._env,
-            policy=self._policy,
-            description=description,
-        )
+        description = None if self._description is None else self._description.child(prefix)
+        return FileIO(Prefixed(self._bare, prefix), env=self._env, policy=self._policy, description=description)
 
     def close(self) -> None:
         """Release connections. The object must not be used afterwards."""
         self._backend.close()
 
-    def __enter__(self) -> FileIO:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,19 +110,11 @@ class FileIO:
         return f"FileIO({self.url!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{self!r} holds live connections and cannot be pickled: send describe() and open() it there"
-        )
+        raise TypeError(f"{self!r} holds live connections and cannot be pickled: send describe() and open() it there")
 
     # ---- reading
 
-    def get(
-        self,
-        key: str,
-        *,
-        byte_range: ByteRange | None = None,
-        if_none_match: Version | None = None,
-    ) -> GetResult | NotModified:
+    def get(self, key: str, *, byte_range: ByteRange | None = None, if_none_match: Version | None = None) -> GetResult | NotModified:
         """The object, or a range of it; NotModified when it still has the version `if_none_match`. Raises NotFound."""
         check_key(key)
         return self._retry(lambda: self._backend.get(key, byte_range, if_none_match))
@@ -158,14 +125,7 @@ class FileIO:
         assert isinstance(result, GetResult)
         return result.data
 
-    def get_ranges(
-        self,
-        key: str,
-        ranges: Sequence[tuple[int, int]],
-        *,
-        gap_bytes: int = 1 << 20,
-        request_bytes: int = 8 << 20,
-    ) -> list[bytes]:
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], *, gap_bytes: int = 1 << 20, request_bytes: int = 8 << 20) -> list[bytes]:
         """The bytes of several half-open ranges `(start, end)`, in their order, each clipped to the object.
 
         Ranges nearer to one another than `gap_bytes` share a request; requests larger than `request_bytes` are split; all are sent in parallel.
@@ -173,9 +133,7 @@ class FileIO:
         """
         check_key(key)
         plan = coalesce(ranges, gap_bytes=gap_bytes, request_bytes=request_bytes)
-        fetched = map_io(
-            self._env, lambda r: self.read(key, byte_range=Range(*r)), plan.requests
-        )
+        fetched = map_io(self._env, lambda r: self.read(key, byte_range=Range(*r)), plan.requests)
         return plan.assemble(fetched)
 
     def head(self, key: str) -> ObjectMeta:
@@ -192,12 +150,7 @@ class FileIO:
         return True
 
     def list(
-        self,
-        prefix: str = "",
-        *,
-        start_after: str | None = None,
-        delimiter: str | None = None,
-        page_size: int = 1000,
+        self, prefix: str = "", *, start_after: str | None = None, delimiter: str | None = None, page_size: int = 1000
     ) -> Iterator[ListPage]:
         """Pages of the keys that begin with `prefix` and come after `start_after`, in byte order where `capabilities.list_ordered`.
 
@@ -211,34 +164,19 @@ class FileIO:
             if cursor is None:
                 return
 
-    def list_keys(
-        self, prefix: str = "", *, start_after: str | None = None
-    ) -> Iterator[str]:
+    def list_keys(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[str]:
         """The keys of `list`, one by one."""
         for page in self.list(prefix, start_after=start_after):
             for meta in page.objects:
                 yield meta.key
 
-    def open_read(
-        self,
-        key: str,
-        *,
-        meta: ObjectMeta | None = None,
-        settings: StreamSettings = DEFAULT_STREAM_SETTINGS,
-    ) -> ReadStream:
+    def open_read(self, key: str, *, meta: ObjectMeta | None = None, settings: StreamSettings = DEFAULT_STREAM_SETTINGS) -> ReadStream:
         """A seekable binary file over the object, reading ahead in parallel. Raises NotFound. `meta` saves the HEAD when it is known."""
         return ReadStream(self, meta or self.head(key), settings)
 
     # ---- writing
 
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        mode: PutMode | None = None,
-        *,
-        metadata: Mapping[str, str] | None = None,
-    ) -> PutOutcome:
+    def put(self, key: str, data: Buffer, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> PutOutcome:
         """Write a whole object in one request, under a condition (default: `Overwrite()`).
 
         Returns Written, Conflict (certainly not written: somebody else's object is there), or Unknown (nobody can tell).
@@ -247,14 +185,10 @@ class FileIO:
         check_key(key)
         mode = mode or Overwrite()
         if not isinstance(mode, Overwrite) and not self.capabilities.conditional_put:
-            raise Unsupported(
-                f"{self.url} ignores conditions on put, so {key!r} cannot be written under one: use another store"
-            )
+            raise Unsupported(f"{self.url} ignores conditions on put, so {key!r} cannot be written under one: use another store")
         write_id = self._env.new_id()
         marks = {**(metadata or {}), **write_metadata(write_id, mode)}
-        return self._settle(
-            key, write_id, mode, lambda: self._backend.put(key, data, mode, marks)
-        )
+        return self._settle(key, write_id, mode, lambda: self._backend.put(key, data, mode, marks))
 
     def append(self, key: str, data: Buffer, *, offset: int) -> PutOutcome:
         """Add bytes to the object whose size is `offset` (0: create it). Conflict when its size is another one.
@@ -264,9 +198,7 @@ class FileIO:
         """
         check_key(key)
         if not self.capabilities.append:
-            raise Unsupported(
-                f"{self.url} cannot append to {key!r}: write the object with open_write() instead"
-            )
+            raise Unsupported(f"{self.url} cannot append to {key!r}: write the object with open_write() instead")
 
         def read_back() -> Evidence:
             try:
@@ -275,16 +207,10 @@ class FileIO:
                 return Absent()
             assert isinstance(result, GetResult)
             ours = result.data == bytes(data) and len(data) > 0
-            return (
-                Ours(result.meta.version)
-                if ours
-                else Foreign(result.meta.version, came_instead=len(result.data) > 0)
-            )
+            return Ours(result.meta.version) if ours else Foreign(result.meta.version, came_instead=len(result.data) > 0)
 
         mode = Create() if offset == 0 else Update(Version(f"of {offset} bytes"))
-        return self._settle_with(
-            read_back, mode, lambda: self._backend.append(key, data, offset)
-        )
+        return self._settle_with(read_back, mode, lambda: self._backend.append(key, data, offset))
 
     def copy(self, source: str, target: str, mode: PutMode | None = None) -> PutOutcome:
         """Copy an object within the store, its user metadata included, without its bytes passing through here. Raises NotFound."""
@@ -292,55 +218,27 @@ class FileIO:
         check_key(target)
         mode = mode or Overwrite()
         if not isinstance(mode, Overwrite) and not self.capabilities.conditional_copy:
-            raise Unsupported(
-                f"{self.url} ignores conditions on copy: read {source!r} and put() it to {target!r} under the condition"
-            )
+            raise Unsupported(f"{self.url} ignores conditions on copy: read {source!r} and put() it to {target!r} under the condition")
         write_id = self._env.new_id()
         marks = {**self.head(source).metadata, **write_metadata(write_id, mode)}
-        return self._settle(
-            target,
-            write_id,
-            mode,
-            lambda: self._backend.copy(source, target, mode, marks),
-        )
+        return self._settle(target, write_id, mode, lambda: self._backend.copy(source, target, mode, marks))
 
-    def delete(self, keys: Iterable[str]) -> list[DeleteResult]:
+    def delete(self, keys: Iterable[str]) -> builtins.list[DeleteResult]:
         """Delete objects; a missing one is success. One result a key, in order; an error concerns that key only."""
         listed = [check_key(key) for key in keys]
         size = self.capabilities.delete_batch_max
         batches = [listed[i : i + size] for i in range(0, len(listed), size)]
-        return [
-            result
-            for batch in map_io(self._env, self._delete_batch, batches)
-            for result in batch
-        ]
+        return [result for batch in map_io(self._env, self._delete_batch, batches) for result in batch]
 
-    def start_upload(
-        self,
-        key: str,
-        mode: PutMode | None = None,
-        *,
-        metadata: Mapping[str, str] | None = None,
-    ) -> SettledUpload:
+    def start_upload(self, key: str, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> SettledUpload:
         """A multipart upload whose parts are retried and whose completion is settled. `open_write` is the comfortable way."""
         check_key(key)
         mode = mode or Overwrite()
-        if (
-            not isinstance(mode, Overwrite)
-            and not self.capabilities.conditional_complete
-        ):
-            raise Unsupported(
-                f"{self.url} ignores conditions on completing an upload: put() {key!r} in one request"
-            )
+        if not isinstance(mode, Overwrite) and not self.capabilities.conditional_complete:
+            raise Unsupported(f"{self.url} ignores conditions on completing an upload: put() {key!r} in one request")
         write_id = self._env.new_id()
         marks = {**(metadata or {}), **write_metadata(write_id, mode)}
-        return SettledUpload(
-            self,
-            key,
-            mode,
-            write_id,
-            self._retry(lambda: self._backend.start_upload(key, mode, marks)),
-        )
+        return SettledUpload(self, key, mode, write_id, self._retry(lambda: self._backend.start_upload(key, mode, marks)))
 
     def open_write(
         self,
@@ -354,20 +252,14 @@ class FileIO:
 
         `finish()` returns the outcome; `close()` raises NotWritten unless it is Written; leaving a `with` block by an exception aborts.
         """
-        return WriteStream(
-            self, check_key(key), mode or Overwrite(), metadata or {}, settings
-        )
+        return WriteStream(self, check_key(key), mode or Overwrite(), metadata or {}, settings)
 
     # ---- how
 
     def _retry(self, call: Callable[[], T]) -> T:
-        return retry(
-            call, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry
-        )
+        return retry(call, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry)
 
-    def _settle(
-        self, key: str, write_id: str, mode: PutMode, attempt: Callable[[], PutOutcome]
-    ) -> PutOutcome:
+    def _settle(self, key: str, write_id: str, mode: PutMode, attempt: Callable[[], PutOutcome]) -> PutOutcome:
         def read_back() -> Evidence:
             try:
                 return evidence_of(self.head(key), write_id, mode)
@@ -376,43 +268,18 @@ class FileIO:
 
         return self._settle_with(read_back, mode, attempt)
 
-    def _settle_with(
-        self,
-        read_back: Callable[[], Evidence],
-        mode: PutMode,
-        attempt: Callable[[], PutOutcome],
-    ) -> PutOutcome:
-        return settle(
-            attempt,
-            read_back,
-            mode=mode,
-            policy=self._policy,
-            env=self._env,
-            on_retry=self.metrics.record_retry,
-        )
+    def _settle_with(self, read_back: Callable[[], Evidence], mode: PutMode, attempt: Callable[[], PutOutcome]) -> PutOutcome:
+        return settle(attempt, read_back, mode=mode, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry)
 
-    def _list_page(
-        self,
-        prefix: str,
-        start_after: str | None,
-        delimiter: str | None,
-        cursor: str | None,
-        limit: int,
-    ) -> ListPage:
-        return self._retry(
-            lambda: self._backend.list_page(
-                prefix, start_after, delimiter, cursor, limit
-            )
-        )
+    def _list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
+        return self._retry(lambda: self._backend.list_page(prefix, start_after, delimiter, cursor, limit))
 
-    def _delete_batch(self, keys: Sequence[str]) -> list[DeleteResult]:
+    def _delete_batch(self, keys: Sequence[str]) -> builtins.list[DeleteResult]:
         """One batch, asking again for the keys that were throttled or unavailable."""
         done: dict[str, DeleteResult] = {}
 
         def attempt() -> None:
-            left = [
-                key for key in keys if key not in done or done[key].error is not None
-            ]
+            left = [key for key in keys if key not in done or done[key].error is not None]
             for result in self._backend.delete_batch(left):
                 done[result.key] = result
             for result in done.values():
@@ -430,9 +297,7 @@ class FileIO:
 class SettledUpload(Upload):
     """A multipart upload of `FileIO`: parts are retried, the completion is settled by its write id."""
 
-    def __init__(
-        self, fileio: FileIO, key: str, mode: PutMode, write_id: str, inner: Upload
-    ) -> None:
+    def __init__(self, fileio: FileIO, key: str, mode: PutMode, write_id: str, inner: Upload) -> None:
         self._fileio = fileio
         self._key = key
         self._mode = mode
@@ -458,9 +323,7 @@ class SettledUpload(Upload):
         except Throttled as error:
             if not refused:
                 raise
-            raise UploadLost(
-                f"the upload of {self._key!r} is gone and nothing of it landed: write the object again"
-            ) from error
+            raise UploadLost(f"the upload of {self._key!r} is gone and nothing of it landed: write the object again") from error
 
     def abort(self) -> None:
         """Remove what was sent, retried within the policy. Raises Unavailable when the store does not answer."""

@@ -28,6 +28,7 @@ from fileio.base import (
     PutOutcome,
     Range,
     Upload,
+    Version,
     require_written,
 )
 from fileio.env import Env
@@ -126,7 +127,7 @@ class WriteStream(io.RawIOBase):
         Raises what the sending of an earlier part raised, after which the stream is aborted; Unsupported when the object cannot be that large.
         """
         self._check_open()
-        with memoryview(data) as view, view.cast("B") as source:
+        with memoryview(data) as view, _as_bytes(view) as source:
             length = len(source)
             taken = 0
             try:
@@ -197,7 +198,7 @@ class WriteStream(io.RawIOBase):
     # ---- how
 
     def _check_open(self) -> None:
-        if self._failure is not None:
+        if isinstance(self._failure, Exception):
             raise self._failure
         if self.closed:
             raise ValueError(f"the stream that writes {self._key!r} is closed")
@@ -212,7 +213,7 @@ class WriteStream(io.RawIOBase):
                     f" raise the stream setting 'part_bytes' above {self._settings.part_bytes}"
                 )
             size = part_size(self._number, first_bytes=self._settings.part_bytes, capabilities=self._capabilities)
-            self._wait_for_room()
+            self._collect()
             self._filling = self._parts.take(size)
         return self._filling
 
@@ -299,6 +300,13 @@ class WriteStream(io.RawIOBase):
         super().close()
 
 
+def _as_bytes(view: memoryview) -> memoryview:
+    """The bytes of any buffer; copied when they are scattered."""
+    if view.nbytes == 0:
+        return memoryview(b"")
+    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+
+
 # ---- reading -----------------------------------------------------------------------------------------------------
 
 
@@ -323,7 +331,7 @@ class ReadStream(io.RawIOBase):
         super().__init__()
         self._source = source
         self._meta = meta
-        self._version = meta.version or None
+        self._version: Version | None = meta.version or None
         self._settings = settings
         self._position = 0
         self._streak = 0
@@ -380,7 +388,7 @@ class ReadStream(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Fill `buffer` with the next bytes; returns how many, fewer than its length only at the end of the object."""
         self._check_open()
-        with memoryview(buffer) as view, view.cast("B") as target:
+        with memoryview(buffer) as view, _as_bytes(view) as target:
             filled = 0
             for piece in self._views(min(len(target), max(0, self._meta.size - self._position))):
                 target[filled : filled + len(piece)] = piece
