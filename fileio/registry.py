@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 from fileio.base import Backend, check_key
 from fileio.config import nearest, parse_options
 from fileio.env import Env
-from fileio.errors import InvalidConfig
+from fileio.errors import InvalidConfig, MissingDependency
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.wrap import Prefixed
@@ -77,7 +77,11 @@ def scheme_of(url: str) -> tuple[str, Scheme]:
     if name in _BUILTIN:
         return name, _BUILTIN[name]
     if name in _third_party():
-        return name, _third_party()[name].load()
+        point = _third_party()[name]
+        try:
+            return name, point.load()
+        except ImportError as error:
+            raise MissingDependency(f"the storage backend {point.value!r} for {name + ':'!r} cannot be imported: {error}") from error
     valid = [*_BUILTIN, *_third_party()]
     raise InvalidConfig(f"no storage backend for {name + ':'!r} in the URL {_shown(url)!r}: {nearest(name, valid)}")
 
@@ -127,6 +131,7 @@ def describe_store(url: str | os.PathLike[str], options: Mapping[str, Any] | Non
     name, scheme = scheme_of(text)
     if name == "file":
         text = "file://" + quote(os.path.abspath(split_url(text)[0]))
+    split_url(text)
     checked = parse_options(scheme.options_class, options or {}, where=_shown(text))
     carried = [f.name for f in dataclasses.fields(scheme.options_class) if f.metadata.get("carried")]
     return StoreDescription(text, {key: getattr(checked, key) for key in [*(options or {}), *carried]})
@@ -146,8 +151,11 @@ def split_url(url: str) -> tuple[str, str]:
         return path, ""
     if not _SCHEME.match(url):
         raise InvalidConfig(f"{_shown(url)!r} is not a URL: write {name}://bucket/prefix")
-    parts = urlsplit(url)
-    if "@" in parts.netloc:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidConfig(f"{_shown(url)!r} is not a URL ({error}): write {name}://bucket/prefix") from error
+    if "@" in parts.netloc or ":" in parts.netloc:
         raise InvalidConfig(f"{_shown(url)!r} has credentials in the URL: give them as options instead")
     if parts.query or parts.fragment:
         raise InvalidConfig(f"{_shown(url)!r} has a query or fragment: give these settings as options instead")
@@ -162,7 +170,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 def _shown(url: str) -> str:
     """The URL without what might be a secret."""
-    return re.sub(r"//[^/@]*@", "//***@", re.split(r"[?#]", url, maxsplit=1)[0])
+    return re.sub(r"//(?:[^/@]*@|[^/:]*:.*@)", "//***@", re.split(r"[?#]", url, maxsplit=1)[0])
 
 
 __all__ = ["ENTRY_POINT_GROUP", "Scheme", "StoreDescription", "describe_store", "open_store", "scheme_of", "split_url"]

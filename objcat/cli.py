@@ -10,7 +10,6 @@ import json
 import sys
 from typing import Annotated
 
-import click
 import typer
 from rich import box
 from rich.console import Console
@@ -24,7 +23,7 @@ from objcat.errors import ObjcatError
 EXIT_NO = 1
 EXIT_WRONG = 2
 
-app = typer.Typer(name="objcat", help="Lakehouse tables on a bucket and nothing else.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(name="objcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 _STYLES = {
     Verdict.KEPT: "green",
@@ -101,19 +100,10 @@ def _cells(row: ProbeRow) -> tuple[Text, Text, Text]:
 def main() -> None:
     """The entry point `objcat`: runs the command and turns every error of ours into one sentence and exit code 2."""
     try:
-        code = app(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        code = stop.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = EXIT_WRONG
+        app()
     except (FileIOError, ObjcatError) as error:
         print(f"objcat: {error}", file=sys.stderr)
-        code = EXIT_WRONG
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        print("objcat: interrupted", file=sys.stderr)
-        code = 130
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(EXIT_WRONG)
 
 
 if __name__ == "__main__":
