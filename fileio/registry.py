@@ -31,8 +31,11 @@ class Scheme(Protocol):
     `path_is_root`) and the parsed options, and returns a backend over the whole bucket.
     """
 
-    options_class: type[Any]
-    path_is_root: bool
+    @property
+    def options_class(self) -> type[Any]: ...
+
+    @property
+    def path_is_root(self) -> bool: ...
 
     def open(self, root: str, options: Any) -> Backend: ...
 
