@@ -15,6 +15,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as BinasciiError
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -382,9 +383,8 @@ def _make_client(options: S3Options) -> Any:
 def _make_session(options: S3Options) -> Any:
     """A session whose credentials are those of the role, when there is one, renewed through STS before they expire."""
     from botocore.credentials import CredentialResolver, DeferredRefreshableCredentials, create_assume_role_refresher  # noqa: PLC0415
-    from botocore.session import Session  # noqa: PLC0415
 
-    session = Session(profile=options.profile)
+    session = _new_session(options)
     if options.role_arn is None:
         return session
     sts = session.create_client(
@@ -400,9 +400,25 @@ def _make_session(options: S3Options) -> Any:
         request["ExternalId"] = options.external_id
     credentials = DeferredRefreshableCredentials(create_assume_role_refresher(sts, request), "sts-assume-role")
     provider: Any = _Provider(credentials)
-    assumed = Session(profile=options.profile)
+    assumed = _new_session(options)
     assumed.register_component("credential_provider", CredentialResolver([provider]))
     return assumed
+
+
+def _new_session(options: S3Options) -> Any:
+    from botocore.session import Session  # noqa: PLC0415
+
+    session = Session(profile=options.profile)
+    session.register_component("data_loader", _service_models(session.get_config_variable("data_path")))
+    return session
+
+
+@cache
+def _service_models(data_path: str | None) -> Any:
+    """The SDK's descriptions of services: reading them takes longer than all else that opening a store does."""
+    from botocore.loaders import create_loader  # noqa: PLC0415
+
+    return create_loader(data_path)
 
 
 class _Provider:

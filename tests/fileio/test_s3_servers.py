@@ -1,0 +1,302 @@
+"""`s3://` on real servers: refusals, odd keys, parts in parallel, and writes whose answers get lost on the way through the fault proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fileio.base import Conflict, Create, GetResult, PutMode, PutOutcome, Range, Update, Version, Written
+from fileio.env import default_env
+from fileio.errors import BucketNotFound, CredentialsError, FileIOError, NotFound, PermissionDenied, UploadLost
+from fileio.registry import open_store
+from fileio.settle import RetryPolicy
+from fileio.store import FileIO
+
+SERVERS = ["versitygw", "seaweedfs"]
+QUICK = RetryPolicy(attempts_max=5, backoff_ms_first=1, backoff_ms_max=5)
+PART_BYTES = 5 << 20
+
+
+def options_of(server: Any, **others: Any) -> dict[str, Any]:
+    return {**server.options, **others}
+
+
+def fresh(server: Any, **others: Any) -> FileIO:
+    """An empty prefix of the server's bucket."""
+    return open_store(f"{server.url}/s3-{default_env().new_id()}", options_of(server, **others), policy=QUICK)
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def store(server: Any) -> FileIO:
+    return fresh(server)
+
+
+def version_of(outcome: PutOutcome) -> Version:
+    assert isinstance(outcome, Written), outcome
+    return outcome.version
+
+
+# ---- refusals ----------------------------------------------------------------------------------------------------
+
+CALLS: dict[str, Callable[[FileIO], object]] = {
+    "get": lambda store: store.read("key"),
+    "head": lambda store: store.head("key"),
+    "create": lambda store: store.put("key", b"x", Create()),
+    "update": lambda store: store.put("key", b"x", Update(Version("0" * 32))),
+    "upload": lambda store: store.start_upload("key", Create()),
+    "list": lambda store: list(store.list()),
+    "delete": lambda store: _raise(store.delete(["key"])[0].error),
+}
+
+
+def _raise(error: FileIOError | None) -> None:
+    if error is not None:
+        raise error
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"access_key": "nobody"}, CredentialsError),
+        ({"secret_key": "not-the-secret"}, CredentialsError),
+        ({"session_token": "not-a-token"}, CredentialsError),
+        ({"access_key": None, "secret_key": None, "anonymous": True}, PermissionDenied),
+    ],
+    ids=["key", "secret", "token", "anonymous"],
+)
+def test_who_may_not_is_told_why_and_writes_nothing(server: Any, call: str, wrong: dict[str, Any], expected: type[FileIOError]) -> None:
+    with pytest.raises(expected) as caught:
+        CALLS[call](fresh(server, **wrong))
+    assert type(caught.value) is expected
+    assert "not-the-secret" not in str(caught.value)
+    assert "not-a-token" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_missing_bucket_is_told_from_a_missing_key(versitygw: Any, call: str) -> None:
+    store = open_store("s3://no-such-bucket/prefix", options_of(versitygw), policy=QUICK)
+    with pytest.raises(BucketNotFound, match="no-such-bucket"):
+        CALLS[call](store)
+
+
+def test_readers_of_seaweedfs_notice_a_missing_bucket_although_writers_do_not(seaweedfs: Any) -> None:
+    store = open_store("s3://no-such-bucket-yet/prefix", options_of(seaweedfs), policy=QUICK)
+    for call in ("get", "head", "list", "delete"):
+        with pytest.raises(BucketNotFound, match="no-such-bucket-yet"):
+            CALLS[call](store)
+
+
+def test_a_missing_key_is_not_found(store: FileIO) -> None:
+    for call in ("get", "head"):
+        with pytest.raises(NotFound) as caught:
+            CALLS[call](store)
+        assert type(caught.value) is NotFound
+    assert store.put("key", b"x", Update(Version("0" * 32))) == Conflict(None)
+    assert not store.exists("key")
+
+
+# ---- what servers handle differently -----------------------------------------------------------------------------
+
+
+def test_odd_keys_come_back_as_they_were(store: FileIO) -> None:
+    keys = ["a b", "a+b&c=d%20", "a%", "a\nb<c", "a\rb", "a'\"*~", "é" * 100, "日本/ü"]
+    for key in keys:
+        version_of(store.put(key, key.encode()))
+    assert list(store.list_keys()) == sorted(keys, key=str.encode)
+    for key in keys:
+        assert store.read(key) == key.encode()
+        version_of(store.copy(key, f"copy/{key}"))
+    assert all(result.error is None for result in store.delete([*keys, "\x01control", "absent"]))
+    assert list(store.list_keys()) == sorted((f"copy/{key}" for key in keys), key=str.encode)
+
+
+def test_ranges_of_an_empty_object_are_empty(store: FileIO) -> None:
+    store.put("empty", b"")
+    for byte_range in (None, Range(0), Range(0, 5), Range(3, 5)):
+        result = store.get("empty", byte_range=byte_range)
+        assert isinstance(result, GetResult)
+        assert (result.data, result.offset, result.meta.size) == (b"", 0, 0)
+
+
+@pytest.mark.parametrize("checksum", ["when_required", "when_supported"])
+def test_parts_sent_by_many_threads_make_one_object(server: Any, checksum: str) -> None:
+    store = fresh(server, request_checksum=checksum)
+    parts = [bytes([number]) * PART_BYTES for number in range(4)] + [b"the end"]
+    upload = store.start_upload("big", Create())
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(upload.put_part, range(5, 0, -1), reversed(parts)))
+    version = version_of(upload.complete())
+    assert store.head("big").version == version
+    assert store.read("big") == b"".join(parts)
+    assert store.start_upload("other", Create()).abort() is None
+    assert not store.exists("other")
+
+
+def test_a_role_of_moto_signs_the_requests(moto: Any) -> None:
+    role = {"role_arn": "arn:aws:iam::123456789012:role/writer", "sts_endpoint": moto.endpoint}
+    store = fresh(moto, **role)
+    version_of(store.put("key", b"by the role", Create()))
+    assert store.read("key") == b"by the role"
+
+
+# ---- answers that get lost ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One conditional write of BODY to `key`, and the request that makes it visible.
+
+    begin: does what comes before (uploads parts) and returns the final step.
+    """
+
+    begin: Callable[[FileIO, PutMode], Callable[[], PutOutcome]]
+    method: str
+    target: str
+    update: bool
+    servers: tuple[str, ...] = tuple(SERVERS)
+
+
+BODY = b"our bytes"
+
+
+def begin_put(store: FileIO, mode: PutMode) -> Callable[[], PutOutcome]:
+    return lambda: store.put("key", BODY, mode)
+
+
+def begin_upload(store: FileIO, mode: PutMode) -> Callable[[], PutOutcome]:
+    upload = store.start_upload("key", mode)
+    upload.put_part(1, BODY)
+    return upload.complete
+
+
+def begin_copy(store: FileIO, mode: PutMode) -> Callable[[], PutOutcome]:
+    version_of(store.put("source", BODY))
+    return lambda: store.copy("source", "key", mode)
+
+
+OPERATIONS = {
+    "create": Operation(begin_put, "PUT", "/key", update=False),
+    "update": Operation(begin_put, "PUT", "/key", update=True),
+    "complete_create": Operation(begin_upload, "POST", "uploadId=", update=False),
+    "complete_update": Operation(begin_upload, "POST", "uploadId=", update=True),
+    "copy_create": Operation(begin_copy, "PUT", "/key", update=False, servers=("seaweedfs",)),
+    "copy_update": Operation(begin_copy, "PUT", "/key", update=True, servers=("seaweedfs",)),
+}
+CASES = [(name, operation) for operation, of in OPERATIONS.items() for name in of.servers]
+AFTER_EFFECT = ["drop", "500", "503", "duplicate"]
+
+
+class Behind:
+    """A store that is reached through the fault proxy, a competitor that is not, and one operation about to be sent."""
+
+    def __init__(self, server: Any, proxy: Any, operation: Operation) -> None:
+        self.competitor = fresh(server, conditional_copy=True)
+        options = options_of(server, endpoint=proxy.endpoint, conditional_copy=True)
+        self.store = open_store(self.competitor.url, options, policy=QUICK)
+        self.mode: PutMode = Update(version_of(self.competitor.put("key", b"before"))) if operation.update else Create()
+        self._proxy = proxy
+        self._operation = operation
+
+    def run(self, fault: str, *, first: Callable[[], object] = lambda: None) -> PutOutcome:
+        """The outcome of the operation, whose final request meets the fault; `first` happens just before that request."""
+        final = self._operation.begin(self.store, self.mode)
+        first()
+        self._proxy.inject(fault, lambda method, target: method == self._operation.method and self._operation.target in target)
+        before = self.store.metrics.snapshot()
+        try:
+            return final()
+        finally:
+            self.retries = (self.store.metrics.snapshot() - before).retries
+
+
+@pytest.fixture
+def behind(request: pytest.FixtureRequest, fault_proxy: Any) -> Callable[[str, str], Behind]:
+    def make(server_name: str, operation: str) -> Behind:
+        server = request.getfixturevalue(server_name)
+        return Behind(server, fault_proxy(server.endpoint), OPERATIONS[operation])
+
+    return make
+
+
+MakeBehind = Callable[[str, str], Behind]
+
+
+@pytest.mark.parametrize("fault", AFTER_EFFECT)
+@pytest.mark.parametrize(("server_name", "operation"), CASES)
+def test_a_write_whose_answer_is_lost_is_written(behind: MakeBehind, server_name: str, operation: str, fault: str) -> None:
+    one = behind(server_name, operation)
+    version = version_of(one.run(fault))
+    assert one.competitor.head("key").version == version
+    assert one.competitor.read("key") == BODY
+    assert one.retries == (0 if fault == "duplicate" else 1)
+
+
+@pytest.mark.parametrize("fault", AFTER_EFFECT)
+@pytest.mark.parametrize(("server_name", "operation"), CASES)
+def test_a_competitor_who_came_first_is_a_conflict_although_our_answer_is_lost(
+    behind: MakeBehind, server_name: str, operation: str, fault: str
+) -> None:
+    one = behind(server_name, operation)
+    outcome = one.run(fault, first=lambda: version_of(one.competitor.put("key", b"theirs", one.mode)))
+    assert outcome == Conflict(one.competitor.head("key").version)
+    assert one.competitor.read("key") == b"theirs"
+
+
+@pytest.mark.parametrize(("server_name", "operation"), CASES)
+def test_a_conditional_conflict_is_asked_again(behind: MakeBehind, server_name: str, operation: str) -> None:
+    """S3's 409: nothing landed. A put or copy is sent again; an upload has to be made anew."""
+    one = behind(server_name, operation)
+    if operation.startswith("complete"):
+        with pytest.raises(UploadLost):
+            one.run("409")
+        final = OPERATIONS[operation].begin(one.store, one.mode)
+        version_of(final())
+    else:
+        version_of(one.run("409"))
+        assert one.retries == 1
+    assert one.competitor.read("key") == BODY
+
+
+@pytest.mark.parametrize("fault", AFTER_EFFECT)
+def test_a_delete_whose_answer_is_lost_is_done(server: Any, fault_proxy: Any, fault: str) -> None:
+    competitor = fresh(server)
+    proxy = fault_proxy(server.endpoint)
+    store = open_store(competitor.url, options_of(server, endpoint=proxy.endpoint), policy=QUICK)
+    for key in ("a", "b", "kept"):
+        version_of(competitor.put(key, b"x"))
+    proxy.inject(fault, lambda method, target: method == "POST" and "delete" in target)
+    assert [(result.key, result.error) for result in store.delete(["a", "b"])] == [("a", None), ("b", None)]
+    assert list(competitor.list_keys()) == ["kept"]
+    assert proxy.log
+
+
+def _is_method(expected: str, method: str, _target: str) -> bool:
+    return method == expected
+
+
+@pytest.mark.parametrize("fault", ["drop", "500", "503"])
+def test_reads_are_asked_again(server: Any, fault_proxy: Any, fault: str) -> None:
+    competitor = fresh(server)
+    proxy = fault_proxy(server.endpoint)
+    store = open_store(competitor.url, options_of(server, endpoint=proxy.endpoint), policy=QUICK)
+    version_of(competitor.put("key", BODY))
+    calls: list[tuple[str, Callable[[], bool]]] = [
+        ("GET", lambda: store.read("key") == BODY),
+        ("HEAD", lambda: store.exists("key")),
+        ("GET", lambda: list(store.list_keys()) == ["key"]),
+    ]
+    for method, call in calls:
+        proxy.inject(fault, partial(_is_method, method))
+        assert call()
+    assert store.metrics.snapshot().retries == 3
