@@ -1,0 +1,391 @@
+"""A loopback HTTP/1.1 proxy in front of one server that loses, replaces, delays or doubles chosen requests.
+
+Unlike a proxy of connections it knows where a request ends, so it can let one take its effect upstream and then lose the answer: what a client of a
+real store meets, and what test servers never do by themselves.
+
+    with FaultProxy(upstream) as proxy:
+        proxy.plan(Fault("drop_after", method_is("PUT")))
+        ...                                   # a client of proxy.url
+        assert not proxy.pending              # the fault has fired
+        print(proxy.exchanges)
+
+Every header, `Host` included, reaches the server as the client sent it, so that signatures hold; only what concerns the connection itself is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
+
+FaultKind = Literal["drop_after", "drop_before", "status_after", "status_before", "delay", "delayed_landing", "duplicate"]
+Match: TypeAlias = Callable[[str, str, str, Mapping[str, str]], bool]
+"""(method, path, query, headers with lower-case names) -> whether the fault concerns the request. The path is as sent, percent-encoded."""
+
+UPSTREAM_S_MAX = 120
+_HOP_BY_HOP = frozenset({"connection", "keep-alive", "proxy-connection", "expect", "te", "trailer", "upgrade"})
+
+
+def any_request(_method: str, _path: str, _query: str, _headers: Mapping[str, str]) -> bool:
+    """Matches everything."""
+    return True
+
+
+def method_is(*methods: str) -> Match:
+    """Matches requests of these methods."""
+    return lambda method, _path, _query, _headers: method in methods
+
+
+def conditional_write(method: str, _path: str, query: str, headers: Mapping[str, str]) -> bool:
+    """Matches PUT, POST and DELETE under a condition: If-Match, If-None-Match, or a generation in the query of GCS."""
+    conditional = "if-match" in headers or "if-none-match" in headers or "ifgenerationmatch=" in query.lower()
+    return method in ("PUT", "POST", "DELETE") and conditional
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to `times` matching requests, from the `nth` on, counted from when it was planned.
+
+    kind:
+        drop_after       the server completes the request; the connection is closed without an answer
+        drop_before      the request never reaches the server; the connection is closed without an answer
+        status_after     the server completes the request; the client sees `code` and `body` instead of the answer
+        status_before    the request never reaches the server; the client sees `code` and `body`
+        delay            the answer is held back for `seconds`, or until `FaultProxy.release` when that is None
+        delayed_landing  the client sees a reset now; the server gets the request when the test calls `FaultProxy.release`
+        duplicate        the server gets the request twice; the client sees the second answer
+    code, body: of status_*; without a body one in the manner of the store (see `error_body`). headers: in addition, of the replaced answer.
+    """
+
+    kind: FaultKind
+    match: Match = any_request
+    times: int = 1
+    nth: int = 1
+    code: int = 503
+    body: bytes | None = None
+    headers: Sequence[tuple[str, str]] = ()
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(FaultKind):
+            raise ValueError(f"{self.kind!r} is no kind of fault: the kinds are {', '.join(get_args(FaultKind))}")
+        if self.times < 1 or self.nth < 1:
+            raise ValueError(f"times ({self.times}) and nth ({self.nth}) count from 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request that came through. status: what the client saw, None when it saw no answer. upstream_status: what the server answered (of a
+    duplicate: the second time), None when it was not asked. fault: None when it was relayed as it was."""
+
+    method: str
+    path: str
+    query: str
+    status: int | None
+    upstream_status: int | None
+    fault: FaultKind | None
+
+
+@dataclass(slots=True)
+class _Planned:
+    fault: Fault
+    seen: int = 0
+    fired: int = 0
+
+    @property
+    def pending(self) -> bool:
+        return self.fired < self.fault.times
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    target: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+    chunked: bool
+
+    @property
+    def path(self) -> str:
+        return urlsplit(self.target).path
+
+    @property
+    def query(self) -> str:
+        return urlsplit(self.target).query
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    reason: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+
+
+class FaultProxy:
+    """Listens on a free port of 127.0.0.1 from construction to `close`. All methods may be called from any thread.
+
+    upstream: base URL of the server (its path is ignored). scheme: `s3`, `gs` or `az`, for the bodies of invented errors.
+    """
+
+    def __init__(self, upstream: str, scheme: str = "s3") -> None:
+        parts = urlsplit(upstream)
+        if parts.scheme != "http" or parts.hostname is None:
+            raise ValueError(f"the fault proxy needs an upstream http://host:port, not {upstream!r}")
+        self.upstream = (parts.hostname, parts.port or 80)
+        self.scheme = scheme
+        self._lock = threading.Lock()
+        self._planned: list[_Planned] = []
+        self._exchanges: list[Exchange] = []
+        self._landing: list[_Request] = []
+        self._released = threading.Event()
+        self._connections: set[socket.socket] = set()
+        self._server = _Server(self)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fault-proxy", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> FaultProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def plan(self, *faults: Fault) -> None:
+        """Add faults. A request meets the first one whose turn it is, and counts for all that match it; the others wait for the next."""
+        with self._lock:
+            self._planned.extend(_Planned(fault) for fault in faults)
+
+    @property
+    def pending(self) -> list[Fault]:
+        """The planned faults that have not fired as often as planned."""
+        with self._lock:
+            return [planned.fault for planned in self._planned if planned.pending]
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        """Everything that came through, in the order in which it ended."""
+        with self._lock:
+            return list(self._exchanges)
+
+    @property
+    def landing(self) -> int:
+        """How many requests wait to land."""
+        with self._lock:
+            return len(self._landing)
+
+    def clear(self) -> None:
+        """Forget all plans, the exchanges and the requests that wait to land."""
+        with self._lock:
+            self._planned.clear()
+            self._exchanges.clear()
+            self._landing.clear()
+
+    def release(self) -> list[int]:
+        """Let the held answers go, and send the requests of `delayed_landing` to the server, oldest first; returns its statuses."""
+        with self._lock:
+            landing, self._landing = self._landing, []
+            released, self._released = self._released, threading.Event()
+        released.set()
+        statuses = []
+        for request in landing:
+            status = self._ask(request).status
+            self._record(request, status=None, upstream_status=status, fault="delayed_landing")
+            statuses.append(status)
+        return statuses
+
+    def close(self) -> None:
+        """Stop listening and cut what is open. Requests that still wait to land never do."""
+        with self._lock:
+            self._released.set()
+            connections = list(self._connections)
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    # ---- what a connection's thread calls
+
+    def _handle(self, request: _Request) -> _Answer | Literal["close", "reset"]:
+        """What the client gets. Recorded before it is sent, so a client that has its answer finds it in `exchanges`."""
+        fault, released = self._fault_for(request)
+        answer: _Answer | None = None
+        outcome: _Answer | Literal["close", "reset"]
+        match fault.kind if fault else None:
+            case "drop_before":
+                outcome = "close"
+            case "status_before":
+                outcome = self._invented(fault)
+            case "delayed_landing":
+                with self._lock:
+                    self._landing.append(request)
+                return "reset"
+            case kind:
+                answer = self._ask(request)
+                if kind == "duplicate":
+                    answer = self._ask(request)
+                if kind == "delay" and fault:
+                    released.wait(fault.seconds)
+                outcome = "close" if kind == "drop_after" else self._invented(fault) if kind == "status_after" else answer
+        self._record(
+            request,
+            status=outcome.status if isinstance(outcome, _Answer) else None,
+            upstream_status=answer.status if answer else None,
+            fault=fault.kind if fault else None,
+        )
+        return outcome
+
+    def _fault_for(self, request: _Request) -> tuple[Fault | None, threading.Event]:
+        headers = {name.lower(): value for name, value in request.headers}
+        chosen: Fault | None = None
+        with self._lock:
+            for planned in self._planned:
+                if planned.pending and planned.fault.match(request.method, request.path, request.query, headers):
+                    planned.seen += 1
+                    if planned.seen >= planned.fault.nth and chosen is None:
+                        planned.fired += 1
+                        chosen = planned.fault
+            return chosen, self._released
+
+    def _invented(self, fault: Fault | None) -> _Answer:
+        assert fault is not None
+        body, headers = error_body(self.scheme, fault.code)
+        shown = body if fault.body is None else fault.body
+        return _Answer(fault.code, http.client.responses.get(fault.code, "Fault"), [*headers, *fault.headers], shown)
+
+    def _ask(self, request: _Request) -> _Answer:
+        """The server's answer, over a connection of its own: a reused one might be stale, and asking again would double the request."""
+        connection = http.client.HTTPConnection(*self.upstream, timeout=UPSTREAM_S_MAX)
+        try:
+            connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
+            for name, value in request.headers:
+                if name.lower() not in _HOP_BY_HOP:
+                    connection.putheader(name, value)
+            connection.putheader("Connection", "close")
+            connection.endheaders(_chunks(request.body) if request.chunked else request.body or None)
+            response = connection.getresponse()
+            body = response.read()
+            return _Answer(response.status, response.reason, [self._toward_client(*h) for h in response.getheaders()], body)
+        finally:
+            connection.close()
+
+    def _toward_client(self, name: str, value: str) -> tuple[str, str]:
+        """A redirect or an upload session of the server, led through the proxy."""
+        upstream = f"http://{self.upstream[0]}:{self.upstream[1]}"
+        if name.lower() == "location" and value.startswith(upstream):
+            return name, self.url + value[len(upstream) :]
+        return name, value
+
+    def _record(self, request: _Request, *, status: int | None, upstream_status: int | None, fault: FaultKind | None) -> None:
+        with self._lock:
+            self._exchanges.append(Exchange(request.method, request.path, request.query, status, upstream_status, fault))
+
+
+def error_body(scheme: str, code: int) -> tuple[bytes, list[tuple[str, str]]]:
+    """The body and headers with which a store of this scheme says `code`: S3 XML, GCS JSON, Azure XML with its error header."""
+    if scheme == "gs":
+        reason = {429: "rateLimitExceeded", 412: "conditionNotMet", 409: "conflict", 403: "forbidden"}.get(code, "backendError")
+        text = f'{{"error": {{"code": {code}, "message": "injected", "errors": [{{"reason": "{reason}", "message": "injected"}}]}}}}'
+        return text.encode(), [("Content-Type", "application/json; charset=UTF-8")]
+    if scheme == "az":
+        azure = {500: "InternalError", 503: "ServerBusy", 429: "TooManyRequests", 409: "BlobAlreadyExists", 412: "ConditionNotMet"}
+        word = azure.get(code, "InternalError")
+        headers = [("Content-Type", "application/xml"), ("x-ms-error-code", word)]
+    else:
+        s3 = {409: "ConditionalRequestConflict", 412: "PreconditionFailed", 429: "TooManyRequests", 503: "SlowDown", 403: "AccessDenied"}
+        word = s3.get(code, "InternalError")
+        headers = [("Content-Type", "application/xml")]
+    return f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{word}</Code><Message>injected</Message></Error>'.encode(), headers
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 256
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self.proxy = proxy
+        super().__init__(("127.0.0.1", 0), _Connection)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client or a server that hangs up is everyday business here; the client sees it as a closed connection."""
+
+
+class _Connection(BaseHTTPRequestHandler):
+    """One client connection: reads requests, keeps the connection alive, answers `Expect: 100-continue`."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: _Server
+    connection: socket.socket
+
+    def setup(self) -> None:
+        super().setup()
+        with self.server.proxy._lock:
+            self.server.proxy._connections.add(self.connection)
+
+    def finish(self) -> None:
+        with self.server.proxy._lock:
+            self.server.proxy._connections.discard(self.connection)
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def handle_expect_100(self) -> bool:
+        accepted = super().handle_expect_100()
+        self.wfile.flush()
+        return accepted
+
+    def relay(self) -> None:
+        """Read one whole request and give the client what the plan says."""
+        chunked = "chunked" in self.headers.get("Transfer-Encoding", "").lower()
+        body = self._read_chunks() if chunked else self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        outcome = self.server.proxy._handle(_Request(self.command, self.path, self.headers.items(), body, chunked))
+        if isinstance(outcome, _Answer):
+            self._send(outcome)
+            return
+        self.close_connection = True
+        if outcome == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.rfile.close()
+            self.connection.close()
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do_PATCH = do_OPTIONS = relay  # noqa: N815  (names that the base class looks up)
+
+    def _read_chunks(self) -> bytes:
+        body = bytearray()
+        while length := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(length)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return bytes(body)
+
+    def _send(self, answer: _Answer) -> None:
+        """The answer with its body's length, whatever framing the server used; HEAD, 204 and 304 keep the length that the server gave."""
+        bodiless = self.command == "HEAD" or answer.status in (204, 304)
+        self.send_response_only(answer.status, answer.reason)
+        for name, value in answer.headers:
+            if name.lower() not in _HOP_BY_HOP and name.lower() != "transfer-encoding" and (bodiless or name.lower() != "content-length"):
+                self.send_header(name, value)
+        if not bodiless:
+            self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        if not bodiless:
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
+        """Nothing: `FaultProxy.exchanges` is the log."""
+
+
+def _chunks(body: bytes) -> bytes:
+    return (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
