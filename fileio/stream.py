@@ -191,9 +191,9 @@ class WriteStream(io.RawIOBase):
         # The base class would close, and so publish what is perhaps half an object.
         if not getattr(self, "_parts", None) or self.closed:
             return
-        warnings.warn(f"the stream that writes {self._key!r} was dropped unfinished: nothing is written", ResourceWarning, stacklevel=2)
         with suppress(Exception):
             self.abort()
+        warnings.warn(f"the stream that writes {self._key!r} was dropped unfinished: nothing is written", ResourceWarning, stacklevel=2)
 
     # ---- how
 
