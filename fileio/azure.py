@@ -16,14 +16,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from fileio.azure_client import (
-    PUT_BYTES_MAX,
-    AzureOptions,
-    container_client,
-    credential_of,
-    customer_key_of,
-    resolve,
-)
+from fileio.azure_client import PUT_BYTES_MAX, AzureOptions, container_client, credential_of, customer_key_of, resolve
 from fileio.base import (
     WRITE_ID,
     Backend,
@@ -57,6 +50,7 @@ from fileio.errors import (
     MissingDependency,
     NotFound,
     PermissionDenied,
+    StoreFull,
     Throttled,
     Unavailable,
     Unsupported,
@@ -74,12 +68,7 @@ _SAS_MINUTES = 60
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
 
 AZURE_CAPABILITIES = Capabilities(
-    append=True,
-    delete_batch_max=256,
-    part_bytes_min=1,
-    part_bytes_max=4000 * _MIB,
-    parts_max=50_000,
-    put_bytes_max=PUT_BYTES_MAX,
+    append=True, delete_batch_max=256, part_bytes_min=1, part_bytes_max=4000 * _MIB, parts_max=50_000, put_bytes_max=PUT_BYTES_MAX
 )
 
 
@@ -297,11 +286,9 @@ class AzureBackend(Backend):
             raise failure from None
         results: list[DeleteResult] = []
         for key, answer in zip(keys, answers, strict=True):
-            if answer.status_code < 300:
-                results.append(DeleteResult(key))
-                continue
-            failure = self._classify(answer.status_code, answer.headers.get("x-ms-error-code"), "delete", key, "")
-            results.append(DeleteResult(key, None if _is_gone(failure) else failure))
+            status = answer.status_code
+            refused = None if status < 300 else self._classify(status, answer.headers.get("x-ms-error-code"), "delete", key, "")
+            results.append(DeleteResult(key, None if refused is None or _is_gone(refused) else refused))
         return results
 
     # ---- how
@@ -336,9 +323,7 @@ class AzureBackend(Backend):
             raise failure from None
         etag = answer.get("etag")
         if etag is None:
-            return Unknown(
-                Unavailable(f"{self._url}: the answer to {what} {key!r} has no etag: check that the endpoint is Azure Blob Storage")
-            )
+            return Unknown(Unavailable(f"{self._url}: no etag in the answer to {what} {key!r}: is the endpoint Azure Blob Storage?"))
         return Written(_version(etag), _ms(answer.get("date")))
 
     def _failure(self, error: AzureError, what: str, key: str) -> FileIOError:
@@ -373,6 +358,8 @@ class AzureBackend(Backend):
             )
         if code == "InvalidBlockList":
             return UploadLost(f"{where}: its blocks are gone ({said}), most likely because the key was written meanwhile: write it again")
+        if code == "BlockCountExceedsLimit":
+            return StoreFull(f"{where}: it has as many blocks as a blob can have ({said}): go on in another object")
         if code == "InvalidBlobType":
             return Unsupported(
                 f"{where}: it is another type of blob ({said}): only what append() created can grow, and only put() replaces it"
@@ -401,9 +388,9 @@ class _AzureUpload(Upload):
 
     def put_part(self, number: int, data: Buffer) -> None:
         backend = self._backend
-        body = data if isinstance(data, bytes) else memoryview(data).cast("B")
+        body: Any = data if isinstance(data, bytes) else memoryview(data).cast("B")
         blob = backend._blob(self._key)
-        self._stage(number, lambda: blob.stage_block(self._block(number), body, length=len(body), **backend._writing))  # type: ignore[arg-type]
+        self._stage(number, lambda: blob.stage_block(self._block(number), body, length=len(body), **backend._writing))
 
     def copy_part(self, number: int, url: str, start: int, length: int, proof: Mapping[str, Any]) -> None:
         """Let the store take part `number` from another object."""
@@ -419,8 +406,7 @@ class _AzureUpload(Upload):
         except AzureError as error:
             if _code(error) in ("InvalidBlobOrBlock", "InvalidBlockId"):
                 # Names of somebody else's blocks have another length: they are in the way until the key is written, or for a week.
-                url = f"{self._backend.url}/{self._key}"
-                raise UploadLost(f"{url}: an unfinished upload of another program is in the way: write it by put()") from None
+                raise UploadLost(f"{self._key!r}: another program's unfinished upload is in the way: write it by put()") from None
             raise self._backend._failure(error, f"send part {number} of", self._key) from None
         self._numbers.add(number)
 
@@ -500,3 +486,6 @@ def _meta(key: str, properties: BlobProperties, size: int) -> ObjectMeta:
 def _start_from(prefix: str, start_after: str, delimiter: str | None) -> str:
     """Listing by delimiter, the store starts at names of the listed level only."""
     return start_after if not delimiter else prefix + start_after[len(prefix) :].split(delimiter, 1)[0]
+
+
+__all__ = ["AZURE_CAPABILITIES", "AzureBackend", "AzureOptions", "open_azure"]
