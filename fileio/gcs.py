@@ -430,7 +430,7 @@ class GCSBackend(Backend):
             self._session.request("GET", url, timeout=self._timeout)
         except Refused as refused:
             return refused.status == 404
-        except Exception as error:  # noqa: BLE001 - classed, and raised when it is none of ours
+        except Exception as error:
             if classify(error, self.url, None, self._options, lambda: False) is None:
                 raise
             return False

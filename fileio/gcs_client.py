@@ -228,7 +228,7 @@ def _credentials_content(options: GCSOptions) -> dict[str, Any]:
 # ---- answers
 
 
-class Refused(Exception):  # noqa: N818 - an answer, which `classify` turns into an error
+class Refused(Exception):
     """An answer of 400 or above. reason: the store's own word for it, empty when it gave none."""
 
     def __init__(self, response: Any) -> None:
@@ -244,7 +244,7 @@ class Refused(Exception):  # noqa: N818 - an answer, which `classify` turns into
         super().__init__(f"{self.status} {self.text}")
 
 
-class ConditionFailed(FileIOError):  # noqa: N818 - becomes the value `Conflict`, never leaves the backend
+class ConditionFailed(FileIOError):
     """412."""
 
 

@@ -710,8 +710,7 @@ def test_a_middle_part_that_never_arrived_is_sent_again(behind: Behind) -> None:
     assert behind.competitor.read("k") == b"a" * CHUNK_BYTES_MULTIPLE + b"b"
 
 
-def test_a_composition_after_a_competitor_is_a_conflict(behind_emulator: Behind) -> None:
-    """The competitor comes between the look at the size and the composition."""
+def test_a_composition_that_lands_after_it_was_given_up_changes_nothing(behind_emulator: Behind) -> None:
     at = behind_emulator
     at.competitor.append("log", b"one,", offset=0)
     at.next("delayed_landing", "POST", "/compose")
