@@ -37,7 +37,8 @@ class SparkEngine:
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
         """Write every partition; the files in the order of the partitions. Raises InvalidBatch, NullKey and storage errors of the executors."""
         if task.operation is Operation.INSERT:
-            columns = [F.col(_quoted(c.name)).cast(str(c.type)) for c in task.spec.bucket_columns]
+            # Only routing: all rows of a bucket must meet in one task. A value that does not cast is refused there, with a sentence.
+            columns = [F.col(_quoted(c.name)).try_cast(str(c.type)) for c in task.spec.bucket_columns]
             bucket = F.pmod(F.hash(*columns), F.lit(task.spec.index.count))
             data = data.repartition(task.spec.index.count, bucket)
         rows = data.mapInArrow(_writer(self._store, task), _RESULT_SCHEMA).collect()

@@ -1,0 +1,134 @@
+"""Tables through Spark: the same rows as the local engine, native scans of base files, errors in one sentence."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import objcat
+from devkit.handle import ServerHandle
+from objcat.errors import InvalidBatch, NullKey
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("city", pa.string()),
+        pa.field("fare", pa.decimal128(10, 2)),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+        pa.field("local", pa.timestamp("us")),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("place", pa.struct([pa.field("x", pa.float64()), pa.field("name", pa.string())])),
+    ]
+)
+
+
+def trips(spark: SparkSession, ids: range, fare: str) -> DataFrame:
+    return spark.range(ids.start, ids.stop, 1, 3).selectExpr(
+        "id",
+        "concat('c', id % 3) city",
+        f"cast({fare} as decimal(10,2)) fare",
+        "timestamp_seconds(1767225600 + id) at",
+        "to_timestamp_ntz('2026-01-01 00:00:00') local",
+        "array('a', cast(null as string)) tags",
+        "named_struct('x', cast(id as double), 'name', 'n') place",
+    )
+
+
+def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[tuple[Any, ...]]:
+    """The rows of a scan, asserted equal on both engines."""
+    local = table.scan(**scan).to_arrow()
+    through_spark = table.scan(**scan).to_spark(spark).toArrow()
+    assert through_spark.column_names == local.column_names
+    rows = sorted((tuple(map(repr, r.values())) for r in local.to_pylist()))
+    assert rows == sorted((tuple(map(repr, r.values())) for r in through_spark.cast(local.schema).to_pylist()))
+    return rows
+
+
+def test_spark_and_local_write_one_table_and_read_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id", "city"], ordering="at", index=objcat.Bucket(4, columns=("id",)))
+    table.insert(trips(spark, range(0, 200), "1.50"))
+    table.upsert(trips(spark, range(150, 300), "2.25"))
+    table.upsert(trips(spark, range(0, 10), "3.75").toArrow())
+    table.delete(trips(spark, range(20, 30), "0").select("id", "city"))
+    rows = both(table, spark)
+    assert len(rows) == 290
+    fares = {r["id"]: r["fare"] for r in table.scan().to_arrow().to_pylist()}
+    assert (fares[5], fares[100], fares[299]) == (Decimal("3.75"), Decimal("1.50"), Decimal("2.25"))
+    assert len(both(table, spark, as_of=1)) == 200
+    assert both(table, spark, where="id between 148 and 151 and city <> 'c0'", columns=["fare", "id"]) == [
+        ("Decimal('1.50')", "148"),
+        ("Decimal('1.50')", "149"),
+        ("Decimal('2.25')", "151"),
+    ]
+
+
+def test_groups_without_log_rows_are_scanned_by_spark_itself(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table.insert(trips(spark, range(0, 100), "1.50"))
+    plan = table.scan(where="fare > 1").to_spark(spark)._jdf.queryExecution().executedPlan().toString()
+    assert "FileScan parquet" in plan
+    assert "MapInArrow" not in plan
+    assert "PushedFilters: [IsNotNull(fare), GreaterThan(fare," in plan
+    assert len(both(table, spark, where="fare > 1")) == 100
+
+
+def test_a_table_that_is_only_partly_merged_reads_both_ways(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(8))
+    table.insert(trips(spark, range(0, 100), "1.50"))
+    table.upsert(trips(spark, range(0, 1), "9.00"))
+    plan = table.scan().to_spark(spark)._jdf.queryExecution().executedPlan().toString()
+    assert "FileScan parquet" in plan
+    assert "MapInArrow" in plan
+    assert len(both(table, spark)) == 100
+
+
+def test_an_empty_table_reads_as_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
+    assert both(table, spark) == []
+
+
+def test_a_key_that_is_twice_in_a_frame_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], ordering="at", index=objcat.Bucket(2))
+    later = trips(spark, range(0, 50), "2.00").withColumn("at", F.lit(dt.datetime(2027, 1, 1, tzinfo=dt.UTC)))
+    table.insert(trips(spark, range(0, 50), "1.00").union(later))
+    table.upsert(trips(spark, range(0, 50), "3.00").union(later.withColumn("fare", F.lit("4.00").cast("decimal(10,2)"))))
+    assert {r["fare"] for r in table.scan().to_arrow().to_pylist()} == {Decimal("4.00")}
+    assert len(both(table, spark)) == 50
+
+
+@pytest.mark.parametrize(
+    ("break_frame", "error", "says"),
+    [
+        (lambda df: df.withColumn("id", F.lit(None).cast("bigint")), NullKey, "'id' is null"),
+        (lambda df: df.drop("id"), InvalidBatch, "lacks the column 'id'"),
+        (lambda df: df.where("id < 0"), InvalidBatch, "is empty"),
+        (lambda df: df.withColumnRenamed("city", "citi"), InvalidBatch, "did you mean 'city'"),
+        (lambda df: df.withColumn("id", F.lit("x")), InvalidBatch, "cast it yourself"),
+    ],
+)
+@pytest.mark.parametrize("operation", ["upsert", "insert"])
+def test_a_frame_that_does_not_fit_is_one_sentence_and_nothing_is_written(
+    spark: SparkSession, tmp_path: Path, operation: str, break_frame: Callable[[DataFrame], DataFrame], error: type[Exception], says: str
+) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
+    before = set(table.fileio.list_keys())
+    with pytest.raises(error, match=says):
+        getattr(table, operation)(break_frame(trips(spark, range(0, 10), "1.00")))
+    assert set(table.fileio.list_keys()) == before
+
+
+@pytest.mark.parametrize("server", ["versitygw", "fake-gcs-server", "azurite"])
+def test_spark_writes_and_reads_a_server_through_fileio(spark: SparkSession, servers: Callable[[str], ServerHandle], server: str) -> None:
+    store = servers(server).fresh_bucket()
+    table = objcat.connect(f"{store.url}/lake", dict(store.options)).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table.insert(trips(spark, range(0, 50), "1.50"))
+    table.upsert(trips(spark, range(40, 60), "2.25"))
+    assert len(both(table, spark)) == 60

@@ -1,0 +1,65 @@
+"""Several processes write overlapping keys into one table on a real store: what was acknowledged is there, every key once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from devkit.handle import ServerHandle
+
+WRITERS = 4
+COMMITS = 10
+KEYS = 60
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+WRITER = Path(__file__).with_name("writer_process.py")
+
+
+def start_writer(url: str, options: dict[str, Any], writer: int) -> subprocess.Popen[str]:
+    job = {"url": url, "options": options, "table": "t", "writer": writer, "seed": 1000 + writer, "commits": COMMITS, "keys": KEYS}
+    return subprocess.Popen([sys.executable, str(WRITER), json.dumps(job)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def check(url: str, options: dict[str, Any]) -> None:
+    table = objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    writers = [start_writer(url, options, number) for number in range(WRITERS)]
+    acknowledged = sorted((commit for writer in writers for commit in finish(writer)), key=lambda commit: commit["slot"])
+
+    assert [commit["slot"] for commit in acknowledged] == list(range(1, WRITERS * COMMITS + 1))
+    history = table.history()
+    assert [entry.txn for entry in history[1:]] == [commit["txn"] for commit in acknowledged]
+    assert all(b.committed_at_ms > a.committed_at_ms for a, b in zip(history, history[1:], strict=False))
+
+    expected: dict[int, str] = {}
+    for commit in acknowledged:
+        for key, value in commit["written"].items():
+            if value is None:
+                expected.pop(int(key), None)
+            else:
+                expected[int(key)] = value
+    rows = table.scan().to_arrow().to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert {row["id"]: row["value"] for row in rows} == expected
+
+
+def test_processes_on_local_disk(tmp_path: Path) -> None:
+    check(str(tmp_path), {})
+
+
+@pytest.mark.parametrize("server", ["versitygw", "fake-gcs-server", "azurite"])
+def test_processes_on_a_server(servers: Callable[[str], ServerHandle], server: str) -> None:
+    store = servers(server).fresh_bucket()
+    check(f"{store.url}/lake", dict(store.options))
