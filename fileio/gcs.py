@@ -1,8 +1,8 @@
 """`gs://bucket/prefix`: Google Cloud Storage through google-cloud-storage (JSON API).
 
 The version of an object is its generation, which changes with every write. Conditions are `ifGenerationMatch` (0: nothing is there), kept
-by the store on uploads, compositions and rewrites. Every request is sent once (`retry=None` everywhere); answers of 400 and above are raised
-by our session before the SDK interprets them, so that all of them are classed in one place, by status (`fileio.gcs_client`).
+by the store on uploads, compositions and rewrites. Every request is sent once (`retry=None` everywhere); our session raises answers of 400
+and above before the SDK interprets them, so that all of them are classed in one place, by status (`fileio.gcs_client`).
 
 An upload in parts goes into a resumable session, one chunk after another: it is invisible until its last byte, keeps the condition given at
 its start until the end, and expires by itself. The two parallel ways lose something: XML multipart uploads take no condition on completion;

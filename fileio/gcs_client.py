@@ -133,7 +133,7 @@ def make_client(options: GCSOptions) -> Any:
     session.mount("http://", adapter)
     where = None if options.endpoint is None else {"api_endpoint": options.endpoint.rstrip("/")}
     client = google.cloud.storage.Client(project=options.project, credentials=credentials, _http=session, client_options=where)
-    # Without this the SDK asks for the bucket in a thread of its own, for the sake of traces, and again after a 404. No argument prevents it.
+    # Without this the SDK asks for the bucket in a thread of its own, for the sake of traces, and again after a 404: no argument stops it.
     client._bucket_metadata_cache = None
     return client
 
