@@ -223,7 +223,8 @@ def test_secrets_never_show(start_canned: StartCanned, caplog: pytest.LogCapture
     with caplog.at_level(logging.DEBUG):
         store = description.open(policy=ONE_ATTEMPT)
         shown.append(repr(store))
-        for call in (lambda: store.read("key"), lambda: store.put("key", b"x", Create()), lambda: store.head("key")):
+        calls: list[Callable[[], object]] = [lambda: store.read("key"), lambda: store.put("key", b"x", Create()), lambda: store.head("key")]
+        for call in calls:
             with pytest.raises(PermissionDenied) as caught:
                 call()
             shown.append(str(caught.value))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pytest
 
+from devkit.fault_proxy import Fault, FaultKind, FaultProxy, Match
+from devkit.handle import ServerHandle
+from devkit.servers import ServerName
 from fileio.base import Conflict, Create, GetResult, PutMode, PutOutcome, Range, Update, Version, Written
 from fileio.env import default_env
 from fileio.errors import BucketNotFound, CredentialsError, FileIOError, NotFound, PermissionDenied, UploadLost
@@ -17,27 +19,31 @@ from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 
-SERVERS = ["versitygw", "seaweedfs"]
+SERVERS: list[ServerName] = ["versitygw", "seaweedfs"]
 QUICK = RetryPolicy(attempts_max=5, backoff_ms_first=1, backoff_ms_max=5)
 PART_BYTES = 5 << 20
 
 
-def options_of(server: Any, **others: Any) -> dict[str, Any]:
+def options_of(server: ServerHandle, **others: Any) -> dict[str, Any]:
     return {**server.options, **others}
 
 
-def fresh(server: Any, **others: Any) -> FileIO:
+def fresh(server: ServerHandle, **others: Any) -> FileIO:
     """An empty prefix of the server's bucket."""
     return open_store(f"{server.url}/s3-{default_env().new_id()}", options_of(server, **others), policy=QUICK)
 
 
+Start = Callable[[ServerName], ServerHandle]
+Wrap = Callable[[ServerHandle], tuple[FaultProxy, ServerHandle]]
+
+
 @pytest.fixture(params=SERVERS)
-def server(request: pytest.FixtureRequest) -> Any:
-    return request.getfixturevalue(request.param)
+def server(request: pytest.FixtureRequest, servers: Start) -> ServerHandle:
+    return servers(request.param)
 
 
 @pytest.fixture
-def store(server: Any) -> FileIO:
+def store(server: ServerHandle) -> FileIO:
     return fresh(server)
 
 
@@ -75,7 +81,9 @@ def _raise(error: FileIOError | None) -> None:
     ],
     ids=["key", "secret", "token", "anonymous"],
 )
-def test_who_may_not_is_told_why_and_writes_nothing(server: Any, call: str, wrong: dict[str, Any], expected: type[FileIOError]) -> None:
+def test_who_may_not_is_told_why_and_writes_nothing(
+    server: ServerHandle, call: str, wrong: dict[str, Any], expected: type[FileIOError]
+) -> None:
     with pytest.raises(expected) as caught:
         CALLS[call](fresh(server, **wrong))
     assert type(caught.value) is expected
@@ -84,14 +92,14 @@ def test_who_may_not_is_told_why_and_writes_nothing(server: Any, call: str, wron
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_missing_bucket_is_told_from_a_missing_key(versitygw: Any, call: str) -> None:
-    store = open_store("s3://no-such-bucket/prefix", options_of(versitygw), policy=QUICK)
+def test_a_missing_bucket_is_told_from_a_missing_key(servers: Start, call: str) -> None:
+    store = open_store("s3://no-such-bucket/prefix", options_of(servers("versitygw")), policy=QUICK)
     with pytest.raises(BucketNotFound, match="no-such-bucket"):
         CALLS[call](store)
 
 
-def test_readers_of_seaweedfs_notice_a_missing_bucket_although_writers_do_not(seaweedfs: Any) -> None:
-    store = open_store("s3://no-such-bucket-yet/prefix", options_of(seaweedfs), policy=QUICK)
+def test_readers_of_seaweedfs_notice_a_missing_bucket_although_writers_do_not(servers: Start) -> None:
+    store = open_store("s3://no-such-bucket-yet/prefix", options_of(servers("seaweedfs")), policy=QUICK)
     for call in ("get", "head", "list", "delete"):
         with pytest.raises(BucketNotFound, match="no-such-bucket-yet"):
             CALLS[call](store)
@@ -130,7 +138,7 @@ def test_ranges_of_an_empty_object_are_empty(store: FileIO) -> None:
 
 
 @pytest.mark.parametrize("checksum", ["when_required", "when_supported"])
-def test_parts_sent_by_many_threads_make_one_object(server: Any, checksum: str) -> None:
+def test_parts_sent_by_many_threads_make_one_object(server: ServerHandle, checksum: str) -> None:
     store = fresh(server, request_checksum=checksum)
     parts = [bytes([number]) * PART_BYTES for number in range(4)] + [b"the end"]
     upload = store.start_upload("big", Create())
@@ -139,11 +147,12 @@ def test_parts_sent_by_many_threads_make_one_object(server: Any, checksum: str) 
     version = version_of(upload.complete())
     assert store.head("big").version == version
     assert store.read("big") == b"".join(parts)
-    assert store.start_upload("other", Create()).abort() is None
+    store.start_upload("other", Create()).abort()
     assert not store.exists("other")
 
 
-def test_a_role_of_moto_signs_the_requests(moto: Any) -> None:
+def test_a_role_of_moto_signs_the_requests(servers: Start) -> None:
+    moto = servers("moto")
     role = {"role_arn": "arn:aws:iam::123456789012:role/writer", "sts_endpoint": moto.endpoint}
     store = fresh(moto, **role)
     version_of(store.put("key", b"by the role", Create()))
@@ -164,7 +173,7 @@ class Operation:
     method: str
     target: str
     update: bool
-    servers: tuple[str, ...] = tuple(SERVERS)
+    servers: tuple[ServerName, ...] = tuple(SERVERS)
 
 
 BODY = b"our bytes"
@@ -194,102 +203,130 @@ OPERATIONS = {
     "copy_update": Operation(begin_copy, "PUT", "/key", update=True, servers=("seaweedfs",)),
 }
 CASES = [(name, operation) for operation, of in OPERATIONS.items() for name in of.servers]
-AFTER_EFFECT = ["drop", "500", "503", "duplicate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """How the answer to a request that took its effect is lost."""
+
+    kind: FaultKind
+    code: int = 0
+
+    def of(self, match: Match) -> Fault:
+        return Fault(self.kind, match, code=self.code)
+
+
+LOSSES = {
+    "dropped": Loss("drop_after"),
+    "500": Loss("status_after", 500),
+    "503": Loss("status_after", 503),
+    "duplicate": Loss("duplicate"),
+}
+
+
+def request_of(expected_method: str, part: str = "") -> Match:
+    """Requests of this method whose path or query has this part."""
+    return lambda method, path, query, _headers: method == expected_method and part in f"{path}?{query}"
 
 
 class Behind:
     """A store that is reached through the fault proxy, a competitor that is not, and one operation about to be sent."""
 
-    def __init__(self, server: Any, proxy: Any, operation: Operation) -> None:
+    def __init__(self, server: ServerHandle, wrap: Wrap, operation: Operation) -> None:
+        self.proxy, through = wrap(server)
         self.competitor = fresh(server, conditional_copy=True)
-        options = options_of(server, endpoint=proxy.endpoint, conditional_copy=True)
-        self.store = open_store(self.competitor.url, options, policy=QUICK)
+        self.store = open_store(self.competitor.url, options_of(through, conditional_copy=True), policy=QUICK)
         self.mode: PutMode = Update(version_of(self.competitor.put("key", b"before"))) if operation.update else Create()
-        self._proxy = proxy
+        self.match = request_of(operation.method, operation.target)
         self._operation = operation
 
-    def run(self, fault: str, *, first: Callable[[], object] = lambda: None) -> PutOutcome:
+    def run(self, fault: Fault, *, first: Callable[[], object] = lambda: None) -> PutOutcome:
         """The outcome of the operation, whose final request meets the fault; `first` happens just before that request."""
         final = self._operation.begin(self.store, self.mode)
         first()
-        self._proxy.inject(fault, lambda method, target: method == self._operation.method and self._operation.target in target)
-        before = self.store.metrics.snapshot()
-        try:
-            return final()
-        finally:
-            self.retries = (self.store.metrics.snapshot() - before).retries
+        self.proxy.plan(fault)
+        outcome = final()
+        assert not self.proxy.pending
+        return outcome
+
+    @property
+    def final_statuses(self) -> list[int | None]:
+        """What the server answered to each request that could make the object visible."""
+        return [e.upstream_status for e in self.proxy.exchanges if self.match(e.method, e.path, e.query, {}) and "source" not in e.path]
 
 
 @pytest.fixture
-def behind(request: pytest.FixtureRequest, fault_proxy: Any) -> Callable[[str, str], Behind]:
-    def make(server_name: str, operation: str) -> Behind:
-        server = request.getfixturevalue(server_name)
-        return Behind(server, fault_proxy(server.endpoint), OPERATIONS[operation])
-
-    return make
+def behind(servers: Start, fault_proxy: Wrap) -> MakeBehind:
+    return lambda server_name, operation: Behind(servers(server_name), fault_proxy, OPERATIONS[operation])
 
 
-MakeBehind = Callable[[str, str], Behind]
+MakeBehind = Callable[[ServerName, str], Behind]
 
 
-@pytest.mark.parametrize("fault", AFTER_EFFECT)
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("server_name", "operation"), CASES)
-def test_a_write_whose_answer_is_lost_is_written(behind: MakeBehind, server_name: str, operation: str, fault: str) -> None:
+def test_a_write_whose_answer_is_lost_is_written(behind: MakeBehind, server_name: ServerName, operation: str, loss: str) -> None:
     one = behind(server_name, operation)
-    version = version_of(one.run(fault))
+    version = version_of(one.run(LOSSES[loss].of(one.match)))
     assert one.competitor.head("key").version == version
     assert one.competitor.read("key") == BODY
-    assert one.retries == (0 if fault == "duplicate" else 1)
 
 
-@pytest.mark.parametrize("fault", AFTER_EFFECT)
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("server_name", "operation"), CASES)
 def test_a_competitor_who_came_first_is_a_conflict_although_our_answer_is_lost(
-    behind: MakeBehind, server_name: str, operation: str, fault: str
+    behind: MakeBehind, server_name: ServerName, operation: str, loss: str
 ) -> None:
     one = behind(server_name, operation)
-    outcome = one.run(fault, first=lambda: version_of(one.competitor.put("key", b"theirs", one.mode)))
+    outcome = one.run(LOSSES[loss].of(one.match), first=lambda: version_of(one.competitor.put("key", b"theirs", one.mode)))
     assert outcome == Conflict(one.competitor.head("key").version)
     assert one.competitor.read("key") == b"theirs"
 
 
 @pytest.mark.parametrize(("server_name", "operation"), CASES)
-def test_a_conditional_conflict_is_asked_again(behind: MakeBehind, server_name: str, operation: str) -> None:
+def test_a_conditional_conflict_is_asked_again(behind: MakeBehind, server_name: ServerName, operation: str) -> None:
     """S3's 409: nothing landed. A put or copy is sent again; an upload has to be made anew."""
     one = behind(server_name, operation)
+    conflict = Fault("status_before", one.match, code=409)
     if operation.startswith("complete"):
         with pytest.raises(UploadLost):
-            one.run("409")
-        final = OPERATIONS[operation].begin(one.store, one.mode)
-        version_of(final())
+            one.run(conflict)
+        version_of(OPERATIONS[operation].begin(one.store, one.mode)())
     else:
-        version_of(one.run("409"))
-        assert one.retries == 1
+        version_of(one.run(conflict))
+    assert not one.proxy.pending
+    assert one.final_statuses == [None, 200]
     assert one.competitor.read("key") == BODY
 
 
-@pytest.mark.parametrize("fault", AFTER_EFFECT)
-def test_a_delete_whose_answer_is_lost_is_done(server: Any, fault_proxy: Any, fault: str) -> None:
+@pytest.mark.parametrize("operation", ["create", "update"])
+@pytest.mark.parametrize("server_name", SERVERS)
+def test_a_write_that_lands_late_changes_nothing_more(behind: MakeBehind, server_name: ServerName, operation: str) -> None:
+    one = behind(server_name, operation)
+    version = version_of(one.run(Fault("delayed_landing", one.match)))
+    assert one.proxy.release() == [412]
+    assert one.competitor.head("key").version == version
+    assert one.competitor.read("key") == BODY
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_delete_whose_answer_is_lost_is_done(server: ServerHandle, fault_proxy: Wrap, loss: str) -> None:
     competitor = fresh(server)
-    proxy = fault_proxy(server.endpoint)
-    store = open_store(competitor.url, options_of(server, endpoint=proxy.endpoint), policy=QUICK)
+    proxy, through = fault_proxy(server)
+    store = open_store(competitor.url, options_of(through), policy=QUICK)
     for key in ("a", "b", "kept"):
         version_of(competitor.put(key, b"x"))
-    proxy.inject(fault, lambda method, target: method == "POST" and "delete" in target)
+    proxy.plan(LOSSES[loss].of(request_of("POST", "delete")))
     assert [(result.key, result.error) for result in store.delete(["a", "b"])] == [("a", None), ("b", None)]
+    assert not proxy.pending
     assert list(competitor.list_keys()) == ["kept"]
-    assert proxy.log
 
 
-def _is_method(expected: str, method: str, _target: str) -> bool:
-    return method == expected
-
-
-@pytest.mark.parametrize("fault", ["drop", "500", "503"])
-def test_reads_are_asked_again(server: Any, fault_proxy: Any, fault: str) -> None:
+@pytest.mark.parametrize("loss", ["dropped", "500", "503"])
+def test_reads_are_asked_again(server: ServerHandle, fault_proxy: Wrap, loss: str) -> None:
     competitor = fresh(server)
-    proxy = fault_proxy(server.endpoint)
-    store = open_store(competitor.url, options_of(server, endpoint=proxy.endpoint), policy=QUICK)
+    proxy, through = fault_proxy(server)
+    store = open_store(competitor.url, options_of(through), policy=QUICK)
     version_of(competitor.put("key", BODY))
     calls: list[tuple[str, Callable[[], bool]]] = [
         ("GET", lambda: store.read("key") == BODY),
@@ -297,6 +334,7 @@ def test_reads_are_asked_again(server: Any, fault_proxy: Any, fault: str) -> Non
         ("GET", lambda: list(store.list_keys()) == ["key"]),
     ]
     for method, call in calls:
-        proxy.inject(fault, partial(_is_method, method))
+        proxy.plan(LOSSES[loss].of(request_of(method)))
         assert call()
+        assert not proxy.pending
     assert store.metrics.snapshot().retries == 3
