@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -14,21 +14,24 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
+from devkit.handle import ServerHandle
+from devkit.servers import ServerName
 from fileio import FileIO, Unsupported, default_env, describe_store, open_store
 from fileio.arrow import arrow_filesystem
 
-SERVERS = ["versitygw", "fake_gcs", "azurite"]
+StartServer = Callable[[ServerName], ServerHandle]
+SERVERS: list[ServerName] = ["versitygw", "fake-gcs-server", "azurite"]
 TABLE = pa.table({"id": pa.array(range(5_000), pa.int64()), "name": [f"name {n % 7}" for n in range(5_000)]})
 
 
 @pytest.fixture(params=["memory", "local", *SERVERS])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FileIO]:
+def store(request: pytest.FixtureRequest, servers: StartServer, tmp_path: Path) -> Iterator[FileIO]:
     if request.param == "memory":
         description = describe_store(f"memory://arrow-{default_env().new_id()}")
     elif request.param == "local":
         description = describe_store(tmp_path / "lake", {"fsync": "false"})
     else:
-        bucket = request.getfixturevalue(request.param).fresh_bucket()
+        bucket = servers(request.param).fresh_bucket()
         description = describe_store(bucket.url, bucket.options)
     with description.open() as opened:
         yield opened
