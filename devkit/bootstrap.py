@@ -1,7 +1,8 @@
 """Makes the project's environment and prints where it is. Runs on a bare Python, before anything is installed.
 
-An environment is built under a name of its own and becomes visible by one rename of a symlink, so a reader never sees half of one. A file lock, which
-the kernel drops when its holder dies, lets one process build while others wait; what a killed builder left behind is removed by the next one.
+An environment is built under a name of its own and becomes visible by one rename of a symlink, so a reader never sees half of one. A file
+lock, which the kernel drops when its holder dies, lets one process build while others wait; what a killed builder left behind is removed by
+the next one.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def _build(target: Path) -> None:
     building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
     try:
         venv.EnvBuilder(with_pip=True, symlinks=True).create(building)
-        install = [building / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        done = subprocess.run([*install, "--require-hashes", "-r", LOCK], stdout=sys.stderr, env=_pip_environment())
+        install = [f"{building}/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        done = subprocess.run([*install, "--require-hashes", "-r", str(LOCK)], stdout=sys.stderr, env=_pip_environment(), check=False)
         if done.returncode != 0:
             raise SystemExit("dev: pip could not install requirements/dev.lock; its message is above. Nothing was changed: run ./dev again")
         _write_scripts(building)
@@ -64,7 +65,8 @@ def _build(target: Path) -> None:
 
 
 def _pip_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX")}
+    unwanted = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX")
+    return {name: value for name, value in os.environ.items() if name not in unwanted}
 
 
 def _write_scripts(building: Path) -> None:

@@ -1,7 +1,7 @@
 """A loopback HTTP/1.1 proxy in front of one server that loses, replaces, delays or doubles chosen requests.
 
-Unlike a proxy of connections it knows where a request ends, so it can let one take its effect upstream and then lose the answer: what a client of a
-real store meets, and what test servers never do by themselves.
+Unlike a proxy of connections it knows where a request ends, so it can let one take its effect upstream and then lose the answer: what a
+client of a real store meets, and what test servers never do by themselves.
 
     with FaultProxy(upstream) as proxy:
         proxy.plan(Fault("drop_after", method_is("PUT")))
@@ -9,7 +9,8 @@ real store meets, and what test servers never do by themselves.
         assert not proxy.pending              # the fault has fired
         print(proxy.exchanges)
 
-Every header, `Host` included, reaches the server as the client sent it, so that signatures hold; only what concerns the connection itself is replaced.
+Every header, `Host` included, reaches the server as the client sent it, so that signatures hold; only what concerns the connection itself
+is replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 FaultKind = Literal["drop_after", "drop_before", "status_after", "status_before", "delay", "delayed_landing", "duplicate"]
@@ -152,7 +153,7 @@ class FaultProxy:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="fault-proxy", daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> FaultProxy:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

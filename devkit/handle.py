@@ -17,8 +17,8 @@ StoreScheme = Literal["s3", "gs", "az"]
 class ServerHandle:
     """A store on a running server: `fileio.registry.open_store(handle.url, handle.options)` opens it.
 
-    name: of the server. scheme: `s3`, `gs` or `az`. url: of a bucket that exists. options: of that scheme, as text. They hold only the keys of a
-    server on loopback, which are no secret.
+    name: of the server. scheme: `s3`, `gs` or `az`. url: of a bucket that exists. options: of that scheme, as text. They hold only the keys
+    of a server on loopback, which are no secret.
     """
 
     name: str
@@ -68,8 +68,8 @@ class ServerHandle:
 
 def s3_client(handle: ServerHandle) -> Any:
     """A plain boto3 client of the server, without retries."""
-    import boto3  # noqa: PLC0415  (slow to import, and not every server needs it)
-    from botocore.config import Config  # noqa: PLC0415
+    import boto3  # slow to import, and not every server needs it
+    from botocore.config import Config
 
     return boto3.session.Session().client(
         "s3",
@@ -105,7 +105,7 @@ def _make_gcs_bucket(handle: ServerHandle, bucket: str) -> None:
 
 
 def _make_azure_container(handle: ServerHandle, container: str) -> None:
-    from azure.storage.blob import BlobServiceClient  # noqa: PLC0415  (slow to import)
+    from azure.storage.blob import BlobServiceClient  # slow to import
 
     with BlobServiceClient.from_connection_string(azure_connection_string(handle), retry_total=0) as service:
         service.create_container(container)

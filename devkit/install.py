@@ -21,7 +21,7 @@ class InstallError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """version: names the directory. program: the file that exists once the installation is finished. source: what go or npm is asked for."""
+    """version: names the directory. program: the file that exists once the installation is finished. source: what go or npm is asked."""
 
     version: str
     program: str
@@ -35,7 +35,9 @@ PROGRAMS: Mapping[str, Program] = {
     "versitygw": Program("1.8.0", "versitygw", "github.com/versity/versitygw/cmd/versitygw@v1.8.0"),
     "fake-gcs-server": Program("1.55.1", "fake-gcs-server", "github.com/fsouza/fake-gcs-server@v1.55.1"),
     "gcsemulator": Program(
-        "0.0.0-20240401123056", "gcsemulator", "github.com/fullstorydev/emulators/storage/cmd/gcsemulator@v0.0.0-20240401123056-edc69752f474"
+        "0.0.0-20240401123056",
+        "gcsemulator",
+        "github.com/fullstorydev/emulators/storage/cmd/gcsemulator@v0.0.0-20240401123056-edc69752f474",
     ),
     "azurite": Program("3.37.0", "node_modules/azurite/dist/src/blob/main.js", "azurite@3.37.0"),
 }
@@ -87,5 +89,5 @@ def _npm(source: str, building: Path) -> str:
 
 
 def _output(command: list[str | Path], environment: Mapping[str, str], directory: Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=directory, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=directory, stdin=subprocess.DEVNULL, check=False)
     return done.stdout + done.stderr

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, Self
 
 from devkit import toolchain
 from devkit.handle import ServerHandle, StoreScheme, s3_client
@@ -61,7 +61,7 @@ class Server:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now. Somebody else may take one before it is used: whoever binds it must be ready to ask again."""
+    """Ports of loopback that nobody listens on now. Somebody else may take one before it is used: be ready to ask again."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
         return [int(s.getsockname()[1]) for s in sockets]
@@ -77,7 +77,8 @@ def _seaweedfs(data: Path) -> Launch:
     names = ["s3.port.grpc", "master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc"]
     ports = [f"-{name}={port}" for name, port in zip(names, others, strict=True)]
     weed = Path(sys.prefix) / "bin" / "weed"
-    fixed = [f"-dir={data}", f"-ip={HOST}", f"-ip.bind={HOST}", "-master.telemetry=false", "-master.volumeSizeLimitMB=32", "-volume.max=400"]
+    fixed = [f"-dir={data}", f"-ip={HOST}", f"-ip.bind={HOST}", "-master.telemetry=false"]
+    fixed += ["-master.volumeSizeLimitMB=32", "-volume.max=400"]
     features = ["-filer", "-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.preStopSeconds=0"]
     keys = {"AWS_ACCESS_KEY_ID": _ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": _SECRET_KEY}
     return Launch([weed, "server", *fixed, *features, *ports], f"http://{HOST}:{s3}", keys)
@@ -132,7 +133,7 @@ def _options(scheme: StoreScheme, endpoint: str) -> dict[str, str]:
 
 
 class Servers:
-    """The servers of one process: started when first asked for, stopped by `close`, and killed by the kernel when this process dies. Thread-safe."""
+    """The servers of one process: started when first asked for, stopped by `close`, or by the kernel when this process dies. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -141,7 +142,7 @@ class Servers:
         # The kernel kills a server when the *thread* that started it ends, so one thread that lasts as long as this object starts them all.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="servers")
 
-    def __enter__(self) -> Servers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -199,8 +200,9 @@ def _spawn(launch: Launch, log: IO[bytes], directory: Path) -> subprocess.Popen[
     """The server as a child that the kernel kills when the calling thread ends."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR"))}
     guarded = [sys.executable, "-m", "devkit.servers", str(os.getpid()), *map(str, launch.command)]
+    environment |= launch.environment
     return subprocess.Popen(
-        guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**environment, **launch.environment}, cwd=directory, start_new_session=True
+        guarded, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=directory, start_new_session=True
     )
 
 
@@ -220,7 +222,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_until_ready(handle: ServerHandle, process: subprocess.Popen[bytes]) -> ServerHandle:
-    """The handle with its first bucket, once the server has made one and stored an object: some answer health checks long before they can."""
+    """The handle with its first bucket, once the server has made one and stored an object: health checks answer long before that."""
     deadline = time.monotonic() + READY_S_MAX
     said: Exception | None = None
     while time.monotonic() < deadline:
@@ -251,7 +253,8 @@ def _store_one_object(handle: ServerHandle) -> None:
 @contextlib.contextmanager
 def data_directory(name: str, *, needs_xattrs: bool = False) -> Iterator[Path]:
     """A new, empty directory for a server, removed at the end; what dead processes left is removed first. Raises ServerError."""
-    for base in (cache_dir() / "run", Path(tempfile.gettempdir()) / f"objcat-run-{os.getuid()}", Path("/dev/shm") / f"objcat-run-{os.getuid()}"):
+    own = f"objcat-run-{os.getuid()}"
+    for base in (cache_dir() / "run", Path(tempfile.gettempdir()) / own, Path("/dev/shm") / own):
         try:
             base.mkdir(parents=True, exist_ok=True)
         except OSError:

@@ -1,6 +1,7 @@
 """Java, Go and Node where the machine lacks them: found on PATH, else installed from a locked wheel into the cache, when first needed.
 
-`devkit/shims/` holds one script under the name of each tool; `./dev run` puts it last on PATH, so a missing tool is installed when something calls it.
+`devkit/shims/` holds one script under the name of each tool; `./dev run` puts it last on PATH, so a missing tool is installed when
+something calls it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from devkit.paths import REQUIREMENTS, ROOT, cache_dir, file_lock
 
@@ -28,7 +30,7 @@ class ToolchainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """Where a locked wheel keeps a tool. lock: name of its file in `requirements/`. home: directory of the tool inside the installed wheel."""
+    """Where a locked wheel keeps a tool. lock: name of its file in `requirements/`. home: the tool's directory in the installed wheel."""
 
     lock: str
     home: str
@@ -51,7 +53,7 @@ def tool(name: str) -> Path:
 
 
 def java_home() -> Path:
-    """The home of a Java of 17 or newer: JAVA_HOME, the `java` on PATH, a Debian package when we are root there, else a wheel in the cache."""
+    """The home of a Java of 17 or newer: JAVA_HOME, the one on PATH, a Debian package when we are root there, else a wheel in the cache."""
     if found := _installed_java():
         return found
     if not _wheel_dir(_WHEELS["java"]).exists() and _install_debian_java() and (found := _installed_java()):
@@ -60,7 +62,7 @@ def java_home() -> Path:
 
 
 def run_environment() -> dict[str, str]:
-    """The variables of a command inside the project's environment: its programs first on PATH, the shims last, loopback never through a proxy."""
+    """The variables of a command inside the environment: its programs first on PATH, the shims last, loopback never through a proxy."""
     environment = dict(os.environ)
     search = [p for p in environment.get("PATH", os.defpath).split(os.pathsep) if p and Path(p) != SHIMS]
     scripts = sysconfig.get_path("scripts")
@@ -90,9 +92,8 @@ def install_locked(lock: str, target: Path, what: str) -> Path:
         print(f"dev: installing {what} into {target} (once)", file=sys.stderr, flush=True)
         building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile"]
-        done = subprocess.run(
-            [*pip, "--require-hashes", "-r", REQUIREMENTS / f"{lock}.lock", "--target", building], stdout=sys.stderr, stdin=subprocess.DEVNULL
-        )
+        command = [*pip, "--require-hashes", "-r", str(REQUIREMENTS / f"{lock}.lock"), "--target", str(building)]
+        done = subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
         if done.returncode != 0:
             shutil.rmtree(building, ignore_errors=True)
             raise ToolchainError(f"pip could not install requirements/{lock}.lock ({what}); its message is above")
@@ -153,23 +154,23 @@ def _install_debian_java() -> bool:
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "openjdk-17-jre-headless"]
     with file_lock(cache_dir() / "apt.lock", "another process is installing Java"):
         for command in (install, ["apt-get", "update", "-qq"], install):
-            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=environment)
+            done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
             if done.returncode == 0 and command is install:
                 return True
     return False
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> NoReturn:
     """`python -m devkit.toolchain TOOL ARGUMENTS`: run the tool in place of this process. What the shims call."""
     name, *rest = arguments
     try:
         executable = tool(name)
     except ToolchainError as error:
         print(f"dev: {error}", file=sys.stderr)
-        return 1
+        sys.exit(1)
     os.environ["PATH"] = f"{executable.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     os.execv(executable, [str(executable), *rest])
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Fixtures for every suite: real servers on loopback, the fault proxy in front of them, one Spark session; and the options of the test run."""
+"""Fixtures for every suite: real servers on loopback, the fault proxy in front of them, one Spark session; and the options of a run."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def fault_proxy() -> Iterator[Callable[[ServerHandle], tuple[FaultProxy, ServerH
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One quiet local Spark session with two threads."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415  (only where Spark is tested)
+    from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(toolchain.java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

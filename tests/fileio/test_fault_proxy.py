@@ -71,7 +71,7 @@ class Echo(BaseHTTPRequestHandler):
             if self.command != "HEAD":
                 self.wfile.write(shown)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer  # noqa: N815
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass

@@ -1,0 +1,42 @@
+"""`./dev lock`: `requirements/*.in` -> `requirements/*.lock`, with a hash of every file and no word of where they came from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from devkit.paths import REQUIREMENTS, ROOT
+
+_OPTIONS = (
+    "--quiet",
+    "--generate-hashes",
+    "--allow-unsafe",
+    "--strip-extras",
+    *(f"--no-emit-{what}" for what in ("index-url", "find-links", "options")),
+)
+_PYTHON = (3, 11)
+
+
+def write_locks() -> int:
+    """Resolve every input anew; what is locked stays where it still fits. Needs Python 3.11, for which the locks are. 1 when one fails."""
+    if sys.version_info[:2] != _PYTHON:
+        print(f"dev lock: the locks are made on Python 3.11, this is {sys.version.split()[0]}: put python3.11 on PATH", file=sys.stderr)
+        return 1
+    environment = {**os.environ, "CUSTOM_COMPILE_COMMAND": "./dev lock"}
+    for source in sorted(REQUIREMENTS.glob("*.in")):
+        target = source.with_suffix(".lock")
+        command = [
+            sys.executable,
+            "-m",
+            "piptools",
+            "compile",
+            *_OPTIONS,
+            "-o",
+            str(target.relative_to(ROOT)),
+            str(source.relative_to(ROOT)),
+        ]
+        if subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False).returncode != 0:
+            print(f"dev lock: {source.name} could not be resolved; pip's message is above", file=sys.stderr)
+            return 1
+    return 0

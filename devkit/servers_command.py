@@ -1,0 +1,58 @@
+"""`./dev servers`: the test servers, held open for a human."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from devkit.handle import ServerHandle
+from devkit.servers import SERVERS, ServerError, Servers
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Start the named servers, or all, show how to reach them, and hold them until Ctrl-C or SIGTERM."""
+    for name in arguments:
+        if name not in SERVERS:
+            near = difflib.get_close_matches(name, SERVERS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SERVERS)}"
+            print(f"dev servers: there is no server {name!r}: {hint}", file=sys.stderr)
+            return 2
+    console = Console(soft_wrap=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Servers() as servers:
+        try:
+            handles = []
+            for name in SERVERS:
+                if not arguments or name in arguments:
+                    with console.status(f"starting {name}"):
+                        handles.append(servers.start(name))
+            _show(console, handles)
+            console.print("\nThe keys are those of servers on loopback. Ctrl-C stops all and removes their data.")
+            sys.stdout.flush()
+            while True:
+                signal.pause()
+        except ServerError as error:
+            print(f"dev servers: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return 0
+
+
+def _show(console: Console, handles: Sequence[ServerHandle]) -> None:
+    table = Table()
+    for column in ("server", "URL", "endpoint", "what it is for"):
+        table.add_column(column, no_wrap=True)
+    for handle in handles:
+        about = next(server.about for name, server in SERVERS.items() if name == handle.name)
+        table.add_row(handle.name, handle.url, handle.endpoint, about)
+    console.print(table, crop=False, width=max(console.width, 150))
+    for handle in handles:
+        console.print(f"\n[bold]{handle.name}[/bold]  open_store({handle.url!r}, {dict(handle.options)!r})", highlight=False)
+        for name, value in handle.environment.items():
+            console.print(f"  export {name}={shlex.quote(value)}", highlight=False)
