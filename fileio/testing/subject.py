@@ -34,13 +34,14 @@ class Deviation:
     """One test that a store is known to fail, and why. The test runs all the same; when it passes, the run fails: the entry is out of date.
 
     test: name of the test function. case: of its parameter, None: all of them. reason: what the store does instead.
-    raises: how the failure shows; anything else fails the run.
+    raises: how the failure shows; anything else fails the run. sometimes: it takes a race, so that the test may also pass.
     """
 
     test: str
     reason: str
     case: str | None = None
     raises: type[BaseException] | tuple[type[BaseException], ...] = AssertionError
+    sometimes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,8 @@ class Subject:
     secrets: Sequence[str] = ()
     clients: int = 16
     increments: int = 100
+    filled: dict[str, Place] = field(default_factory=dict)
+    """Places that tests only read, made once a subject."""
 
     def __repr__(self) -> str:
         return f"Subject({self.name!r})"
@@ -83,6 +86,14 @@ class Place:
         self.opened.append(store)
         return store
 
+    def clear(self) -> None:
+        """Delete its keys, as far as the store lets us, and close its clients."""
+        with contextlib.suppress(FileIOError):
+            found = self.open()
+            found.delete(found.list_keys())
+        for store in self.opened:
+            store.close()
+
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, subject: Subject) -> Iterator[Place]:
@@ -90,10 +101,7 @@ def place(request: pytest.FixtureRequest, subject: Subject) -> Iterator[Place]:
     expect_deviation(request, subject)
     found = Place(subject, f"conformance-{default_env().new_id()}")
     yield found
-    with contextlib.suppress(FileIOError):
-        found.open().delete(found.opened[0].list_keys())
-    for store in found.opened:
-        store.close()
+    found.clear()
 
 
 @pytest.fixture
@@ -109,7 +117,8 @@ def expect_deviation(request: pytest.FixtureRequest, subject: Subject) -> None:
     case = getattr(item, "callspec", None) and item.callspec.params.get("case")
     for deviation in subject.deviations:
         if deviation.test == item.originalname and deviation.case in (None, case):
-            item.add_marker(pytest.mark.xfail(strict=True, raises=deviation.raises, reason=f"{subject.name}: {deviation.reason}"))
+            reason = f"{subject.name}: {deviation.reason}"
+            item.add_marker(pytest.mark.xfail(strict=not deviation.sometimes, raises=deviation.raises, reason=reason))
 
 
 # ---- helpers of the suite ----------------------------------------------------------------------------------------

@@ -6,11 +6,24 @@ from collections.abc import Sequence
 
 import pytest
 
+from fileio.env import default_env
 from fileio.store import FileIO
-from fileio.testing.subject import written
+from fileio.testing.subject import Place, Subject, expect_deviation, written
 
-TREE = ["a/1", "a/2", "a/b/1", "a/b/2", "a0", "ab", "b/1", "c", "d/e/f/g", "é", "ｚ", "🦆"]
-"""In byte order of UTF-8, which puts the duck last; UTF-16 would not."""
+TREE = ["a/1", "a/2", "a/b/1", "a/b/2", "a0", "ab", "b/1", "c", "d/e/f/g", "é", "🦆"]
+"""In byte order."""
+
+
+@pytest.fixture
+def tree(request: pytest.FixtureRequest, subject: Subject) -> FileIO:
+    """A client of a place that holds TREE and that tests only read; it is filled by the first and emptied at the end of the run."""
+    expect_deviation(request, subject)
+    if "tree" not in subject.filled:
+        place = Place(subject, f"conformance-{default_env().new_id()}")
+        fill(place.open(), list(reversed(TREE)))
+        subject.filled["tree"] = place
+        request.config.add_cleanup(place.clear)
+    return subject.filled["tree"].opened[0]
 
 
 def fill(store: FileIO, keys: Sequence[str]) -> None:
@@ -25,56 +38,65 @@ def keys_of(store: FileIO, prefix: str = "", *, start_after: str | None = None, 
 
 
 @pytest.mark.parametrize("case", [1000, 5, 3, 1])
-def test_list_in_byte_order_whatever_the_pages(store: FileIO, case: int) -> None:
-    fill(store, list(reversed(TREE)))
-    assert keys_of(store, page_size=case) == TREE == sorted(TREE, key=lambda key: key.encode())
-    pages = list(store.list(page_size=case))
+def test_list_in_byte_order_whatever_the_pages(tree: FileIO, case: int) -> None:
+    assert keys_of(tree, page_size=case) == TREE == sorted(TREE, key=lambda key: key.encode())
+    pages = list(tree.list(page_size=case))
     assert all(len(page.objects) <= case for page in pages)
     assert pages[-1].cursor is None and all(page.cursor is not None for page in pages[:-1])
 
 
-def test_a_listing_says_what_a_head_says(store: FileIO) -> None:
-    fill(store, TREE)
-    for page in store.list():
+def test_a_listing_says_what_a_head_says(tree: FileIO) -> None:
+    for page in tree.list():
         for meta in page.objects:
-            head = store.head(meta.key)
+            head = tree.head(meta.key)
             assert (meta.size, meta.version) == (head.size, head.version)
             assert abs(meta.modified_ms - head.modified_ms) < 1000
             assert meta.metadata == {}
 
 
 @pytest.mark.parametrize("case", ["", "a", "a/", "a/b", "a/b/1", "a/b/1x", "d/e/f", "zz", "é", "é/"])
-def test_list_by_prefix(store: FileIO, case: str) -> None:
-    fill(store, TREE)
-    assert keys_of(store, case) == [key for key in TREE if key.startswith(case)]
+def test_list_by_prefix(tree: FileIO, case: str) -> None:
+    assert keys_of(tree, case) == [key for key in TREE if key.startswith(case)]
 
 
 @pytest.mark.parametrize("case", ["a/1", "a/10", "a/b", "a", "0", "ab", "c", "é", "🦆", "zzz"])
 @pytest.mark.parametrize("page_size", [1000, 2])
-def test_list_after_a_key(store: FileIO, case: str, page_size: int) -> None:
-    fill(store, TREE)
-    assert keys_of(store, start_after=case, page_size=page_size) == [key for key in TREE if key.encode() > case.encode()]
+def test_list_after_a_key(tree: FileIO, case: str, page_size: int) -> None:
+    assert keys_of(tree, start_after=case, page_size=page_size) == [key for key in TREE if key.encode() > case.encode()]
 
 
 @pytest.mark.parametrize("case", ["a/1", "a/b/1", "a/", "a/b", "A", "b"])
-def test_list_by_prefix_after_a_key(store: FileIO, case: str) -> None:
-    fill(store, TREE)
-    assert keys_of(store, "a/", start_after=case) == [key for key in TREE if key.startswith("a/") and key > case]
+def test_list_by_prefix_after_a_key(tree: FileIO, case: str) -> None:
+    assert keys_of(tree, "a/", start_after=case) == [key for key in TREE if key.startswith("a/") and key > case]
 
 
 @pytest.mark.parametrize("case", ["", "a/", "a", "d/", "d", "b/1", "zz"])
-@pytest.mark.parametrize("page_size", [1000, 2])
-def test_list_with_a_delimiter(store: FileIO, case: str, page_size: int) -> None:
-    fill(store, TREE)
+def test_list_with_a_delimiter(tree: FileIO, case: str) -> None:
+    check_delimiter(tree, case, page_size=1000)
+
+
+@pytest.mark.parametrize("case", ["", "a/", "a", "d/", "d", "b/1", "zz"])
+def test_list_with_a_delimiter_in_small_pages(tree: FileIO, case: str) -> None:
+    check_delimiter(tree, case, page_size=2)
+
+
+def check_delimiter(tree: FileIO, prefix: str, *, page_size: int) -> None:
+    """Every object and every common prefix comes once, whatever the pages."""
     objects: list[str] = []
     prefixes: list[str] = []
-    for page in store.list(case, delimiter="/", page_size=page_size):
-        assert len(page.objects) + len(page.prefixes) <= page_size
+    for page in tree.list(prefix, delimiter="/", page_size=page_size):
+        assert len(page.objects) <= page_size
         objects += [meta.key for meta in page.objects]
         prefixes += page.prefixes
-    below = [(key, key.find("/", len(case))) for key in TREE if key.startswith(case)]
+    below = [(key, key.find("/", len(prefix))) for key in TREE if key.startswith(prefix)]
     assert sorted(objects) == sorted(key for key, at in below if at < 0)
-    assert prefixes == sorted({key[: at + 1] for key, at in below if at >= 0})
+    assert sorted(prefixes) == sorted({key[: at + 1] for key, at in below if at >= 0})
+
+
+def test_list_orders_by_the_bytes_of_utf_8(store: FileIO) -> None:
+    """UTF-16 would put the duck first."""
+    fill(store, ["🦆", "ｚ"])
+    assert keys_of(store) == ["ｚ", "🦆"]
 
 
 def test_an_empty_listing_is_one_empty_page(store: FileIO) -> None:
