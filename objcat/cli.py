@@ -1,7 +1,7 @@
 """The command line: `objcat store-check URL` and what later issues add.
 
-Exit codes: 0 all is well; 1 the answer is no (a store that is not fit); 2 wrong input, missing credentials, or a store that cannot be asked.
-Errors are one sentence on stderr.
+Exit codes: 0 all is well; 1 the answer is no (a store that is not fit); 2 wrong input, missing credentials, or a store that cannot be
+asked. Errors are one sentence on stderr.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def store_check(
 ) -> None:
     """Look at what a store keeps and what it silently ignores, and say whether it is fit for commits.
 
-    Writes some hundred small objects below .objcat-check-<id>/ and removes them again. Exit code 0: fit, 1: not fit, 2: it could not be asked.
+    Writes some hundred small objects below .objcat-check-<id>/ and removes them again. Exit code 0: fit, 1: not fit, 2: it could not be
+    asked.
     """
     options = parse_option_arguments(option or [])
     policy = RetryPolicy(attempts_max=5, deadline_s=20.0)
@@ -68,7 +69,7 @@ def store_check(
 
 
 def parse_option_arguments(arguments: list[str]) -> dict[str, str]:
-    """Options of a store from arguments of the form `key=value`. Raises InvalidConfig; values are not repeated, since they may be secret."""
+    """Options of a store from arguments of the form `key=value`. Raises InvalidConfig without repeating values: they may be secret."""
     options: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")

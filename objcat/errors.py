@@ -1,19 +1,19 @@
 """Errors of objcat, classed by what the caller can do about them. Storage errors (`fileio.errors`) pass through unchanged.
 
-    ObjcatError                 root
-    ├── InvalidInput            a setting, a schema or a batch does not fit: the message names what fits; nothing was written
-    │   ├── InvalidSchema       a schema or a column type that a table cannot have
-    │   ├── InvalidBatch        the batch does not fit the table's schema: missing, unknown or mistyped columns
-    │   │   └── NullKey         a key or ordering value is null or NaN
-    │   └── InvalidPredicate    the text of a filter does not parse, or names an unknown column
-    ├── TableNotFound           no table at that name: create it, or look at the nearest name
-    ├── TableExists             another table (or writer) has that name
-    ├── TableClosed             the table was dropped
-    ├── UnsupportedFormat       the table needs a newer client: the message names the version
-    ├── CorruptTable            metadata contradicts itself or is missing: the message names the object
-    ├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
-    ├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
-    └── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; ask again with the txn
+ObjcatError                 root
+├── InvalidInput            a setting, a schema or a batch does not fit: the message names what fits; nothing was written
+│   ├── InvalidSchema       a schema or a column type that a table cannot have
+│   ├── InvalidBatch        the batch does not fit the table's schema: missing, unknown or mistyped columns
+│   │   └── NullKey         a key or ordering value is null or NaN
+│   └── InvalidPredicate    the text of a filter does not parse, or names an unknown column
+├── TableNotFound           no table at that name: create it, or look at the nearest name
+├── TableExists             another table (or writer) has that name
+├── TableClosed             the table was dropped
+├── UnsupportedFormat       the table needs a newer client: the message names the version
+├── CorruptTable            metadata contradicts itself or is missing: the message names the object
+├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
+├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
+└── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; ask again with the txn
 """
 
 from __future__ import annotations

@@ -65,10 +65,11 @@ class Lake:
     ) -> Table:
         """Create a table; of several processes that create one name, exactly one wins.
 
-        schema: Arrow; types are narrowed to those that Spark shares. key: the columns that identify a row, never null. ordering: the column whose greater
-        value wins when a key is written twice (event time, a version), never null; None: the later commit wins. index: `Bucket(16)` by default.
-        Raises TableExists that names the winner, InvalidInput, and `fileio.errors.StoreUnfit` for a store that ignores conditions: commits on it would
-        be lost.
+        schema: Arrow; types are narrowed to those that Spark shares. key: the columns that identify a row, never null. ordering: the
+        column whose greater value wins when a key is written twice (event time, a version), never null; None: the later commit wins.
+        index: `Bucket(16)` by default.
+        Raises TableExists that names the winner, InvalidInput, and `fileio.errors.StoreUnfit` for a store that ignores conditions:
+        commits on it would be lost.
         """
         fileio = self._fileio_of(name)
         spec = make_spec(
@@ -95,7 +96,9 @@ class Lake:
         except CommitConflict as error:
             first = Log(fileio).read_slot(0)
             who = f" by {first.txn}" if first else ""
-            raise TableExists(f"the table {name!r} exists in {self.fileio.url} (created{who}): open it with lake.table({name!r})") from error
+            raise TableExists(
+                f"the table {name!r} exists in {self.fileio.url} (created{who}): open it with lake.table({name!r})"
+            ) from error
         return Table(name, fileio, snapshot_of([committed.entry], where=fileio.url))
 
     def table(self, name: str) -> Table:
@@ -103,7 +106,9 @@ class Lake:
         fileio = self._fileio_of(name)
         entries = Log(fileio).read_after(-1)
         if not entries:
-            raise TableNotFound(f"there is no table {name!r} in {self.fileio.url}: create it with lake.create_table({name!r}, schema, key=[...])")
+            raise TableNotFound(
+                f"there is no table {name!r} in {self.fileio.url}: create it with lake.create_table({name!r}, schema, key=[...])"
+            )
         return Table(name, fileio, snapshot_of(entries, where=fileio.url))
 
     def _fileio_of(self, name: str) -> FileIO:
@@ -151,9 +156,10 @@ class Table:
     def upsert(self, data: Any, *, metadata: Mapping[str, str] | None = None) -> CommitResult:
         """Insert or replace rows by key, as one commit. Reads no file of the table.
 
-        data: an Arrow table, a pandas or polars frame or a list of dicts is written by this process, a Spark DataFrame by Spark. Columns match by name;
-        missing nullable ones are null. metadata: kept with the commit and shown in the log.
-        Raises InvalidBatch and NullKey (nothing was written), CommitConflict (nothing is visible: write again), CommitUnknown (look before you write again).
+        data: an Arrow table, a pandas or polars frame or a list of dicts is written by this process, a Spark DataFrame by Spark. Columns
+        match by name; missing nullable ones are null. metadata: kept with the commit and shown in the log.
+        Raises InvalidBatch and NullKey (nothing was written), CommitConflict (nothing is visible: write again), CommitUnknown (look
+        before you write again).
         """
         return self._write(data, Operation.UPSERT, metadata)
 
@@ -164,8 +170,8 @@ class Table:
     def delete(self, keys: Any, *, metadata: Mapping[str, str] | None = None) -> CommitResult:
         """Delete rows by key, as one commit. Keys that do not exist are no error.
 
-        keys: a batch with the key columns; others are ignored. In a table with an ordering column: a batch that has that column too deletes only what
-        is not newer, and keeps older late rows out; without it, everything written before is deleted.
+        keys: a batch with the key columns; others are ignored. In a table with an ordering column: a batch that has that column too
+        deletes only what is not newer, and keeps older late rows out; without it, everything written before is deleted.
         Raises as `upsert`.
         """
         return self._write(keys, Operation.DELETE, metadata)
@@ -175,8 +181,8 @@ class Table:
     def scan(self, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: AsOf | None = None) -> Scan:
         """A scan of the newest snapshot, or of an older one; nothing is read before one of its `to_...` is called.
 
-        where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`. columns: names, in order; all when None. as_of: a slot, a datetime, or ISO text (UTC where
-        it has no zone): the newest commit at or before it. Raises InvalidPredicate, InvalidInput.
+        where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`. columns: names, in order; all when None. as_of: a slot, a datetime, or ISO
+        text (UTC where it has no zone): the newest commit at or before it. Raises InvalidPredicate, InvalidInput.
         """
         snapshot = self.refresh() if as_of is None else self._snapshot_as_of(as_of)
         return Scan(self.fileio, plan_scan(snapshot, where=where, columns=columns))
@@ -195,7 +201,7 @@ class Table:
             engine = SparkEngine(self.fileio.describe())
             engine.check(rows, self.spec, operation)
         write: WriteOperation[Any] = WriteOperation(self.fileio, self._committer, engine, rows, operation, dict(metadata or {}))
-        # Blind writes need no news: the slot's own put tells whether the snapshot is the newest. An insert must know which buckets are live.
+        # Blind writes need no news: the slot's own put tells whether the snapshot is the newest. An insert must know the live buckets.
         first = self.refresh() if operation is Operation.INSERT else self._snapshot
         result, committed = write.run(first, self.refresh)
         self._advance([*committed.read, committed.entry])

@@ -63,4 +63,6 @@ def to_arrow_table(data: Any) -> pa.Table | None:
         return None
     if hasattr(type(data), "__arrow_c_stream__"):
         return pa.table(data)
-    raise InvalidBatch(f"a {type(data).__name__} is not a batch of rows: give an Arrow table, a pandas, polars or Spark DataFrame, or a list of dicts")
+    raise InvalidBatch(
+        f"a {type(data).__name__} is not a batch of rows: give an Arrow table, a pandas, polars or Spark DataFrame, or a list of dicts"
+    )

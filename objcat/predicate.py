@@ -48,7 +48,7 @@ class Predicate:
         tree = _parse(self.text)
         for column in tree.find_all(sql.Column):
             column.set("this", sql.to_identifier(_name(self.text, column, self.schema), quoted=True))
-        return tree.sql(dialect="spark")
+        return str(tree.sql(dialect="spark"))
 
 
 def parse_predicate(text: str, schema: TableSchema) -> Predicate:
@@ -64,11 +64,12 @@ def parse_predicate(text: str, schema: TableSchema) -> Predicate:
     return predicate
 
 
-def _parse(text: str) -> sql.Expression:
+def _parse(text: str) -> Any:
     try:
         return sqlglot.parse_one(text, dialect="spark", into=sql.Condition)
     except SqlglotError as error:
-        raise InvalidPredicate(f"the filter {text!r} does not parse ({str(error).splitlines()[0]}): write it as after WHERE in SQL") from error
+        reason = str(error).splitlines()[0]
+        raise InvalidPredicate(f"the filter {text!r} does not parse ({reason}): write it as after WHERE in SQL") from error
 
 
 def _name(text: str, column: sql.Column, schema: TableSchema) -> str:
@@ -85,7 +86,7 @@ class _Translator:
         self._text = predicate.text
         self._schema = predicate.schema
 
-    def boolean(self, node: sql.Expression) -> pc.Expression:
+    def boolean(self, node: Any) -> pc.Expression:
         match node:
             case sql.Paren():
                 return self.boolean(node.this)
@@ -158,7 +159,9 @@ class _Translator:
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError) as error:
             if isinstance(value, (int, decimal.Decimal)) and pa.types.is_integer(wanted):
                 return pa.scalar(float(value), pa.float64())
-            raise InvalidPredicate(f"the filter {self._text!r} compares {beside.sql()} of type {wanted} with {node.sql()}: cast one of them") from error
+            raise InvalidPredicate(
+                f"the filter {self._text!r} compares {beside.sql()} of type {wanted} with {node.sql()}: cast one of them"
+            ) from error
 
     def _python(self, node: sql.Expression) -> Any:
         match node:
@@ -182,8 +185,8 @@ class _Translator:
 
     def _unknown(self, node: sql.Expression) -> InvalidPredicate:
         return InvalidPredicate(
-            f"the filter {self._text!r} holds {node.sql()!r}, which a scan cannot push down: use comparisons of columns with literals, AND, OR, NOT, IN, "
-            "BETWEEN and IS NULL, and filter the rest afterwards"
+            f"the filter {self._text!r} holds {node.sql()!r}, which a scan cannot push down: use comparisons of columns with literals, "
+            "AND, OR, NOT, IN, BETWEEN and IS NULL, and filter the rest afterwards"
         )
 
 

@@ -14,7 +14,8 @@ from objcat.tasks import ScanTask
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan reads. columns: logical names, in order. plain: groups of which the base file is all there is. merged: groups with log rows."""
+    """What a scan reads. columns: logical names, in order. plain: groups of which the base file is all there is. merged: groups with log
+    rows."""
 
     snapshot: Snapshot
     columns: tuple[str, ...]

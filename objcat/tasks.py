@@ -79,7 +79,8 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
 
 
 def write_inserts(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
-    """Write rows that hold *every* row of their buckets in this transaction: base files for buckets that have no file group, log rows else."""
+    """Write rows that hold *every* row of their buckets in this transaction: base files for buckets that have no file group, log rows
+    else."""
     fitted, buckets = _prepare(task, rows)
     live = np.isin(buckets, np.fromiter(task.live_buckets, dtype=np.int32))
     result = WriteResult()
@@ -87,7 +88,7 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) ->
         chosen = np.flatnonzero(live)
         result += _write_log(fileio, task, name, fitted.take(pa.array(chosen)), buckets[chosen])
     starts = np.flatnonzero(np.diff(np.where(live, -1, buckets), prepend=-1))
-    runs = [(int(buckets[start]), start) for start in starts if not live[start]]
+    runs = [(int(buckets[start]), int(start)) for start in starts if not live[start]]
     edges = np.append(np.flatnonzero(np.diff(buckets, prepend=-1)), len(buckets))
 
     def write_one(run: tuple[int, int]) -> BaseFile:

@@ -16,18 +16,19 @@ from objcat.timeline import Action, Candidate, Committed, Committer, Footprint, 
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import data_prefix
 
-D = TypeVar("D", contravariant=True)
+D_contra = TypeVar("D_contra", contravariant=True)
+D = TypeVar("D")
 
 ATTEMPTS_MAX = 10
 
 
-class Engine(Protocol[D]):
+class Engine(Protocol[D_contra]):
     """What runs the tasks of a write over one kind of batch."""
 
     @property
     def name(self) -> str: ...
 
-    def write(self, data: D, task: WriteTask) -> WriteResult:
+    def write(self, data: D_contra, task: WriteTask) -> WriteResult:
         """Run the task over the whole batch, perhaps in pieces; the files in the order in which their rows count."""
 
 
@@ -35,9 +36,9 @@ class Engine(Protocol[D]):
 class CommitResult:
     """A durable commit.
 
-    slot, txn: of the commit. committed_at_ms: ms since 1970 UTC. rows: written, after folding repeated keys. files, bytes: of data. attempts: 1 unless
-    another commit forced a redo. slots_lost: slots that other writers took first. requests: sent by this handle for this operation, when nothing
-    else uses the handle meanwhile.
+    slot, txn: of the commit. committed_at_ms: ms since 1970 UTC. rows: written, after folding repeated keys. files, bytes: of data.
+    attempts: 1 unless another commit forced a redo. slots_lost: slots that other writers took first. requests: sent by this process
+    through this handle during the operation, by kind; those of Spark's executors are not among them.
     """
 
     slot: int
@@ -77,14 +78,14 @@ class WriteOperation(Generic[D]):
                 if attempt == ATTEMPTS_MAX:
                     raise
                 continue
-            files = [*written.bases, *written.logs]
+            sizes = [base.bytes for base in written.bases] + [log.bytes for log in written.logs]
             result = CommitResult(
                 slot=committed.entry.slot,
                 txn=txn,
                 committed_at_ms=committed.entry.committed_at_ms,
                 rows=written.rows,
-                files=len(files),
-                bytes=sum(file.bytes for file in files),
+                files=len(sizes),
+                bytes=sum(sizes),
                 attempts=attempt,
                 slots_lost=committed.slots_lost,
                 requests=(self.fileio.metrics.snapshot() - before).requests,

@@ -1,4 +1,5 @@
-"""Writes on Spark: the task functions of `objcat.tasks` inside `mapInArrow`, so that they also run where there is no JVM handle (Spark Connect)."""
+"""Writes on Spark: the task functions of `objcat.tasks` inside `mapInArrow`, so that they also run where there is no JVM handle (Spark
+Connect)."""
 
 from __future__ import annotations
 
@@ -31,11 +32,14 @@ class SparkEngine:
     def check(self, data: DataFrame, spec: TableSpec, operation: Operation) -> None:
         """Refuse a frame that cannot be written, before a job runs. Raises InvalidBatch."""
         if not hasattr(data, "mapInArrow"):
-            raise InvalidBatch(f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame")
+            raise InvalidBatch(
+                f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame"
+            )
         (check_delete_columns if operation is Operation.DELETE else check_columns)(data.columns, spec)
 
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
-        """Write every partition; the files in the order of the partitions. Raises InvalidBatch, NullKey and storage errors of the executors."""
+        """Write every partition; the files in the order of the partitions. Raises InvalidBatch, NullKey and storage errors of the
+        executors."""
         if task.operation is Operation.INSERT:
             # Only routing: all rows of a bucket must meet in one task. A value that does not cast is refused there, with a sentence.
             columns = [F.col(_quoted(c.name)).try_cast(str(c.type)) for c in task.spec.bucket_columns]
@@ -44,7 +48,7 @@ class SparkEngine:
         rows = data.mapInArrow(_writer(self._store, task), _RESULT_SCHEMA).collect()
         for row in rows:
             if row.error is not None:
-                raise pickle.loads(bytes(row.error))
+                raise pickle.loads(bytes(row.error))  # noqa: S301 - our own executors wrote it
         results = [msgspec.msgpack.decode(row.result, type=WriteResult) for row in sorted(rows, key=lambda row: row.task)]
         return sum(results, WriteResult())
 
@@ -78,4 +82,3 @@ def _write_partition(store: StoreDescription, task: WriteTask, name: str, batche
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-

@@ -14,8 +14,8 @@ from objcat.table.schema import Column, arrow_type
 def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
     """The batch under the table's physical names, types and column order.
 
-    Raises InvalidBatch for a column that is missing, unknown or does not cast without loss, for a null where none is allowed; NullKey for a null key or a
-    null or NaN ordering value.
+    Raises InvalidBatch for a column that is missing, unknown or does not cast without loss, for a null where none is allowed; NullKey for
+    a null key or a null or NaN ordering value.
     """
     check_columns(batch.column_names, spec)
     columns = spec.table_schema.columns
@@ -108,10 +108,13 @@ def _refuse_change_of_meaning(given: pa.DataType, wanted: pa.DataType, column: C
     """Arrow would parse text into numbers and give zoneless times a zone: guesses that belong to the user."""
     text = pa.types.is_string(given) or pa.types.is_large_string(given) or pa.types.is_string_view(given)
     if (text and not pa.types.is_string(wanted)) or (not text and pa.types.is_string(wanted) and _is_plain(given)):
-        raise InvalidBatch(f"the column {column.name!r} is {given} in the batch and {column.type} in the table: cast it yourself; nothing was written")
+        raise InvalidBatch(
+            f"the column {column.name!r} is {given} in the batch and {column.type} in the table: cast it yourself; nothing was written"
+        )
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted) and (given.tz is None) != (wanted.tz is None):
         raise InvalidBatch(
-            f"the column {column.name!r} is {given} in the batch and {column.type} in the table: say which time zone is meant; nothing was written"
+            f"the column {column.name!r} is {given} in the batch and {column.type} in the table: "
+            "say which time zone is meant; nothing was written"
         )
 
 

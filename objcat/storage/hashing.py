@@ -212,6 +212,7 @@ def _hash_bytes(ranges: _ByteRanges, hashes: _Words) -> None:
     """Spark's `hashUnsafeBytes`: whole little-endian words, then each byte that is left, sign-extended to a word of its own."""
     data, starts, lengths = ranges
     longest, shortest = int(lengths.max()), int(lengths.min())
+    order = None
     if longest == shortest:
         cursors, hashed = starts.copy(), hashes
     else:
@@ -233,7 +234,7 @@ def _hash_bytes(ranges: _ByteRanges, hashes: _Words) -> None:
             _mix(part, signed[cursors[rows] + position].astype(np.int32).view(np.uint32))
             hashed[rows] = part
     _finish(hashed, lengths.astype(np.uint32))
-    if longest != shortest:
+    if order is not None:
         hashes[order] = hashed
 
 

@@ -1,4 +1,5 @@
-"""The merge of `docs/protocol.md` section 6: a left fold over the rows of one key, for all keys of a file group at once. Pure Arrow in, Arrow out."""
+"""The merge of `docs/protocol.md` section 6: a left fold over the rows of one key, for all keys of a file group at once. Pure Arrow in,
+Arrow out."""
 
 from __future__ import annotations
 
@@ -17,20 +18,17 @@ OP_DELETE = 1
 def merge(rows: pa.Table, *, key: Sequence[str], ordering: str | None, keep_deletes: bool = False) -> pa.Table:
     """The winning row of every key, sorted by key.
 
-    rows: in the order in which they count (base rows first, then log rows by slot and position), with the operation of each in `_objcat_op`.
-    ordering: the column whose greater value wins, ties by later position; None: the later row wins. A delete whose ordering value is null is a
-    barrier: it discards every earlier row of its key, whatever their ordering.
-    keep_deletes: return the winning deletes too (for folding a batch), else only rows that exist, without `_objcat_op`.
+    rows: in the order in which they count (base rows first, then log rows by slot and position), with the operation of each in
+    `_objcat_op`. ordering: the column whose greater value wins, ties by later position; None: the later row wins. A delete whose ordering
+    value is null is a barrier: it discards every earlier row of its key, whatever their ordering. keep_deletes: return the winning
+    deletes too (for folding a batch), else only rows that exist, without `_objcat_op`.
     """
     if rows.num_rows == 0:
         return rows if keep_deletes else rows.drop_columns([OP_COLUMN])
     order = _order(rows, key=key, ordering=ordering)
     last_of_key = _last_of_runs(rows, order, key)
     op = _numpy(rows.column(OP_COLUMN))[order]
-    if ordering is None:
-        winners = last_of_key
-    else:
-        winners = _winners_by_ordering(rows, order, last_of_key, op, ordering)
+    winners = last_of_key if ordering is None else _winners_by_ordering(rows, order, last_of_key, op, ordering)
     if not keep_deletes:
         winners = winners[op[winners] != OP_DELETE]
     result = rows.take(pa.array(order[winners]))

@@ -1,7 +1,7 @@
 """Table schemas: columns with ids and physical names that never change, and the types that every engine of ours reads alike.
 
-A type is written as Spark and Hive do (`bigint`, `decimal(10,2)`, `struct<...>` as JSON), with an id for every nested field, so that nested renames
-can come without rewriting files.
+A type is written as Spark and Hive do (`bigint`, `decimal(10,2)`, `struct<...>` as JSON), with an id for every nested field, so that
+nested renames can come without rewriting files.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ ColumnType: TypeAlias = str | StructType | ListType | MapType
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """One column, or one field inside a nested one.
 
-    id: unique in the table for ever. name: what users say. physical: what files say, fixed when the column is added. type: a primitive's name or a
-    nested type. nullable: whether nulls are allowed.
+    id: unique in the table for ever. name: what users say. physical: what files say, fixed when the column is added. type: a primitive's
+    name or a nested type. nullable: whether nulls are allowed.
     """
 
     id: int
@@ -78,7 +78,8 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
         return pa.schema([_field(column, physical=False) for column in self.columns])
 
     def to_arrow_physical(self, *, nullable: bool = False) -> pa.Schema:
-        """As files hold it: physical names, field ids. nullable: allow nulls everywhere at the top (rows of a delete carry only their key)."""
+        """As files hold it: physical names, field ids. nullable: allow nulls everywhere at the top (rows of a delete carry only their
+        key)."""
         fields = [_field(column, physical=True) for column in self.columns]
         return pa.schema([field.with_nullable(True) for field in fields] if nullable else fields)
 
@@ -124,9 +125,9 @@ _RULES: list[tuple[Callable[[pa.DataType], bool], str]] = [
 def schema_from_arrow(schema: pa.Schema) -> TableSchema:
     """A table schema from an Arrow one; ids are given in order, depth first.
 
-    Types narrow to those that Spark, Parquet and Arrow share: views, large and dictionary types lose their encoding, unsigned integers widen,
-    timestamps are microseconds. Raises InvalidSchema for a type with no such equal, for empty or repeated names, and for names beginning with
-    `_objcat_`.
+    Types narrow to those that Spark, Parquet and Arrow share: views, large and dictionary types lose their encoding, unsigned integers
+    widen, timestamps are microseconds. Raises InvalidSchema for a type with no such equal, for empty or repeated names, and for names
+    beginning with `_objcat_`.
     """
     if len(schema) == 0:
         raise InvalidSchema("a table needs at least one column: give a schema with the key columns in it")
@@ -145,7 +146,8 @@ def check_names(names: list[str], *, where: str) -> None:
         if name.lower().startswith(HIDDEN_PREFIX):
             raise InvalidSchema(f"{where} has the column {name!r}, but names beginning with {HIDDEN_PREFIX!r} are reserved: rename it")
         if name.lower() in seen:
-            raise InvalidSchema(f"{where} has both {seen[name.lower()]!r} and {name!r}, but names must differ in more than case: rename one")
+            first = seen[name.lower()]
+            raise InvalidSchema(f"{where} has both {first!r} and {name!r}, but names must differ in more than case: rename one")
         seen[name.lower()] = name
 
 
@@ -180,7 +182,10 @@ def _type(data_type: pa.DataType, ids: _Ids, *, path: str) -> ColumnType:
     for matches, name in _RULES:
         if matches(data_type):
             return name
-    raise InvalidSchema(f"the column {path!r} has the type {data_type}, which Spark cannot hold: cast it (uint64 to decimal(20,0), time and duration to bigint)")
+    raise InvalidSchema(
+        f"the column {path!r} has the type {data_type}, which Spark cannot hold: "
+        "cast it (uint64 to decimal(20,0), time and duration to bigint)"
+    )
 
 
 def _is_list(data_type: pa.DataType) -> bool:

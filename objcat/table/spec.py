@@ -35,7 +35,8 @@ class BucketIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bucket"):
 class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What slot 0 of a table says. Columns are meant by id, so that a rename changes nothing here.
 
-    table: the table's id. key: the columns whose values identify a row. ordering: the column whose greater value wins, None for commit order.
+    table: the table's id. key: the columns whose values identify a row. ordering: the column whose greater value wins, None for commit
+    order.
     """
 
     table: str
@@ -85,7 +86,9 @@ def make_spec(
             raise InvalidSchema(f"the key column {column.name!r} is nested: a key column holds one plain value")
     ordering_column = None if ordering is None else _named(schema, ordering)
     if ordering_column is not None and (not isinstance(ordering_column.type, str) or ordering_column.type in ("binary", "boolean")):
-        raise InvalidSchema(f"the ordering column {ordering!r} has the type {ordering_column.type}: use a number, a date, a timestamp or a string")
+        raise InvalidSchema(
+            f"the ordering column {ordering!r} has the type {ordering_column.type}: use a number, a date, a timestamp or a string"
+        )
     return TableSpec(
         table=table,
         table_schema=schema,

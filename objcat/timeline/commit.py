@@ -47,7 +47,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The commit is durable at `entry.slot`. read: the entries of others between its base and its slot, in order. slots_lost: tries that others won."""
+    """The commit is durable at `entry.slot`.
+
+    read: the entries of others between its base and its slot, in order. slots_lost: tries of a slot that others won.
+    """
 
     entry: Entry
     read: tuple[Entry, ...]
@@ -90,8 +93,8 @@ class Committer:
         """Claim a slot above the candidate's base.
 
         store_time_ms: the store's clock, from a response of this transaction; the local clock where the store has none.
-        Raises CommitConflict or Fenced (certain: nothing of it is visible), CommitUnknown (delete nothing), and storage errors that are certain
-        to have had no effect.
+        Raises CommitConflict or Fenced (certain: nothing of it is visible), CommitUnknown (delete nothing), and storage errors that
+        certainly had no effect.
         """
         env = self._fileio.env
         began_s = env.monotonic_s()
@@ -131,7 +134,8 @@ class Committer:
                 previous_ms = found.committed_at_ms
             if slots_lost >= self._policy.slots_max or env.monotonic_s() - began_s > self._policy.deadline_s:
                 raise CommitConflict(
-                    f"{candidate.txn} lost {slots_lost} slots in turn to other writers, the last one at slot {slot}: write again, with fewer writers",
+                    f"{candidate.txn} lost {slots_lost} slots in turn to other writers, the last one at slot {slot}: "
+                    "write again, with fewer writers",
                     winner_slot=slot,
                 )
 

@@ -111,7 +111,7 @@ def decode_entry(data: bytes, *, key: str) -> Entry:
             )
         unknown = sorted(set(version.features) - KNOWN_FEATURES)
         if unknown:
-            raise UnsupportedFormat(f"{key} needs the table feature {unknown[0]!r}, which this objcat lacks: upgrade objcat to read this table")
+            raise UnsupportedFormat(f"{key} needs the table feature {unknown[0]!r}, which this objcat lacks: upgrade it to read this table")
         return msgspec.json.decode(data, type=Entry)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"{key} is not a log entry of objcat ({error}): restore that object from a backup of the bucket") from error

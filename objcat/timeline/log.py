@@ -41,8 +41,7 @@ class Log:
         while until is None or slot + len(entries) < until:
             first = slot + len(entries) + 1
             last = first + window - 1 if until is None else min(until, first + window - 1)
-            found = list(self._fileio.env.map(self.read_slot, range(first, last + 1)))
-            found = self._fill_gaps(first, found)
+            found = self._fill_gaps(first, list(self._fileio.env.map(self.read_slot, range(first, last + 1))))
             entries.extend(found)
             if len(found) < last - first + 1:
                 return entries
@@ -58,6 +57,7 @@ class Log:
             for _ in range(REREADS_MAX):
                 entry = entry or self.read_slot(first + i)
             if entry is None:
-                raise CorruptTable(f"{log_key(first + i)} is missing although later slots exist: restore that object from a backup of the bucket")
+                key = log_key(first + i)
+                raise CorruptTable(f"{key} is missing although later slots exist: restore that object from a backup of the bucket")
             whole.append(entry)
         return whole

@@ -47,16 +47,16 @@ def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[tuple[An
     local = table.scan(**scan).to_arrow()
     through_spark = table.scan(**scan).to_spark(spark).toArrow()
     assert through_spark.column_names == local.column_names
-    rows = sorted((tuple(map(repr, r.values())) for r in local.to_pylist()))
-    assert rows == sorted((tuple(map(repr, r.values())) for r in through_spark.cast(local.schema).to_pylist()))
+    rows = sorted(tuple(map(repr, r.values())) for r in local.to_pylist())
+    assert rows == sorted(tuple(map(repr, r.values())) for r in through_spark.cast(local.schema).to_pylist())
     return rows
 
 
 def test_spark_and_local_write_one_table_and_read_the_same(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id", "city"], ordering="at", index=objcat.Bucket(4, columns=("id",)))
-    table.insert(trips(spark, range(0, 200), "1.50"))
+    table.insert(trips(spark, range(200), "1.50"))
     table.upsert(trips(spark, range(150, 300), "2.25"))
-    table.upsert(trips(spark, range(0, 10), "3.75").toArrow())
+    table.upsert(trips(spark, range(10), "3.75").toArrow())
     table.delete(trips(spark, range(20, 30), "0").select("id", "city"))
     rows = both(table, spark)
     assert len(rows) == 290
@@ -72,7 +72,7 @@ def test_spark_and_local_write_one_table_and_read_the_same(spark: SparkSession, 
 
 def test_groups_without_log_rows_are_scanned_by_spark_itself(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
-    table.insert(trips(spark, range(0, 100), "1.50"))
+    table.insert(trips(spark, range(100), "1.50"))
     plan = table.scan(where="fare > 1").to_spark(spark)._jdf.queryExecution().executedPlan().toString()
     assert "FileScan parquet" in plan
     assert "MapInArrow" not in plan
@@ -82,8 +82,8 @@ def test_groups_without_log_rows_are_scanned_by_spark_itself(spark: SparkSession
 
 def test_a_table_that_is_only_partly_merged_reads_both_ways(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(8))
-    table.insert(trips(spark, range(0, 100), "1.50"))
-    table.upsert(trips(spark, range(0, 1), "9.00"))
+    table.insert(trips(spark, range(100), "1.50"))
+    table.upsert(trips(spark, range(1), "9.00"))
     plan = table.scan().to_spark(spark)._jdf.queryExecution().executedPlan().toString()
     assert "FileScan parquet" in plan
     assert "MapInArrow" in plan
@@ -97,9 +97,9 @@ def test_an_empty_table_reads_as_no_rows(spark: SparkSession, tmp_path: Path) ->
 
 def test_a_key_that_is_twice_in_a_frame_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], ordering="at", index=objcat.Bucket(2))
-    later = trips(spark, range(0, 50), "2.00").withColumn("at", F.lit(dt.datetime(2027, 1, 1, tzinfo=dt.UTC)))
-    table.insert(trips(spark, range(0, 50), "1.00").union(later))
-    table.upsert(trips(spark, range(0, 50), "3.00").union(later.withColumn("fare", F.lit("4.00").cast("decimal(10,2)"))))
+    later = trips(spark, range(50), "2.00").withColumn("at", F.lit(dt.datetime(2027, 1, 1, tzinfo=dt.UTC)))
+    table.insert(trips(spark, range(50), "1.00").union(later))
+    table.upsert(trips(spark, range(50), "3.00").union(later.withColumn("fare", F.lit("4.00").cast("decimal(10,2)"))))
     assert {r["fare"] for r in table.scan().to_arrow().to_pylist()} == {Decimal("4.00")}
     assert len(both(table, spark)) == 50
 
@@ -121,7 +121,7 @@ def test_a_frame_that_does_not_fit_is_one_sentence_and_nothing_is_written(
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
     before = set(table.fileio.list_keys())
     with pytest.raises(error, match=says):
-        getattr(table, operation)(break_frame(trips(spark, range(0, 10), "1.00")))
+        getattr(table, operation)(break_frame(trips(spark, range(10), "1.00")))
     assert set(table.fileio.list_keys()) == before
 
 
@@ -129,6 +129,6 @@ def test_a_frame_that_does_not_fit_is_one_sentence_and_nothing_is_written(
 def test_spark_writes_and_reads_a_server_through_fileio(spark: SparkSession, servers: Callable[[str], ServerHandle], server: str) -> None:
     store = servers(server).fresh_bucket()
     table = objcat.connect(f"{store.url}/lake", dict(store.options)).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
-    table.insert(trips(spark, range(0, 50), "1.50"))
+    table.insert(trips(spark, range(50), "1.50"))
     table.upsert(trips(spark, range(40, 60), "2.25"))
     assert len(both(table, spark)) == 60

@@ -38,20 +38,20 @@ GOLDEN: list[tuple[pa.DataType, list[Any], list[int]]] = [
     ),
     (
         pa.decimal128(18, 0),
-        [Decimal("0"), Decimal("1"), Decimal("-1"), Decimal("999999999999999999"), Decimal("-999999999999999999")],
+        [Decimal(0), Decimal(1), Decimal(-1), Decimal(999999999999999999), Decimal(-999999999999999999)],
         [-1670924195, -1712319331, -939490007, -1795328666, 1962370902],
     ),
     (
         pa.decimal128(19, 0),
         [
-            Decimal("0"),
-            Decimal("1"),
-            Decimal("-1"),
-            Decimal("127"),
-            Decimal("128"),
-            Decimal("-128"),
-            Decimal("-129"),
-            Decimal("9999999999999999999"),
+            Decimal(0),
+            Decimal(1),
+            Decimal(-1),
+            Decimal(127),
+            Decimal(128),
+            Decimal(-128),
+            Decimal(-129),
+            Decimal(9999999999999999999),
         ],
         [-783713497, -386724586, 1398487324, 1185089389, -544401882, 775851899, -771458971, 584036537],
     ),
@@ -222,6 +222,17 @@ def test_values_that_spark_computed(kind: pa.DataType, values: list[Any], expect
     assert spark_hash([column]).tolist() == expected
     assert bucket_of([column], 7).tolist() == [number % 7 for number in expected]
     assert reference([kind], [[value] for value in plain(column)]) == expected
+
+
+@pytest.mark.parametrize(("kind", "values", "expected"), GOLDEN, ids=[str(kind) for kind, _, _ in GOLDEN])
+def test_slices_chunks_and_dictionaries_of_every_type(kind: pa.DataType, values: list[Any], expected: list[int]) -> None:
+    whole = pa.array(values, kind)
+    for column in (whole, whole.dictionary_encode()):
+        for start in range(len(values)):
+            assert spark_hash([column.slice(start)]).tolist() == expected[start:]
+            assert spark_hash([column.slice(start, 1)]).tolist() == expected[start : start + 1]
+            chunks = [column.slice(start), column.slice(0, 0), column.slice(0, start)]
+            assert spark_hash([chunked(chunks, column.type)]).tolist() == expected[start:] + expected[:start]
 
 
 @given(tables())

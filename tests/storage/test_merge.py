@@ -22,9 +22,7 @@ def fold(rows: list[dict[str, Any]], *, ordered: bool) -> dict[tuple[int, str], 
     for row in rows:
         key = (row["k"], row["s"])
         below = state.get(key)
-        if not ordered or row["o"] is None:
-            state[key] = row
-        elif below is None or below["o"] is None or row["o"] >= below["o"]:
+        if not ordered or row["o"] is None or below is None or below["o"] is None or row["o"] >= below["o"]:
             state[key] = row
     return state
 
@@ -63,7 +61,8 @@ def test_merge_by_commit_order_is_the_fold(rows: list[dict[str, Any]]) -> None:
 
 @given(st.lists(operations, min_size=1, max_size=30), st.integers(0, 29))
 def test_folding_a_batch_first_changes_nothing(rows: list[dict[str, Any]], cut: int) -> None:
-    """A batch is folded when it is written: the whole must not notice, but for a barrier that hides in the batch (which writes refuse to mix)."""
+    """A batch is folded when it is written: the whole must not notice, but for a barrier that hides in the batch (which writes refuse to
+    mix)."""
     rows = [r if r["o"] is not None else {**r, "o": 0} for r in rows]
     before, batch = rows[:cut], rows[cut:]
     folded = merge(table(batch), key=["k", "s"], ordering="o", keep_deletes=True).to_pylist()
@@ -95,7 +94,8 @@ def test_a_tombstone_keeps_an_older_late_row_out() -> None:
 )
 def test_keys_of_every_plain_type_meet_their_equals(key_type: pa.DataType, values: list[Any]) -> None:
     count = len(values)
-    rows = pa.table({"k": pa.array([*values, *values], key_type), "v": list(range(2 * count)), OP_COLUMN: pa.array([OP_UPSERT] * 2 * count, pa.int8())})
+    op = pa.array([OP_UPSERT] * 2 * count, pa.int8())
+    rows = pa.table({"k": pa.array([*values, *values], key_type), "v": list(range(2 * count)), OP_COLUMN: op})
     merged = merge(rows, key=["k"], ordering=None)
     assert sorted(merged.column("v").to_pylist()) == list(range(count, 2 * count))
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def check(url: str, options: dict[str, Any]) -> None:
     assert [commit["slot"] for commit in acknowledged] == list(range(1, WRITERS * COMMITS + 1))
     history = table.history()
     assert [entry.txn for entry in history[1:]] == [commit["txn"] for commit in acknowledged]
-    assert all(b.committed_at_ms > a.committed_at_ms for a, b in zip(history, history[1:], strict=False))
+    assert all(b.committed_at_ms > a.committed_at_ms for a, b in pairwise(history))
 
     expected: dict[int, str] = {}
     for commit in acknowledged:

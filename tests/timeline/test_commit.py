@@ -78,8 +78,8 @@ def test_the_rules_cell_by_cell(mine: dict[str, object], theirs: dict[str, objec
 
 
 def test_a_lost_response_of_the_slot_is_the_commit_itself() -> None:
-    backend = FaultyBackend(MemoryBackend("lost"), [Rule(kinds=frozenset({"put"}), key=lambda key: key.startswith("log/"), fault=Fault.AFTER)])
-    fileio = FileIO(backend, env=FakeEnv())
+    rule = Rule(kinds=frozenset({"put"}), key=lambda key: key.startswith("log/"), fault=Fault.AFTER)
+    fileio = FileIO(FaultyBackend(MemoryBackend("lost"), [rule]), env=FakeEnv())
     committed = Committer(fileio).commit(candidate(fileio, -1))
     assert committed.entry.slot == 0
     assert Log(fileio).read_slot(1) is None
@@ -103,9 +103,7 @@ def test_an_outcome_that_nobody_can_tell_is_unknown_and_not_failure() -> None:
 def test_a_writer_that_was_rolled_back_is_fenced() -> None:
     fileio = FileIO(MemoryBackend("fenced"))
     own = candidate(fileio, -1)
-    rollback = Entry(
-        format=1, slot=0, action=Action.ROLLBACK, txn=new_txn(fileio.env), base=-1, committed_at_ms=1, rollback_of=own.txn
-    )
+    rollback = Entry(format=1, slot=0, action=Action.ROLLBACK, txn=new_txn(fileio.env), base=-1, committed_at_ms=1, rollback_of=own.txn)
     assert isinstance(fileio.put(log_key(0), encode_entry(rollback), Create()), Written)
     with pytest.raises(Fenced, match="rolled back at slot 0"):
         Committer(fileio).commit(own)
@@ -137,7 +135,7 @@ def test_a_missing_slot_below_a_seen_one_is_an_error_not_an_end() -> None:
     for _ in range(6):
         Committer(fileio).commit(candidate(fileio, -1))
     fileio.delete([log_key(4)])
-    with pytest.raises(CorruptTable, match="00004.json is missing although later slots exist"):
+    with pytest.raises(CorruptTable, match=r"00004\.json is missing although later slots exist"):
         Log(fileio).read_after(-1)
 
 
