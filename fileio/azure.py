@@ -1,11 +1,12 @@
 """`az://container/prefix`: Azure Blob Storage through azure-storage-blob; block blobs, and append blobs for `append`.
 
-Every method sends one request, with these exceptions: a `Suffix` read asks for the size first; reading nothing (an empty object, a range past the
-end) takes a second request, because the store answers 416; an append at offset 0 creates the append blob and then adds to it; a copy asks for the
-size of its source, and is sent in pieces above 256 MiB.
+Every method sends one request, with these exceptions: a `Suffix` read asks for the size first; reading nothing (an empty object, a range
+past the end) takes a second request, because the store answers 416; an append at offset 0 creates the append blob and then adds to it; a copy
+asks for the size of its source, and is sent in pieces above 256 MiB.
 
-An upload is a list of uncommitted blocks under the key. Azure keeps one such list per key, so block names carry the write id: two uploads of one
-key cannot mix. It has no request that removes uncommitted blocks: they stay invisible and are dropped by the next write to the key, or after a week.
+An upload is a list of uncommitted blocks under the key. Azure keeps one such list per key, so block names carry the write id: two uploads
+of one key cannot mix. It has no request that removes uncommitted blocks: they stay invisible and are dropped by the next write to the key,
+or after a week.
 """
 
 from __future__ import annotations
@@ -346,29 +347,10 @@ class AzureBackend(Backend):
         if code in _CONTAINER_CODES:
             host = self._client.primary_hostname
             return BucketNotFound(f"there is no container {self._container!r} at {host} ({said}): create it or mend the URL")
-        if status == 429:
-            return Throttled(f"{where}: the store wants it later ({said})")
-        if status == 401 or code in _CREDENTIALS_CODES:
-            return CredentialsError(f"{where}: the store does not accept the credentials ({said}): {_CREDENTIALS_HINT}")
-        if status == 403 or code in _PERMISSION_CODES:
-            return PermissionDenied(f"{where}: not allowed ({said}): {_PERMISSION_HINT}")
-        if code in _KEY_CODES:
-            return InvalidConfig(
-                f"{where}: it is under another encryption key ({said}): give as customer_key the one that it was written with"
-            )
-        if code == "InvalidBlockList":
-            return UploadLost(f"{where}: its blocks are gone ({said}), most likely because the key was written meanwhile: write it again")
-        if code == "BlockCountExceedsLimit":
-            return StoreFull(f"{where}: it has as many blocks as a blob can have ({said}): go on in another object")
-        if code == "InvalidBlobType":
-            return Unsupported(
-                f"{where}: it is another type of blob ({said}): only what append() created can grow, and only put() replaces it"
-            )
-        if code in ("BlobArchived", "BlobBeingRehydrated"):
-            return Unsupported(f"{where}: the object is in the archive tier ({said}): rehydrate it first")
-        if status == 404:
+        kind, hint = _BY_CODE.get(code or "") or _BY_STATUS.get(status) or (FileIOError, text or "look the code up in the vendor's list")
+        if kind is NotFound:
             return NotFound(f"there is no object {key!r} in {self._url} ({said})")
-        return FileIOError(f"{where}: refused ({said}) {text}".rstrip())
+        return kind(f"{where}: refused ({said}): {hint}")
 
 
 class _AzureUpload(Upload):
@@ -437,23 +419,38 @@ class _AzureUpload(Upload):
 # ---- what Azure says ---------------------------------------------------------------------------------------------
 
 _CREDENTIALS_HINT = "check the key, SAS token or identity, and whether it has expired"
-_PERMISSION_HINT = "grant 'Storage Blob Data Contributor' or a SAS with racwdl, and check the key and the account's network rules"
 _CONDITION_CODES = frozenset({"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "AppendPositionConditionNotMet"})
 _CONTAINER_CODES = frozenset({"ContainerNotFound", "ContainerBeingDeleted", "ContainerBeingDisabled", "ContainerDisabled"})
-_CREDENTIALS_CODES = frozenset(
-    {
-        "AuthenticationFailed",
-        "InvalidAuthenticationInfo",
-        "NoAuthenticationInformation",
-        "ExpiredAuthenticationToken",
-        "KeyBasedAuthenticationNotPermitted",
-        "PublicAccessNotPermitted",
-    }
-)
-_PERMISSION_CODES = frozenset({"BlobImmutableDueToPolicy", "LeaseIdMissing", "LeaseIdMismatchWithBlobOperation", "SnapshotsPresent"})
-_KEY_CODES = frozenset(
-    {"BlobUsesCustomerSpecifiedEncryption", "BlobDoesNotUseCustomerSpecifiedEncryption", "BlobCustomerSpecifiedEncryptionMismatch"}
-)
+_DENIED = (PermissionDenied, "grant 'Storage Blob Data Contributor' or a SAS with racwdl, and check key and network rules")
+_HELD = (PermissionDenied, "a lease, a snapshot or an immutability policy holds the object: release it first")
+_NOT_ACCEPTED = (CredentialsError, f"the credentials are not accepted: {_CREDENTIALS_HINT}")
+_OTHER_KEY = (InvalidConfig, "the object is under another encryption key: give as customer_key the one that it was written with")
+_ARCHIVED = (Unsupported, "the object is in the archive tier: rehydrate it first")
+_BY_CODE: Mapping[str, tuple[type[FileIOError], str]] = {
+    "AuthenticationFailed": _NOT_ACCEPTED,
+    "InvalidAuthenticationInfo": _NOT_ACCEPTED,
+    "NoAuthenticationInformation": _NOT_ACCEPTED,
+    "ExpiredAuthenticationToken": _NOT_ACCEPTED,
+    "KeyBasedAuthenticationNotPermitted": _NOT_ACCEPTED,
+    "PublicAccessNotPermitted": _NOT_ACCEPTED,
+    "BlobImmutableDueToPolicy": _HELD,
+    "LeaseIdMissing": _HELD,
+    "SnapshotsPresent": _HELD,
+    "BlobUsesCustomerSpecifiedEncryption": _OTHER_KEY,
+    "BlobDoesNotUseCustomerSpecifiedEncryption": _OTHER_KEY,
+    "BlobCustomerSpecifiedEncryptionMismatch": _OTHER_KEY,
+    "InvalidBlockList": (UploadLost, "its blocks are gone, most likely because the key was written meanwhile: write it again"),
+    "BlockCountExceedsLimit": (StoreFull, "the object has as many blocks as a blob can have: go on in another one"),
+    "InvalidBlobType": (Unsupported, "it is another type of blob: only what append() created can grow, and only put() replaces it"),
+    "BlobArchived": _ARCHIVED,
+    "BlobBeingRehydrated": _ARCHIVED,
+}
+_BY_STATUS: Mapping[int, tuple[type[FileIOError], str]] = {
+    401: _NOT_ACCEPTED,
+    403: _DENIED,
+    404: (NotFound, ""),
+    429: (Throttled, "the store wants it later"),
+}
 
 
 def _status(error: AzureError) -> int | None:

@@ -30,14 +30,15 @@ class AzureOptions:
 
     account: name of the storage account. endpoint: URL of the account, when it is not https://<account>.blob.core.windows.net.
     account_key, sas_token, connection_string: shared secrets. tenant_id, client_id, client_secret: a service principal.
-    managed_identity_client_id: a user-assigned managed identity. use_default_credential: azure-identity's chain, whatever the environment holds.
+    managed_identity_client_id: a user-assigned managed identity. use_default_credential: azure-identity's chain, whatever the environment
+    holds.
     anonymous: send no credentials (public containers).
     encryption_scope: of what is written. customer_key: base64 of the 32 bytes under which objects are written and read (needs https).
     proxy: URL of an HTTP proxy. ca_bundle: PEM file of the trusted authorities. connect_timeout_s, read_timeout_s: of each request.
     max_connections: kept open at once; more are opened when more threads ask.
 
-    Environment, when no credentials are given: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN in this order; and
-    AZURE_STORAGE_ACCOUNT when neither `account` nor `endpoint` is.
+    Environment, when no credentials are given: AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN in this order;
+    and AZURE_STORAGE_ACCOUNT when neither `account` nor `endpoint` is.
     """
 
     account: str | None = None
@@ -95,7 +96,7 @@ def resolve(options: AzureOptions) -> AzureOptions:
 
 
 def _with_environment(options: AzureOptions) -> AzureOptions:
-    """The options with the first credentials that the environment has. A connection string there must not override an account given here."""
+    """The options with the first credentials of the environment, whose connection string must not override an account given here."""
     string, key, token = (os.environ.get(f"AZURE_STORAGE_{name}") for name in ("CONNECTION_STRING", "KEY", "SAS_TOKEN"))
     if string and not (options.account or options.endpoint):
         return replace(options, connection_string=Secret(string))

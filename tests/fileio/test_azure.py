@@ -1,7 +1,7 @@
 """What is particular to `az://`: its errors, its options, its silence about secrets, and its writes when answers get lost.
 
-The generic contract is tested by the conformance suite. Azurite is the server; a stub server plays what Azurite cannot: codes that only the real
-service sends, options it ignores, answers that break off.
+The generic contract is tested by the conformance suite. Azurite is the server; a stub server plays what Azurite cannot: codes that only the
+real service sends, options it ignores, answers that break off.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Stub:
                 self.wfile.write(answer.body)
                 self.close_connection = answer.length is not None
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
                 """Silent."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
