@@ -8,9 +8,9 @@
         case Conflict(current): ...         # certainly not: somebody else's object is there
         case Unknown(cause): ...            # nobody can tell yet
 
-Everything that a caller needs is here. Besides: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.probe` (what a user's own bucket keeps
-and ignores), `fileio.testing` (the conformance suite and the fault-injecting store). A third party registers a scheme by an entry point of the group
-`objcat.fileio`, see `fileio.registry`. SDKs are imported when their scheme is first opened.
+Everything that a caller needs is here. Besides: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.probe` (what a user's
+own bucket keeps and ignores), `fileio.testing` (the conformance suite and the fault-injecting store). A third party registers a scheme by
+an entry point of the group `objcat.fileio`, see `fileio.registry`. SDKs are imported when their scheme is first opened.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ from fileio.store import FileIO, require_written
 def arrow_filesystem(fileio: FileIO) -> FileSystem:
     """A filesystem whose paths are the keys of `fileio`. Safe for many threads; pickles as the store's description.
 
-    Objects appear whole when their stream is closed, and replace what was there. Raises `FileNotFoundError` and `PermissionError` as Arrow expects;
-    `move` and appending raise Unsupported.
+    Objects appear whole when their stream is closed, and replace what was there. Raises `FileNotFoundError` and `PermissionError` as Arrow
+    expects; `move` and appending raise Unsupported.
     """
     return PyFileSystem(FileIOHandler(fileio))
 
 
-class FileIOHandler(FileSystemHandler):
+class FileIOHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
     """What Arrow calls; see `arrow_filesystem`."""
 
     def __init__(self, fileio: FileIO) -> None:
@@ -110,7 +110,7 @@ class FileIOHandler(FileSystemHandler):
         with _arrow_errors():
             return pa.PythonFile(self._fileio.open_write(self.normalize_path(path)), mode="w")
 
-    def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
+    def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:  # noqa: ARG002  (Arrow gives it)
         raise Unsupported(f"{path!r} in {self._fileio.url} cannot be appended to through Arrow: write a new object")
 
     # ---- changing
@@ -142,7 +142,7 @@ class FileIOHandler(FileSystemHandler):
             require_written(self._fileio.copy(self.normalize_path(src), self.normalize_path(dest)), repr(dest))
 
     def move(self, src: str, dest: str) -> None:
-        raise Unsupported(f"{src!r} in {self._fileio.url} cannot be renamed: object stores have no rename; copy it, then delete it")
+        raise Unsupported(f"{src!r} in {self._fileio.url} cannot become {dest!r}: object stores have no rename; copy it, then delete it")
 
     def _delete(self, keys: Sequence[str] | Iterator[str]) -> int:
         results = self._fileio.delete(keys)

@@ -2,19 +2,19 @@
 
 How a write becomes an object, and why a crash at any point leaves the old one or the new one and nothing in between:
 
-- The bytes go to a file in `<root>/.objcat/tmp` and are fsynced. *Create* is `link(2)` to the key's path, which fails when anything is there.
-  *Update* and *Overwrite* take a lock, look at the version again, and `rename(2)` over the path. Then the directory is fsynced, and only then is the
-  write acknowledged. A copy that a dead process left in `tmp` is removed by age.
-- The lock is `flock(2)` on the directory that holds the object: the kernel lets go of it when a process dies, it excludes threads as well as processes
-  (every call opens the directory anew), nothing has to be cleaned up, and, unlike a lock file below the root, it also holds between two stores that
-  are opened at different levels of one tree.
-- The version is the file's inode, modification time and size. Writers set the time themselves: the clock's millisecond and random digits below it,
-  and always later than what is replaced. So versions never come back, and files that other tools put there have versions too.
-- The write id and other metadata are an extended attribute of the file, set before it is linked: they are *one inode*, so no crash can part them.
-  Where the filesystem has no such attributes (or the metadata is too large for them) they are in a sidecar, `<root>/.objcat/meta/../<inode>-<time>`,
-  written and fsynced before the link or rename, and removed after the file it belongs to. Its name is taken from the file itself: an object never
-  finds another one's sidecar, and a sidecar without its object is only litter. Both forms name time and size, so a file that another tool changed
-  in place loses its metadata rather than showing wrong metadata.
+- The bytes go to a file in `<root>/.objcat/tmp` and are fsynced. *Create* is `link(2)` to the key's path, which fails when anything is
+  there. *Update* and *Overwrite* take a lock, look at the version again, and `rename(2)` over the path. Then the directory is fsynced, and
+  only then is the write acknowledged. A copy that a dead process left in `tmp` is removed by age.
+- The lock is `flock(2)` on the directory that holds the object: the kernel lets go of it when a process dies, it excludes threads as well
+  as processes (every call opens the directory anew), nothing has to be cleaned up, and, unlike a lock file below the root, it also holds
+  between two stores that are opened at different levels of one tree.
+- The version is the file's inode, modification time and size. Writers set the time themselves: the clock's millisecond and random digits
+  below it, and always later than what is replaced. So versions never come back, and files that other tools put there have versions too.
+- The write id and other metadata are an extended attribute of the file, set before it is linked: they are *one inode*, so no crash can part
+  them. Where the filesystem has no such attributes (or the metadata is too large for them) they are in a sidecar,
+  `<root>/.objcat/meta/../<inode>-<time>`, written and fsynced before the link or rename, and removed after the file it belongs to. Its name
+  is taken from the file itself: an object never finds another one's sidecar, and a sidecar without its object is only litter. Both forms
+  name time and size, so a file that another tool changed in place loses its metadata rather than showing wrong metadata.
 
 Needs a local POSIX filesystem with hard links (ext4, XFS, btrfs, ZFS, tmpfs, APFS). NFS and SMB are not fit: their locks and links may lie.
 """
@@ -75,8 +75,10 @@ SEGMENT_BYTES_MAX = 255
 _TRIES_MAX = 100
 _CAPABILITIES = Capabilities(append=True, parallel_parts=False, part_bytes_min=1, part_bytes_max=1 << 40, put_bytes_max=1 << 40)
 _CERTAIN_ERRORS = frozenset(
-    (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM)
-    + (errno.EROFS, errno.EXDEV, errno.EMLINK, errno.ENAMETOOLONG, errno.ELOOP, errno.EOPNOTSUPP)
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM),
+        *(errno.EROFS, errno.EXDEV, errno.EMLINK, errno.ENAMETOOLONG, errno.ELOOP, errno.EOPNOTSUPP),
+    }
 )
 """After these, link and rename have certainly done nothing."""
 
@@ -85,8 +87,8 @@ _CERTAIN_ERRORS = frozenset(
 class LocalOptions:
     """Options of `file:` stores.
 
-    fsync: force every write to the disk before it is acknowledged. Without it a write survives the death of the process, but not a power cut.
-    attributes: keep metadata in extended attributes where the filesystem has them; False: always in sidecar files.
+    fsync: force every write to the disk before it is acknowledged. Without it a write survives the death of the process, but not a power
+    cut. attributes: keep metadata in extended attributes where the filesystem has them; False: always in sidecar files.
     lock_timeout_s: how long a write waits for other writers of the same directory before it gives up without effect.
     """
 
@@ -172,7 +174,7 @@ class LocalBackend(Backend):
                 return self._place(temporary, mode, metadata)
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
-        """The grown object is a new file (sharing blocks with the old one on XFS and btrfs), so readers and crashes see all of `data` or none."""
+        """The grown object is a new file (it shares blocks on XFS and btrfs): readers and crashes see all of `data` or none."""
         path = self._path(key)
         with typed_errors(path):
             try:
@@ -270,7 +272,7 @@ class LocalBackend(Backend):
             except (FileNotFoundError, IsADirectoryError):
                 # A delete has removed the directory, or somebody has made one where the file shall be.
                 if not os.path.exists(temporary.path):
-                    raise UploadLost(f"what was written for {path!r} vanished from {HIDDEN}/tmp: write it again") from None
+                    raise UploadLost(f"what was written for {path!r} vanished before it was complete: write it again") from None
         raise Throttled(f"the directories of {path!r} are made and removed as fast as they are used: write again later")
 
     def _link(self, temporary: Temporary, fd: int) -> PutOutcome | None:

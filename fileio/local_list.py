@@ -12,7 +12,7 @@ HIDDEN = ".objcat"
 
 
 def items(root: str, prefix: str, start_after: str, delimiter: str | None, cursor: str | None) -> Iterator[tuple[str, bool]]:
-    """Keys (False) and common prefixes (True) in byte order, behind `start_after` and behind the item that `cursor` names (see `cursor_of`)."""
+    """Keys (False) and common prefixes (True) in byte order, behind `start_after` and behind the item of `cursor` (see `cursor_of`)."""
     last = cursor[1:] if cursor else ""
     done = last if cursor and cursor[0] == "p" else None
     after = max(start_after, last)

@@ -1,7 +1,7 @@
 """What a store keeps of the contract, and what it silently ignores: a probe of a user's own bucket.
 
-`probe` looks at everything and reports it; `check_commit_store` is the quick form for the creation of a table, and refuses a store that lies. Both write
-only below a fresh prefix `.objcat-check-<id>/` and remove it again, also after errors.
+`probe` looks at everything and reports it; `check_commit_store` is the quick form for the creation of a table, and refuses a store that
+lies. Both write only below a fresh prefix `.objcat-check-<id>/` and remove it again, also after errors.
 """
 
 from __future__ import annotations
@@ -117,11 +117,11 @@ class Scratch:
                     upload.abort()
 
 
-def probe(fileio: FileIO, *, on_check: Callable[[ProbeRow], None] = lambda row: None) -> ProbeReport:
+def probe(fileio: FileIO, *, on_check: Callable[[ProbeRow], None] = lambda _: None) -> ProbeReport:
     """Look at everything that tables, streams and readers rely on, in some hundreds of small requests.
 
-    on_check: called with every row as it is known. Raises the errors of `fileio.errors` when not even one object can be written and read back:
-    wrong credentials, a missing bucket, no answer.
+    on_check: called with every row as it is known. Raises the errors of `fileio.errors` when not even one object can be written and read
+    back: wrong credentials, a missing bucket, no answer.
     """
     rows: list[ProbeRow] = []
     with _scratch(fileio) as scratch:
@@ -167,8 +167,9 @@ def check_commit_store(fileio: FileIO) -> None:
         if fileio.capabilities.conditional_complete and _refused(scratch.complete(second, b"again", Create()))[0] is not Verdict.KEPT:
             ignored.append("'create only when absent' on the completion of an upload")
     if ignored:
+        promises = " and ".join(ignored)
         raise StoreUnfit(
-            f"{fileio.url} ignores {' and '.join(ignored)}, so concurrent commits would be lost: use another store, and see `objcat store-check`"
+            f"{fileio.url} ignores {promises}, so concurrent commits would be lost: use another store, and see `objcat store-check`"
         )
 
 

@@ -93,8 +93,8 @@ def scheme_of(url: str) -> tuple[str, Scheme]:
 class StoreDescription:
     """A store as two plain values: opens it here or, pickled, in another process.
 
-    url: without credentials. options: as given, secrets wrapped in `Secret` (never shown, but carried by pickle: default credential chains are not
-    carried, each process resolves its own).
+    url: without credentials. options: as given, secrets wrapped in `Secret` (never shown, but carried by pickle: default credential chains
+    are not carried, each process resolves its own).
     """
 
     url: str

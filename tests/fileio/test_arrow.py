@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
-import polars
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -65,7 +65,7 @@ def test_tables_go_through_arrow_duckdb_and_polars(filesystem: FileSystem, store
         (1, 2_000, sum(range(2_000, 4_000))),
         (2, 1_000, sum(range(4_000, 5_000))),
     ]
-    lazy = polars.scan_pyarrow_dataset(trips).filter(polars.col("name") == "name 3").select(polars.len())
+    lazy = pl.scan_pyarrow_dataset(trips).filter(pl.col("name") == "name 3").select(pl.len())
     assert lazy.collect().item() == len([n for n in range(5_000) if n % 7 == 3])
 
 

@@ -110,7 +110,7 @@ def test_a_prefix_that_is_no_key_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "sdk", "extra"), [("s3://b", "boto3", "s3"), ("gs://b", "google.cloud", "gcs"), ("az://b", "azure", "azure")]
+    ("url", "sdk", "extra"), [("s3://bucket", "boto3", "s3"), ("gs://bucket", "google.cloud", "gcs"), ("az://bucket", "azure", "azure")]
 )
 def test_a_missing_sdk_is_one_sentence_that_names_the_extra(url: str, sdk: str, extra: str) -> None:
     code = f"""
