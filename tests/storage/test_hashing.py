@@ -324,7 +324,7 @@ def test_no_rows(column: pa.Array[Any]) -> None:
 
 def test_only_nulls_leave_the_seed() -> None:
     for kind, _ in KINDS:
-        assert spark_hash([pa.nulls(3, kind)]).tolist() == [42, 42, 42]  # type: ignore[call-overload]
+        assert spark_hash([pa.nulls(3, kind)]).tolist() == [42, 42, 42]
 
 
 REFUSED: list[Any] = [
