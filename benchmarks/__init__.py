@@ -1,0 +1,1 @@
+"""Benchmarks: this project beside what its users would use instead, always both in one run, in pairs of alternating order."""

@@ -1,0 +1,19 @@
+"""`python -m benchmarks NAME ...`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["fileio", *rest]:
+            from benchmarks import fileio_bench  # noqa: PLC0415  (a benchmark imports what it measures)
+
+            return fileio_bench.main(rest)
+    print("benchmarks: name one of: fileio", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

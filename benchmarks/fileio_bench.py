@@ -1,0 +1,353 @@
+"""`./dev bench fileio`: `FileIO` beside the SDKs, on the same servers, with the same bytes.
+
+Each side lives in a process of its own. Their measurements alternate in pairs, and the order within a pair alternates, so that whatever else the
+machine does meets both. Reported is the median over the pairs with a one-sided 95 % bound from the order statistics (as of the sign test).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import platform
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.fileio_sides import Side, Sink, Target, make_side
+
+SMALL_BYTES = 4096
+SMALL_CALLS = 100
+TRIAL_BYTES_MAX = 128 << 20
+SIDES = ("objcat", "sdk")
+SERVERS = {"s3": "seaweedfs", "gcs": "fake-gcs-server", "azure": "azurite"}
+SDKS = {"s3": ("boto3",), "gcs": ("google-cloud-storage",), "azure": ("azure-storage-blob",), "file": ()}
+
+GOAL_SMALL_CPU_MS = 0.3
+GOAL_STREAM_RATIO = 0.95
+GOAL_STREAM_RATIO_LOW = 0.9
+GOAL_PEAK_MIB = 150
+
+
+# ---- one side, in its own process --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement. seconds: wall time. cpu_s: of this process, all threads. peak_bytes: resident size above that before the call."""
+
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+
+
+def _resident_bytes(name: str) -> int:
+    """`VmRSS`, or `VmHWM` for the highest since `_forget_peak`; 0 where the system does not tell."""
+    with contextlib.suppress(OSError), open("/proc/self/status") as file:
+        found = re.search(rf"^{name}:\s*(\d+) kB", file.read(), re.MULTILINE)
+        return int(found.group(1)) * 1024 if found else 0
+    return 0
+
+
+def _forget_peak() -> None:
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def _measured(call: Callable[[], object], *, baseline: int) -> Sample:
+    _forget_peak()
+    began_cpu_s, began_s = time.process_time(), time.perf_counter()
+    call()
+    seconds, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    return Sample(seconds, cpu_s, _resident_bytes("VmHWM") - baseline)
+
+
+class Worker:
+    """Serves the measurements of one side over a pipe."""
+
+    def __init__(self, side: Side, name: str) -> None:
+        self._side = side
+        self._name = name
+        self._best: dict[str, str] = {}
+        self._small = os.urandom(SMALL_BYTES)
+        side.put(f"small/{name}", self._small)
+        assert side.get(f"small/{name}") == self._small, "the store gives other bytes than it was given"
+        self._baseline = _resident_bytes("VmRSS")
+
+    def put(self, _: int) -> Sample:
+        return _measured(lambda: [self._side.put(f"small/{self._name}-{n}", self._small) for n in range(SMALL_CALLS)], baseline=self._baseline)
+
+    def get(self, _: int) -> Sample:
+        return _measured(lambda: [self._side.get(f"small/{self._name}") for _ in range(SMALL_CALLS)], baseline=self._baseline)
+
+    def choose(self, length: int) -> dict[str, str]:
+        """Try every way once, with the bytes checked, and once more against the clock; keep the fastest. Returns their names."""
+        key, times = f"large/{self._name}-trial", dict[str, float]()
+        for way, upload in self._side.uploads.items():
+            upload(key, length)
+            times[way] = _measured(lambda upload=upload: upload(key, length), baseline=0).seconds  # type: ignore[misc]
+        self._best["up"] = min(times, key=times.__getitem__)
+        times.clear()
+        for way, download in self._side.downloads.items():
+            sink = Sink(check=True)
+            download(key, sink)
+            assert sink.length == length, f"{way} gave {sink.length} of {length} bytes"
+            times[way] = _measured(lambda download=download: download(key, Sink(check=False)), baseline=0).seconds  # type: ignore[misc]
+        self._best["down"] = min(times, key=times.__getitem__)
+        self._side.delete(key)
+        return dict(self._best)
+
+    def up(self, length: int) -> Sample:
+        upload = self._side.uploads[self._best["up"]]
+        return _measured(lambda: upload(f"large/{self._name}", length), baseline=self._baseline)
+
+    def down(self, length: int) -> Sample:
+        download, sink = self._side.downloads[self._best["down"]], Sink(check=False)
+        sample = _measured(lambda: download(f"large/{self._name}", sink), baseline=self._baseline)
+        assert sink.length == length, f"{sink.length} of {length} bytes arrived"
+        return sample
+
+    def delete(self, _: int) -> None:
+        self._side.delete(f"large/{self._name}")
+
+
+def _serve(pipe: Connection, name: str, target: Target) -> None:
+    try:
+        worker = Worker(make_side(name, target), name)
+        pipe.send(("ready", None))
+        while (request := pipe.recv()) is not None:
+            method, argument = request
+            pipe.send(("done", getattr(worker, method)(argument)))
+    except EOFError:
+        return
+    except BaseException as error:
+        pipe.send(("failed", f"{type(error).__name__}: {error}"))
+        raise
+
+
+class Remote:
+    """A side, seen from the process that leads the benchmark."""
+
+    def __init__(self, name: str, target: Target) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._name = name
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, name, target), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._receive()
+
+    def ask(self, method: str, argument: int = 0) -> Any:
+        self._pipe.send((method, argument))
+        return self._receive()
+
+    def _receive(self) -> Any:
+        try:
+            state, answer = self._pipe.recv()
+        except EOFError:
+            raise RuntimeError(f"the process of {self._name} ended with status {self._process.exitcode}") from None
+        if state == "failed":
+            raise RuntimeError(f"{self._name}: {answer}")
+        return answer
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._process.join(10)
+        if self._process.is_alive():
+            self._process.kill()
+
+
+# ---- pairs and what they say -------------------------------------------------------------------------------------
+
+
+def bound_rank(pairs: int) -> int:
+    """The rank (from 1) of the order statistic that is a one-sided 95 % bound of the median; 0 when there are too few pairs for one."""
+    below, rank = 0.0, 0
+    while (below := below + math.comb(pairs, rank) / 2**pairs) <= 0.05:
+        rank += 1
+    return rank
+
+
+def lower_bound(values: Sequence[float]) -> float:
+    """The one-sided 95 % lower bound of the median; the minimum when there are fewer than five values."""
+    return sorted(values)[max(0, bound_rank(len(values)) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of the report. bound: the worse end, one-sided 95 %. unit: of value, bound and goal."""
+
+    store: str
+    what: str
+    objcat: str
+    sdk: str
+    value: float
+    bound: float
+    unit: str
+    goal: str
+    met: bool
+    samples: dict[str, list[Sample]]
+
+
+def _pairs(sides: dict[str, Remote], method: str, argument: int, pairs: int) -> dict[str, list[Sample]]:
+    samples: dict[str, list[Sample]] = {name: [] for name in SIDES}
+    for number in range(pairs):
+        for name in SIDES if number % 2 == 0 else reversed(SIDES):
+            samples[name].append(sides[name].ask(method, argument))
+    return samples
+
+
+def _small(store: str, sides: dict[str, Remote], method: str, pairs: int) -> Result:
+    _pairs(sides, method, 0, 1)  # warm
+    samples = _pairs(sides, method, 0, pairs)
+    per_call = {name: [sample.cpu_s / SMALL_CALLS * 1000 for sample in samples[name]] for name in SIDES}
+    differences = [ours - theirs for ours, theirs in zip(per_call["objcat"], per_call["sdk"], strict=True)]
+    value, bound = statistics.median(differences), -lower_bound([-d for d in differences])
+    texts = [f"{statistics.median(per_call[name]):.2f} ms" for name in SIDES]
+    return Result(
+        store, f"{method} 4 KiB, CPU", *texts, value, bound, "ms more", f"<= {GOAL_SMALL_CPU_MS}", value <= GOAL_SMALL_CPU_MS, samples
+    )
+
+
+def _stream(store: str, sides: dict[str, Remote], method: str, length: int, pairs: int) -> list[Result]:
+    samples = _pairs(sides, method, length, pairs)
+    ratios = [theirs.seconds / ours.seconds for ours, theirs in zip(samples["objcat"], samples["sdk"], strict=True)]
+    value, bound = statistics.median(ratios), lower_bound(ratios)
+    texts = [f"{length / (1 << 20) / statistics.median(s.seconds for s in samples[name]):.0f} MiB/s" for name in SIDES]
+    goal = f">= {GOAL_STREAM_RATIO} (low >= {GOAL_STREAM_RATIO_LOW})"
+    met = value >= GOAL_STREAM_RATIO and bound >= GOAL_STREAM_RATIO_LOW
+    cpu = {name: statistics.median(s.cpu_s for s in samples[name]) for name in SIDES}
+    peaks = {name: max(s.peak_bytes for s in samples[name]) / (1 << 20) for name in SIDES}
+    what = f"{length / (1 << 20):.0f} MiB {method}"
+    cpu_ratio = cpu["sdk"] / max(cpu["objcat"], 1e-9)
+    return [
+        Result(store, what, *texts, value, bound, "x", goal, met, samples),
+        Result(store, f"{what}, CPU", *(f"{cpu[name]:.2f} s" for name in SIDES), cpu_ratio, cpu_ratio, "x", "", True, {}),
+        Result(
+            store,
+            f"{what}, memory",
+            *(f"{peaks[name]:.0f} MiB" for name in SIDES),
+            peaks["objcat"],
+            peaks["objcat"],
+            "MiB",
+            f"<= {GOAL_PEAK_MIB}",
+            peaks["objcat"] <= GOAL_PEAK_MIB,
+            {},
+        ),
+    ]
+
+
+def _run(store: str, target: Target, *, pairs: int, length: int, only: str, say: Callable[[str], None]) -> tuple[list[Result], dict[str, Any]]:
+    results: list[Result] = []
+    ways: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        sides = {name: Remote(name, target) for name in SIDES}
+        for side in sides.values():
+            stack.callback(side.close)
+        if only in ("all", "small"):
+            for method in ("put", "get"):
+                say(f"{store}: {method} of small objects")
+                results.append(_small(store, sides, method, pairs))
+        if only in ("all", "stream"):
+            say(f"{store}: checking the bytes and choosing the fastest way of the SDK")
+            ways = {name: side.ask("choose", min(length, TRIAL_BYTES_MAX)) for name, side in sides.items()}
+            for method in ("up", "down"):
+                say(f"{store}: {pairs} pairs of {length >> 20} MiB {method} ({ways['sdk'][method]})")
+                results += _stream(store, sides, method, length, pairs)
+            for side in sides.values():
+                side.ask("delete")
+    return results, ways
+
+
+# ---- the command -------------------------------------------------------------------------------------------------
+
+
+def parse_bytes(text: str) -> int:
+    """`1GiB`, `64 MiB`, `4096`."""
+    found = re.fullmatch(r"\s*(\d+)\s*(|B|KiB|MiB|GiB)\s*", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write 4096, 64MiB or 1GiB")
+    return int(found.group(1)) << {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30}[found.group(2)]
+
+
+@contextlib.contextmanager
+def _targets(stores: Sequence[str]) -> Iterator[Iterator[tuple[str, Target]]]:
+    from devkit.servers import Servers  # noqa: PLC0415  (the plain files need none)
+
+    with Servers() as servers, tempfile.TemporaryDirectory() as directory:
+
+        def each() -> Iterator[tuple[str, Target]]:
+            for store in stores:
+                if store == "file":
+                    yield store, Target("file", directory)
+                else:
+                    handle = servers.start(SERVERS[store])  # type: ignore[arg-type]
+                    yield store, Target(handle.scheme, handle.url, dict(handle.options))
+
+        yield each()
+
+
+def _show(console: Console, results: Sequence[Result]) -> None:
+    table = Table("store", "work", "objcat", "SDK", "result", "95 % bound", "goal", "")
+    for r in results:
+        numbers = [f"{r.value:.2f} {r.unit}", f"{r.bound:.2f}"] if r.unit != "MiB" else ["", ""]
+        table.add_row(r.store, r.what, r.objcat, r.sdk, *numbers, r.goal, "" if not r.goal else "met" if r.met else "[red]missed")
+    console.print(table)
+
+
+def environment_of(stores: Sequence[str]) -> dict[str, Any]:
+    """What a figure depends on."""
+    packages = [package for store in stores for package in SDKS[store]]
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "packages": {package: version(package) for package in packages},
+        "servers": {store: SERVERS[store] for store in stores if store in SERVERS},
+        "load": os.getloadavg(),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """0 when every goal is met, 1 otherwise."""
+    parser = argparse.ArgumentParser(prog="bench fileio", description="FileIO beside the SDKs.")
+    parser.add_argument("--store", choices=["s3", "gcs", "azure", "file", "all"], default="all")
+    parser.add_argument("--pairs", type=int, default=9, help="measurements of each side; nine for a 95 %% bound that is not the minimum")
+    parser.add_argument("--bytes", type=parse_bytes, default=1 << 30, help="of the streamed object, such as 1GiB")
+    parser.add_argument("--only", choices=["small", "stream", "all"], default="all")
+    parser.add_argument("--json", metavar="FILE", help="write every sample and the environment there")
+    chosen = parser.parse_args(arguments)
+    stores = list(SDKS) if chosen.store == "all" else [chosen.store]
+    console = Console()
+    results: list[Result] = []
+    ways: dict[str, Any] = {}
+    environment = environment_of(stores)
+    with _targets(stores) as targets:
+        for store, target in targets:
+            found, ways[store] = _run(
+                store, target, pairs=chosen.pairs, length=chosen.bytes, only=chosen.only, say=lambda text: console.print(f"[dim]{text}")
+            )
+            results += found
+    _show(console, results)
+    if chosen.json:
+        with open(chosen.json, "w") as file:
+            json.dump({"environment": environment, "ways": ways, "results": [asdict(r) for r in results]}, file, indent=1)
+    return 0 if all(r.met for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
