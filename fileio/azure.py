@@ -1,8 +1,8 @@
 """`az://container/prefix`: Azure Blob Storage through azure-storage-blob; block blobs, and append blobs for `append`.
 
 Every method sends one request, with these exceptions: a `Suffix` read asks for the size first; reading nothing (an empty object, a range
-past the end) takes a second request, because the store answers 416; an append at offset 0 creates the append blob and then adds to it; a copy
-asks for the size of its source, and is sent in pieces above 256 MiB.
+past the end) takes a second request, because the store answers 416; an append at offset 0 creates the append blob and then adds to it; a
+copy asks for the size of its source, and is sent in pieces above 256 MiB.
 
 An upload is a list of uncommitted blocks under the key. Azure keeps one such list per key, so block names carry the write id: two uploads
 of one key cannot mix. It has no request that removes uncommitted blocks: they stay invisible and are dropped by the next write to the key,
