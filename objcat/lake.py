@@ -83,6 +83,8 @@ class Lake:
         )
         check_commit_store(fileio)
         txn = new_txn(fileio.env)
+        committer = Committer(fileio)
+        intent = committer.announce(txn, Action.CREATE, -1, engine="local")
         candidate = Candidate(
             txn=txn,
             action=Action.CREATE,
@@ -92,13 +94,15 @@ class Lake:
             footprint={spec.table: Footprint()},
         )
         try:
-            committed = Committer(fileio).commit(candidate)
+            committed = committer.commit(candidate, skew_ms=intent.result())
         except CommitConflict as error:
             first = Log(fileio).read_slot(0)
             who = f" by {first.txn}" if first else ""
             raise TableExists(
                 f"the table {name!r} exists in {self.fileio.url} (created{who}): open it with lake.table({name!r})"
             ) from error
+        finally:
+            committer.retract(txn).result()
         return Table(name, fileio, snapshot_of([committed.entry], where=fileio.url))
 
     def table(self, name: str) -> Table:

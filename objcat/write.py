@@ -100,7 +100,7 @@ class WriteOperation(Generic[D]):
             written = self.engine.write(self.data, WriteTask(snapshot.spec, txn, self.operation, live))
             if written.rows == 0:
                 raise InvalidBatch(f"the batch to {self.operation} is empty: give it rows, or skip the call; nothing was written")
-            committed = self.committer.commit(self._candidate(snapshot, txn, written), store_time_ms=intent.result())
+            committed = self.committer.commit(self._candidate(snapshot, txn, written), skew_ms=intent.result())
         except CommitUnknown:
             raise
         except (ObjcatError, FileIOError):

@@ -96,12 +96,25 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
         return values
     _refuse_change_of_meaning(values.type, wanted, column)
     try:
-        return values.cast(wanted)
+        fitted = values.cast(wanted)
+        if (
+            pa.types.is_floating(wanted)
+            and wanted.bit_width < values.type.bit_width
+            and not _same_numbers(fitted.cast(values.type), values)
+        ):
+            raise pa.ArrowInvalid("a number would be rounded")
+        return fitted
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidBatch(
             f"the column {column.name!r} is {values.type} in the batch and {column.type} in the table, and does not cast without loss "
             f"({str(error).splitlines()[0]}): cast it yourself; nothing was written"
         ) from error
+
+
+def _same_numbers(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
+    """Whether two floating columns hold the same, NaN being equal to itself."""
+    differ = pc.and_not(pc.not_equal(left, right), pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    return not pc.any(differ).as_py()
 
 
 def _refuse_change_of_meaning(given: pa.DataType, wanted: pa.DataType, column: Column) -> None:

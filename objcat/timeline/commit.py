@@ -20,6 +20,8 @@ from objcat.timeline.log import Log
 
 logger = logging.getLogger("objcat.timeline")
 
+CLOCK_WARNING_MS = 300_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPolicy:
@@ -65,21 +67,26 @@ class Committer:
         self._log = Log(fileio)
         self._policy = policy or CommitPolicy()
 
-    def announce(self, txn: Txn, action: Action, base: int, *, engine: str) -> Future[int | None]:
-        """Put the intent of `txn`, overlapped with the caller's work. The future holds the store's clock in ms, None where it has none."""
+    def announce(self, txn: Txn, action: Action, base: int, *, engine: str) -> Future[int]:
+        """Put the intent of `txn`, overlapped with the caller's work.
+
+        The future holds how far the store's clock is ahead of the local one, in ms: 0 where it has none, or where they agree to the second (which is
+        how finely most stores tell the time).
+        """
+        env = self._fileio.env
         intent = Intent(format=FORMAT_VERSION, txn=txn, action=action, base=base, host=socket.gethostname(), engine=engine)
         body = msgspec.json.format(msgspec.json.encode(intent), indent=1)
 
-        def put() -> int | None:
+        def put() -> int:
             match self._fileio.put(intent_key(txn), body, Create()):
                 case Written(_, store_time_ms):
-                    return store_time_ms
+                    return 0 if store_time_ms is None else _skew_ms(store_time_ms, env.now_ms())
                 case Conflict():
                     raise CorruptTable(f"the intent of {txn} exists already: two processes share one random state")
                 case Unknown(cause):
                     raise cause
 
-        return self._fileio.env.submit(put)
+        return env.submit(put)
 
     def retract(self, txn: Txn) -> Future[None]:
         """Delete the intent of a settled txn, off the critical path. Failure is logged and harmless: a rollback finds the txn settled."""
@@ -89,10 +96,10 @@ class Committer:
 
         return self._fileio.env.submit(delete)
 
-    def commit(self, candidate: Candidate, *, store_time_ms: int | None = None) -> Committed:
+    def commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed:
         """Claim a slot above the candidate's base.
 
-        store_time_ms: the store's clock, from a response of this transaction; the local clock where the store has none.
+        skew_ms: from `announce`; commit times follow the store's clock, whatever the local one says.
         Raises CommitConflict or Fenced (certain: nothing of it is visible), CommitUnknown (delete nothing), and storage errors that
         certainly had no effect.
         """
@@ -103,14 +110,13 @@ class Committer:
         previous_ms = candidate.base_time_ms
         while True:
             slot = candidate.base + 1 + len(read)
-            now_ms = env.now_ms() if store_time_ms is None else store_time_ms
             entry = Entry(
                 format=FORMAT_VERSION,
                 slot=slot,
                 action=candidate.action,
                 txn=candidate.txn,
                 base=candidate.base,
-                committed_at_ms=max(previous_ms + 1, now_ms),
+                committed_at_ms=max(previous_ms + 1, env.now_ms() + skew_ms),
                 changes=dict(candidate.changes),
                 footprint=dict(candidate.footprint),
                 metadata=dict(candidate.metadata),
@@ -169,3 +175,13 @@ def remove_files(fileio: FileIO, keys: list[str], *, why: str) -> None:
         return
     for result in failed:
         logger.warning("%s of %s could not be deleted: %s", result.key, why, result.error)
+
+
+def _skew_ms(store_ms: int, local_ms: int) -> int:
+    """How far the store's clock, which may tell whole seconds only, is ahead of the local one; 0 when the two may be equal."""
+    ahead_ms = store_ms - local_ms
+    if -1000 <= ahead_ms <= 0:
+        return 0
+    if abs(ahead_ms) > CLOCK_WARNING_MS:
+        logger.warning("the local clock is %d s off the store's; commit times follow the store's: mend the local clock", -ahead_ms // 1000)
+    return ahead_ms

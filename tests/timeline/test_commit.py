@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 import pytest
 
-from fileio.base import Create, Written
+from fileio.base import Buffer, Create, PutMode, PutOutcome, Written
 from fileio.memory import MemoryBackend
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
@@ -36,10 +38,11 @@ def candidate(fileio: FileIO, base: int, *, creates: tuple[int, ...] = (), appen
 
 
 def test_commits_take_dense_slots_and_their_times_strictly_increase() -> None:
-    fileio = FileIO(MemoryBackend("dense"))
-    slots = [Committer(fileio).commit(candidate(fileio, -1), store_time_ms=1000).entry for _ in range(5)]
+    fileio = FileIO(MemoryBackend("dense"), env=FakeEnv())
+    slots = [Committer(fileio).commit(candidate(fileio, -1)).entry for _ in range(5)]
     assert [entry.slot for entry in slots] == [0, 1, 2, 3, 4]
-    assert [entry.committed_at_ms for entry in slots] == [1000, 1001, 1002, 1003, 1004]
+    began_ms = slots[0].committed_at_ms
+    assert [entry.committed_at_ms for entry in slots] == [began_ms, began_ms + 1, began_ms + 2, began_ms + 3, began_ms + 4]
     assert [entry.txn for entry in Log(fileio).read_after(-1)] == [entry.txn for entry in slots]
 
 
@@ -166,3 +169,26 @@ def test_a_commit_without_contention_is_one_conditional_write() -> None:
     before = fileio.metrics.snapshot()
     Committer(fileio).commit(candidate(fileio, -1))
     assert (fileio.metrics.snapshot() - before).requests == {"put_create": 1}
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1, 87_600])
+def test_commit_times_follow_the_stores_clock_whatever_the_local_one_says(hours: int) -> None:
+    env = FakeEnv()
+    store_ms = env.now_ms() + hours * 3_600_000
+    fileio = FileIO(ClockBackend("clock", store_ms), env=env)
+    committer = Committer(fileio)
+    own = candidate(fileio, -1)
+    skew_ms = committer.announce(own.txn, own.action, -1, engine="test").result()
+    assert committer.commit(own, skew_ms=skew_ms).entry.committed_at_ms == store_ms
+
+
+class ClockBackend(MemoryBackend):
+    """A memory store with a clock of its own."""
+
+    def __init__(self, name: str, now_ms: int) -> None:
+        super().__init__(name)
+        self._now_ms = now_ms
+
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        outcome = super().put(key, data, mode, metadata)
+        return replace(outcome, store_time_ms=self._now_ms) if isinstance(outcome, Written) else outcome

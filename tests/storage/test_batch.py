@@ -1,0 +1,56 @@
+"""Fitting a batch to a table keeps values or refuses."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from objcat.errors import InvalidBatch
+from objcat.storage.batch import conform
+from objcat.table import Bucket, TableSpec
+from objcat.table.schema import schema_from_arrow
+from objcat.table.spec import make_spec
+
+
+def spec(**columns: pa.DataType) -> TableSpec:
+    schema = schema_from_arrow(pa.schema([("id", pa.int64()), *columns.items()]))
+    return make_spec("t", schema, key=["id"], ordering=None, index=Bucket(), kind="merge_on_read", properties={})
+
+
+@pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), None])
+def test_a_double_that_a_float_holds_is_kept(value: float | None) -> None:
+    batch = pa.table({"id": [1], "v": pa.array([value], pa.float64())})
+    (kept,) = conform(batch, spec(v=pa.float32())).column("v").to_pylist()
+    assert kept == value or (kept is not None and value is not None and math.isnan(kept) and math.isnan(value))
+
+
+def test_a_double_that_would_be_rounded_is_refused() -> None:
+    with pytest.raises(InvalidBatch, match="would be rounded"):
+        conform(pa.table({"id": [1], "v": [0.1]}), spec(v=pa.float32()))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["a", None], pa.large_string()),
+        pa.array(["a", None], pa.string_view()),
+        pa.array(["a", None]).dictionary_encode(),
+    ],
+)
+def test_every_encoding_of_text_fits(column: pa.Array) -> None:
+    fitted = conform(pa.table({"id": [1, 2], "v": column}), spec(v=pa.string()))
+    assert fitted.column("v").to_pylist() == ["a", None]
+
+
+def test_a_missing_nullable_column_is_null_and_order_does_not_matter() -> None:
+    fitted = conform(pa.table({"b": ["x"], "id": pa.array([1], pa.int8())}), spec(a=pa.int32(), b=pa.string()))
+    assert fitted.to_pylist() == [{"id": 1, "a": None, "b": "x"}]
+
+
+def test_minus_zero_and_nan_keys_become_one() -> None:
+    schema = schema_from_arrow(pa.schema([("id", pa.float64())]))
+    table = make_spec("t", schema, key=["id"], ordering=None, index=Bucket(), kind="merge_on_read", properties={})
+    fitted = conform(pa.table({"id": [-0.0, 0.0]}), table)
+    assert [math.copysign(1, value) for value in fitted.column("id").to_pylist()] == [1.0, 1.0]
