@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from devkit import toolchain
-from devkit.paths import cache_dir, file_lock
+from devkit.paths import REQUIREMENTS, cache_dir, file_lock
 
 
 class InstallError(Exception):
@@ -21,11 +21,12 @@ class InstallError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """version: names the directory. program: the file that exists once the installation is finished. source: what go or npm is asked."""
+    """version: names the directory. program: the file that exists once the installation is finished. source: what go is asked for, or None
+    for a package of npm, which is locked in `requirements/<name>/`."""
 
     version: str
     program: str
-    source: str
+    source: str | None = None
 
     def directory(self, name: str) -> Path:
         return cache_dir() / "servers" / f"{name}-{self.version}"
@@ -39,7 +40,7 @@ PROGRAMS: Mapping[str, Program] = {
         "gcsemulator",
         "github.com/fullstorydev/emulators/storage/cmd/gcsemulator@v0.0.0-20240401123056-edc69752f474",
     ),
-    "azurite": Program("3.37.0", "node_modules/azurite/dist/src/blob/main.js", "azurite@3.37.0"),
+    "azurite": Program("3.37.0", "node_modules/azurite/dist/src/blob/main.js"),
 }
 
 
@@ -60,11 +61,10 @@ def _install(name: str, wanted: Program, target: Path) -> None:
     for leftover in target.parent.glob(f"{target.name}.build-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
-    by_npm = wanted.source.startswith("azurite@")
-    how = "downloading" if by_npm else "building (one to three minutes)"
+    how = "building (one to three minutes)" if wanted.source else "downloading"
     print(f"dev: {how} the test server {name} {wanted.version} (once)", file=sys.stderr, flush=True)
     try:
-        output = _npm(wanted.source, building) if by_npm else _go(wanted.source, building)
+        output = _go(wanted.source, building) if wanted.source else _npm(name, building)
         if not (building / wanted.program).exists():
             raise InstallError(f"{name} {wanted.version} could not be installed: {output[-2000:] or 'no output'}; try again")
         if target.exists():  # unfinished: somebody else's leftover, since we hold the lock
@@ -82,12 +82,14 @@ def _go(source: str, building: Path) -> str:
     return _output([go, "install", source], environment, building)
 
 
-def _npm(source: str, building: Path) -> str:
-    npm = toolchain.tool("npm")
-    environment = {**os.environ, "PATH": f"{npm.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    return _output([npm, "install", "--no-audit", "--no-fund", "--prefix", building, source], environment, building)
+def _npm(name: str, building: Path) -> str:
+    for file in ("package.json", "package-lock.json"):
+        shutil.copy(REQUIREMENTS / name / file, building)
+    npm = toolchain.npm()
+    environment = {**os.environ, "PATH": f"{Path(npm[0]).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    return _output([*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], environment, building)
 
 
-def _output(command: list[str | Path], environment: Mapping[str, str], directory: Path) -> str:
+def _output(command: Sequence[str | Path], environment: Mapping[str, str], directory: Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=directory, stdin=subprocess.DEVNULL, check=False)
     return done.stdout + done.stderr

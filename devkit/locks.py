@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
+from devkit import toolchain
 from devkit.paths import REQUIREMENTS, ROOT
 
 _OPTIONS = (
@@ -39,4 +41,20 @@ def write_locks() -> int:
         if subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False).returncode != 0:
             print(f"dev lock: {source.name} could not be resolved; pip's message is above", file=sys.stderr)
             return 1
+    return _write_npm_locks()
+
+
+def _write_npm_locks() -> int:
+    """The locks of npm, without what only their registry and their readers want: where a package came from, who pays, whose licence."""
+    for directory in sorted(path.parent for path in REQUIREMENTS.glob("*/package.json")):
+        command = [*toolchain.npm(), "install", "--package-lock-only", "--no-audit", "--no-fund"]
+        if subprocess.run(command, cwd=directory, stdout=subprocess.DEVNULL, check=False).returncode != 0:
+            print(f"dev lock: {directory.name}/package.json could not be resolved; npm's message is above", file=sys.stderr)
+            return 1
+        lock = directory / "package-lock.json"
+        content = json.loads(lock.read_text())
+        for package in content["packages"].values():
+            for unwanted in ("resolved", "funding", "license", "engines", "deprecated"):
+                package.pop(unwanted, None)
+        lock.write_text(json.dumps(content, indent=1) + "\n")
     return 0

@@ -133,7 +133,7 @@ def _options(scheme: StoreScheme, endpoint: str) -> dict[str, str]:
 
 
 class Servers:
-    """The servers of one process: started when first asked for, stopped by `close`, or by the kernel when this process dies. Thread-safe."""
+    """The servers of one process: started when asked for, stopped by `close`, or by the kernel when this process is gone. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

