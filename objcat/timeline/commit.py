@@ -70,8 +70,8 @@ class Committer:
     def announce(self, txn: Txn, action: Action, base: int, *, engine: str) -> Future[int]:
         """Put the intent of `txn`, overlapped with the caller's work.
 
-        The future holds how far the store's clock is ahead of the local one, in ms: 0 where it has none, or where they agree to the second (which is
-        how finely most stores tell the time).
+        The future holds how far the store's clock is ahead of the local one, in ms: 0 where it has none, or where they agree to the
+        second (which is how finely most stores tell the time).
         """
         env = self._fileio.env
         intent = Intent(format=FORMAT_VERSION, txn=txn, action=action, base=base, host=socket.gethostname(), engine=engine)
