@@ -1,7 +1,8 @@
 """`memory://name`: stores that live in this process, for tests and for trying things out.
 
-Every request takes effect atomically under one lock, so the store is linearisable: what it answers is what the contract of `fileio.base` says, no more
-and no less. All capabilities are there; a part of an upload may be as small as one byte, so that a test of streams is cheap.
+Every request takes effect atomically under one lock, so the store is linearisable: what it answers is what the contract of
+`fileio.base` says, no more and no less. All capabilities are there; a part of an upload may be as small as one byte, so that a test of
+streams is cheap.
 """
 
 from __future__ import annotations
@@ -310,7 +311,8 @@ def open_memory(name: str, options: MemoryOptions) -> Backend:
     """The store of that name in this process, made when it is not there yet. Raises InvalidConfig in any process but its owner."""
     if options.owner != _this_process():
         raise InvalidConfig(
-            f"memory://{name} lives in another process and cannot be opened here: use file:, s3:, gs: or az: to share a store between processes"
+            f"memory://{name} lives in another process and cannot be opened here:"
+            " use file:, s3:, gs: or az: to share a store between processes"
         )
     with _stores_lock:
         if name not in _stores:

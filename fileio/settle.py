@@ -1,15 +1,17 @@
 """Settling: what a write's outcome really is when answers get lost. This is the only place that decides it.
 
-A conditional write whose response was lost is asked again with the same bytes and the same write id. When the store then says "condition failed", the
-object is read back, and the write id and the base that every write leaves in the object's metadata tell whose it is:
+A conditional write whose response was lost is asked again with the same bytes and the same write id. When the store then says "condition
+failed", the object is read back, and the write id and the base that every write leaves in the object's metadata tell whose it is:
 
 - our write id: the first attempt had landed. `Written`.
 - a foreign object that replaced *the very version that we meant to replace*: ours never landed. `Conflict`.
-- any other foreign object: if no attempt of ours was ambiguous, `Conflict`; else ours may have landed and been replaced since, and only `Unknown` is true.
+- any other foreign object: if no attempt of ours was ambiguous, `Conflict`; else ours may have landed and been replaced since, and only
+  `Unknown` is true.
 
-Two things are taken for granted. An object that is created or swapped under a condition is not deleted while its writers are at work: a deletion removes
-the proof. And nothing between us and the store repeats a request unseen *while* another client replaces the object: if that happens, the failed condition of the
-repetition looks like a competitor's, and the verdict is `Conflict` although ours was there for a moment.
+Two things are taken for granted. An object that is created or swapped under a condition is not deleted while its writers are at work: a
+deletion removes the proof. And nothing between us and the store repeats a request unseen *while* another client replaces the object: if
+that happens, the failed condition of the repetition looks like a competitor's, and the verdict is `Conflict` although ours was there for
+a moment.
 """
 
 from __future__ import annotations
@@ -18,7 +20,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from fileio.base import WRITE_BASE, WRITE_ID, Conflict, Create, ObjectMeta, Overwrite, PutMode, PutOutcome, Unknown, Update, Version, Written
+from fileio.base import (
+    WRITE_BASE,
+    WRITE_ID,
+    Conflict,
+    Create,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Unknown,
+    Update,
+    Version,
+    Written,
+)
 from fileio.env import Env
 from fileio.errors import FileIOError, Throttled, Unavailable, UploadLost
 
@@ -69,6 +84,7 @@ Evidence: TypeAlias = Ours | Foreign | Absent
 
 def write_metadata(write_id: str, mode: PutMode) -> dict[str, str]:
     """The metadata that every write leaves: who wrote, and what it replaced."""
+    base: str
     match mode:
         case Create():
             base = BASE_ABSENT
@@ -85,14 +101,8 @@ def evidence_of(meta: ObjectMeta, write_id: str, mode: PutMode) -> Evidence:
     if written_by == write_id:
         return Ours(meta.version)
     base = meta.metadata.get(WRITE_BASE)
-    match mode:
-        case Create():
-            came_instead = base == BASE_ABSENT
-        case Update(version):
-            came_instead = base == version
-        case Overwrite():
-            came_instead = False
-    return Foreign(meta.version, came_instead)
+    replaced = write_metadata(write_id, mode)[WRITE_BASE]
+    return Foreign(meta.version, came_instead=base == replaced and not isinstance(mode, Overwrite))
 
 
 # ---- the two loops -----------------------------------------------------------------------------------------------
@@ -176,7 +186,7 @@ def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Excep
         case Ours(version):
             return Written(version)
         case Foreign() if isinstance(mode, Overwrite):
-            return Unknown(ambiguous or UploadLost("the store no longer knows the upload, and the object there is another one: write it again"))
+            return Unknown(ambiguous or UploadLost("the store no longer knows the upload, and another object is there: write it again"))
         case Foreign(version, came_instead):
             return Conflict(version) if came_instead or ambiguous is None else Unknown(ambiguous)
         case Absent():

@@ -1,8 +1,8 @@
 """A backend that fails on purpose, the same way on every run.
 
-`FaultyBackend` sits below the settling of `FileIO`, where the network is. What goes wrong, and when, is a script: `Rules` for a chosen request,
-`RandomFaults` for a seeded storm. What was asked and what fired is counted by call site (kind of request, class of key), so that a test can insist that every
-fault fired everywhere it can.
+`FaultyBackend` sits below the settling of `FileIO`, where the network is. What goes wrong, and when, is a script: `Rules` for a chosen
+request, `RandomFaults` for a seeded storm. What was asked and what fired is counted by call site (kind of request, class of key), so that
+a test can insist that every fault fired everywhere it can.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Fault(Enum):
     LATER = "later"
     """No answer now; the effect takes place at `FaultyBackend.release`, or after `delay` more requests."""
     TWICE = "twice"
-    """Somebody on the way repeats the request: the effect is asked for twice, and the second answer comes back (so: one's own failed condition)."""
+    """Somebody on the way repeats the request: the effect is asked for twice, the second answer comes back (one's own failed condition)."""
     THROTTLE = "throttle"
     """Refused before any effect: raises Throttled."""
     PARTIAL = "partial"
@@ -367,9 +367,7 @@ class FaultyBackend(Backend):
             return replace(outcome, version=Version(outcome.version + "-wrong"))
         return outcome
 
-    def _read(
-        self, kind: Kind, key: str, effect: Callable[[], R], from_state: Callable[[GetResult], R], lie: Callable[[R], R]
-    ) -> R:
+    def _read(self, kind: Kind, key: str, effect: Callable[[], R], from_state: Callable[[GetResult], R], lie: Callable[[R], R]) -> R:
         request, hit = self._begin(kind, key)
         fault = None if hit is None else hit.fault
         if fault is Fault.MISSING:
@@ -426,7 +424,7 @@ def _quietly(effect: Callable[[], object]) -> None:
     """A delayed effect: nobody is there any more to hear of its failure."""
     try:
         effect()
-    except Exception:
+    except Exception:  # noqa: BLE001  (whatever it is, a real network would swallow it too)
         return
 
 
@@ -450,4 +448,17 @@ def _cut(state: GetResult, byte_range: ByteRange | None) -> GetResult:
             return GetResult(state.meta, state.data[start:], start)
 
 
-__all__ = ["APPLICABLE", "Crash", "Fault", "FaultyBackend", "Hit", "Kind", "RandomFaults", "Request", "Rule", "Rules", "Script", "default_key_class"]
+__all__ = [
+    "APPLICABLE",
+    "Crash",
+    "Fault",
+    "FaultyBackend",
+    "Hit",
+    "Kind",
+    "RandomFaults",
+    "Request",
+    "Rule",
+    "Rules",
+    "Script",
+    "default_key_class",
+]

@@ -48,8 +48,9 @@ class Deviation:
 class Subject:
     """A store to test.
 
-    open: a store of its own, on connections of its own, over the keys below the given prefix. missing: a store whose bucket does not exist; None when
-    the scheme makes its bucket with the first write. uploads: the keys of uploads in progress in the whole bucket, where that can be asked.
+    open: a store of its own, on connections of its own, over the keys below the given prefix. missing: a store whose bucket does not exist;
+    None when the scheme makes its bucket with the first write. uploads: the keys of uploads in progress in the whole bucket, where that can
+    be asked.
     secrets: strings that must never be shown. clients, increments: size of the races.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from fileio.base import (
     KEY_BYTES_MAX,
     WRITE_ID,
+    Buffer,
     ByteRange,
     Conflict,
     Create,
@@ -156,12 +158,12 @@ def test_what_is_missing_is_not_found(store: FileIO) -> None:
 
 @pytest.mark.parametrize("case", ["get", "head", "put", "create", "list", "start upload"])
 def test_a_missing_bucket_is_named(place: Place, case: str) -> None:
-    """A HEAD has no body to say more than that nothing was found. Where the first write makes the bucket, an unused one is an empty store."""
+    """A HEAD has no body to say more than that nothing was found. Where the first write makes the bucket, an unused one is empty."""
     if place.subject.missing is None:
         assert list(place.open().list_keys()) == []
         return
     with place.subject.missing() as store:
-        calls = {
+        calls: dict[str, Callable[[], object]] = {
             "get": lambda: store.get("object"),
             "head": lambda: store.head("object"),
             "put": lambda: store.put("object", b""),
@@ -268,7 +270,8 @@ def test_metadata_comes_back(store: FileIO) -> None:
 @pytest.mark.parametrize("case", ["bytes", "bytearray", "memoryview", "1 MiB"])
 def test_bodies(store: FileIO, case: str) -> None:
     body = BODY * 1024
-    given = {"bytes": BODY, "bytearray": bytearray(BODY), "memoryview": memoryview(BODY)[10:500], "1 MiB": body}[case]
+    bodies: dict[str, Buffer] = {"bytes": BODY, "bytearray": bytearray(BODY), "memoryview": memoryview(BODY)[10:500], "1 MiB": body}
+    given = bodies[case]
     store.put("object", given)
     assert store.read("object") == bytes(given)
 
@@ -300,7 +303,7 @@ def test_keys_that_differ_little_are_different(store: FileIO) -> None:
 
 @pytest.mark.parametrize("case", ["", "/a", "a/", "a//b", "a/../b", "./a", "..", "a\0b", "k" * (KEY_BYTES_MAX + 1), "ü" * 451])
 def test_what_is_no_key_is_refused_before_any_request(store: FileIO, case: str) -> None:
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: store.get(case),
         lambda: store.head(case),
         lambda: store.put(case, b""),
@@ -321,14 +324,13 @@ def test_what_is_no_key_is_refused_before_any_request(store: FileIO, case: str) 
 # ---- descriptions
 
 
-def test_a_pickled_description_opens_the_same_store(store: FileIO, subject: Subject) -> None:
+def test_a_pickled_description_opens_the_same_store(store: FileIO) -> None:
     store.put("object", b"here")
     try:
         description = store.describe()
-    except Unsupported as error:
-        assert "was not opened from a URL" in str(error)
+    except Unsupported:  # made by hand, so there is nothing to send
         return
-    with pickle.loads(pickle.dumps(description)).open() as other:
+    with pickle.loads(pickle.dumps(description)).open() as other:  # noqa: S301  (our own bytes)
         assert other.read("object") == b"here"
         assert other.url == store.url
     with pytest.raises(TypeError, match="describe"):

@@ -115,7 +115,7 @@ def test_a_counter_raised_by_many_loses_nothing(place: Place) -> None:
                     break
                 defeats += 1
                 assert defeats < 2000, "no progress"
-                env.sleep(env.random() * min(1.0, 0.01 * 2**min(defeats, 10)))
+                env.sleep(env.random() * min(1.0, 0.01 * 2 ** min(defeats, 10)))
         return marks
 
     marks = [mark for listed in race(len(stores), raise_counter) for mark in listed]

@@ -170,17 +170,24 @@ def test_large_stream(place: Place, store: FileIO, case: str) -> None:
 @pytest.mark.parametrize("case", ["small", "large"])
 def test_a_stream_that_breaks_off_leaves_nothing(place: Place, store: FileIO, case: str) -> None:
     body = b"small" if case == "small" else part(store, 1) + part(store, 2)
-    with pytest.raises(RuntimeError, match="the writer fails"), store.open_write("object", settings=settings_of(store)) as stream:
-        stream.write(body)
-        raise RuntimeError("the writer fails")
+
+    def fail() -> None:
+        with store.open_write("object", settings=settings_of(store)) as stream:
+            stream.write(body)
+            raise RuntimeError("the writer fails")
+
+    with pytest.raises(RuntimeError, match="the writer fails"):
+        fail()
     assert list(store.list_keys()) == []
     nothing_left(place)
 
 
 def test_a_stream_that_is_closed_without_being_written_says_so(store: FileIO) -> None:
     taken = written(store.put("object", b"first", Create()))
-    with pytest.raises(NotWritten) as caught, store.open_write("object", Create()) as stream:
-        stream.write(b"second")
+    stream = store.open_write("object", Create())
+    stream.write(b"second")
+    with pytest.raises(NotWritten) as caught:
+        stream.close()
     assert caught.value.outcome == Conflict(taken.version)
 
 

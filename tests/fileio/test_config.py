@@ -74,7 +74,13 @@ def test_nearest() -> None:
 
 def test_a_secret_shows_itself_only_when_asked_and_pickles() -> None:
     secret = Secret("hush")
-    for text in (repr(secret), str(secret), f"{secret}", repr(Options("eu", secret_key=secret)), repr(StoreDescription("s3://b", {"k": secret}))):
+    for text in (
+        repr(secret),
+        str(secret),
+        f"{secret}",
+        repr(Options("eu", secret_key=secret)),
+        repr(StoreDescription("s3://b", {"k": secret})),
+    ):
         assert "hush" not in text
     assert pickle.loads(pickle.dumps(secret)) == secret
     assert pickle.loads(pickle.dumps(secret)).reveal() == "hush"
@@ -210,7 +216,7 @@ def test_another_process_gets_an_error_instead_of_an_empty_store(tmp_path: Path)
 
 
 def test_a_store_made_by_hand_has_no_description() -> None:
-    with pytest.raises(Unsupported, match="use fileio.open_store"):
+    with pytest.raises(Unsupported, match=r"use fileio\.open_store"):
         FileIO(MemoryBackend(), env=FakeEnv()).describe()
 
 

@@ -67,7 +67,9 @@ def test_a_write_with_a_lost_or_false_answer(kind: Kind, fault: Fault, answer: t
 
 
 @pytest.mark.parametrize("kind", WRITES)
-@pytest.mark.parametrize(("fault", "error", "landed"), [(Fault.THROTTLE, Throttled, 0), (Fault.CRASH_BEFORE, Crash, 0), (Fault.CRASH_AFTER, Crash, 1)])
+@pytest.mark.parametrize(
+    ("fault", "error", "landed"), [(Fault.THROTTLE, Throttled, 0), (Fault.CRASH_BEFORE, Crash, 0), (Fault.CRASH_AFTER, Crash, 1)]
+)
 def test_a_write_that_is_refused_or_crashes(kind: Kind, fault: Fault, error: type[BaseException], landed: int) -> None:
     memory, backend = faulty(Rule(fault=fault, kinds=frozenset({kind})))
     with pytest.raises(error):
@@ -76,7 +78,7 @@ def test_a_write_that_is_refused_or_crashes(kind: Kind, fault: Fault, error: typ
 
 
 def test_what_is_delayed_takes_effect_after_so_many_requests() -> None:
-    memory, backend = faulty(Rule(fault=Fault.LATER, kinds=frozenset({"put"}), delay=2))
+    _, backend = faulty(Rule(fault=Fault.LATER, kinds=frozenset({"put"}), delay=2))
     assert isinstance(backend.put("new", b"late", Create(), {}), Unknown)
     for _ in range(2):
         with pytest.raises(NotFound):
@@ -147,7 +149,7 @@ def test_deletions_in_part_and_lost() -> None:
 
 
 def test_file_io_deletes_what_was_refused_once_more() -> None:
-    memory, backend = faulty(Rule(fault=Fault.PARTIAL), Rule(fault=Fault.BEFORE, nth=2, kinds=frozenset({"delete"})))
+    _, backend = faulty(Rule(fault=Fault.PARTIAL), Rule(fault=Fault.BEFORE, nth=2, kinds=frozenset({"delete"})))
     store = FileIO(backend, env=FakeEnv())
     keys = [f"k{n}" for n in range(7)]
     for key in keys:
@@ -192,7 +194,14 @@ def test_rules_count_their_own_requests() -> None:
             Rule(fault=Fault.BEFORE, nth=3),
         ]
     )
-    asked: list[tuple[Kind, str]] = [("put", "slots/1"), ("get", "slots/1"), ("put", "other"), ("put", "slots/1"), ("put", "slots/2"), ("put", "slots/3")]
+    asked: list[tuple[Kind, str]] = [
+        ("put", "slots/1"),
+        ("get", "slots/1"),
+        ("put", "other"),
+        ("put", "slots/1"),
+        ("put", "slots/2"),
+        ("put", "slots/3"),
+    ]
     hits = [script.choose(Request(n, kind, key)) for n, (kind, key) in enumerate(asked, 1)]
     assert [hit and hit.fault for hit in hits] == [None, None, Fault.BEFORE, Fault.THROTTLE, Fault.THROTTLE, None]
 
@@ -205,7 +214,9 @@ def test_a_rule_that_can_never_fire_is_refused() -> None:
 def test_a_storm_repeats_itself_from_its_seed_and_calms_down() -> None:
     def storm(seed: int) -> tuple[list[str], Counter[tuple[Kind, str, Fault]]]:
         memory = MemoryBackend(env=FakeEnv(), keep_history=True)
-        backend = FaultyBackend(memory, RandomFaults(seed=seed, rate=0.5, faults=set(Fault) - {Fault.CRASH_BEFORE, Fault.CRASH_AFTER}, faults_max=20))
+        backend = FaultyBackend(
+            memory, RandomFaults(seed=seed, rate=0.5, faults=set(Fault) - {Fault.CRASH_BEFORE, Fault.CRASH_AFTER}, faults_max=20)
+        )
         store = FileIO(backend, env=FakeEnv())
         seen = []
         for number in range(60):

@@ -135,4 +135,3 @@ def test_a_prefix_narrows_every_method() -> None:
     assert [result.key for result in part.delete(["k", "gone"])] == ["k", "gone"]
     assert list(whole.list_keys()) == ["a/b/dir/copied", "a/b/dir/uploaded", "a/b/log", "a/bc", "a/c"]
     assert part.put("k2", b"", Update(Version("0"))) == Conflict(None)
-

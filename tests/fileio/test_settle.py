@@ -1,7 +1,8 @@
-"""Settling, searched exhaustively: every write, under every sequence of faults and every competitor within bounds, and the verdict is never wrong.
+"""Settling, searched exhaustively: every write, every sequence of faults and every competitor within bounds, and no verdict is ever wrong.
 
-A verdict is judged against the history of the key, which the memory store keeps: `Written` means that ours is there exactly once (an overwrite: at least
-once), `Conflict` and a raised error mean that ours never landed and never will, not even when every delayed request has arrived.
+A verdict is judged against the history of the key, which the memory store keeps: `Written` means that ours is there exactly once (an
+overwrite: at least once), `Conflict` and a raised error mean that ours never landed and never will, not even when every delayed request has
+arrived.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class World:
         self.rival_on_top_of_ours = False
 
     def compete(self, action: str) -> None:
-        """One write of the competitor: `create` or `swap` (on top of what is there) with marks, `plain` by a tool that leaves none, `append`."""
+        """A write of the competitor: `create`, `swap` (on top of what is there), `plain` by a tool that leaves none, `append`."""
         self.rival_wrote += 1
         data = THEIRS + str(self.rival_wrote).encode()
         before, states = self.ours(), len(self.memory.history(KEY))
@@ -215,9 +216,7 @@ class Searcher:
         return options[choice - 1]
 
 
-SEARCHED = frozenset(
-    {Fault.BEFORE, Fault.AFTER, Fault.LATER, Fault.TWICE, Fault.THROTTLE, Fault.WRONG_VERSION, Fault.STALE, Fault.MISSING}
-)
+SEARCHED = frozenset({Fault.BEFORE, Fault.AFTER, Fault.LATER, Fault.TWICE, Fault.THROTTLE, Fault.WRONG_VERSION, Fault.STALE, Fault.MISSING})
 LYING_READS = frozenset({Fault.STALE, Fault.MISSING})
 
 
@@ -284,7 +283,7 @@ def settled(
 
 
 def kinds_of(name: str) -> frozenset[Kind]:
-    return frozenset({WRITE_KINDS[name.split("-")[0]]})
+    return frozenset({WRITE_KINDS[name.split("-", maxsplit=1)[0]]})
 
 
 ALL = pytest.mark.parametrize("name", [operation.name for operation in OPERATIONS])
@@ -332,7 +331,7 @@ def test_an_append_is_found_below_what_was_appended_since(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["put-create", "put-update"])
 def test_the_limit_a_hidden_repetition_and_a_competitor_on_top_look_like_a_conflict(name: str) -> None:
-    """Nothing that the store answers tells this from an ordinary defeat. It takes a proxy that repeats writes and a swap within the same moment."""
+    """Nothing that the store answers tells this from an ordinary defeat. It takes a proxy that repeats writes and a swap in that moment."""
     world, outcome = settled(name, Rule(fault=Fault.TWICE, kinds=kinds_of(name)), moves={("put", 1): "swap"})
     assert isinstance(outcome, Conflict)
     assert world.ours() == 1
@@ -369,7 +368,9 @@ def test_the_last_look_finds_what_landed_without_an_answer(name: str) -> None:
 
 
 def test_a_read_back_that_fails_leaves_it_unknown() -> None:
-    world, outcome = settled("put-create", Rule(fault=Fault.AFTER, kinds=frozenset({"put"})), Rule(fault=Fault.BEFORE, kinds=frozenset({"head"}), times=99))
+    world, outcome = settled(
+        "put-create", Rule(fault=Fault.AFTER, kinds=frozenset({"put"})), Rule(fault=Fault.BEFORE, kinds=frozenset({"head"}), times=99)
+    )
     assert isinstance(outcome, Unknown)
     assert world.ours() == 1
 
@@ -468,12 +469,14 @@ def test_every_write_leaves_its_marks_beside_the_callers_metadata() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_a_counter_survives_a_storm(seed: int) -> None:
-    """Three actors take turns to raise one counter by compare-and-swap over bad networks; who cannot know, looks for its name in the body."""
+    """Three actors take turns to raise one counter by compare-and-swap over bad networks: nothing is lost, nothing counts twice."""
     memory = MemoryBackend(env=FakeEnv(), content_versions=bool(seed % 2))
     FileIO(memory, env=FakeEnv(seed=99)).put("counter", b"", Create())
     storm = {Fault.BEFORE, Fault.AFTER, Fault.LATER, Fault.TWICE, Fault.THROTTLE}
     backends = [FaultyBackend(memory, RandomFaults(seed=seed * 10 + n, rate=0.4, faults=storm)) for n in range(3)]
-    stores = [FileIO(backend, env=FakeEnv(seed=n), policy=RetryPolicy(attempts_max=4, deadline_s=1e9)) for n, backend in enumerate(backends)]
+    stores = [
+        FileIO(backend, env=FakeEnv(seed=n), policy=RetryPolicy(attempts_max=4, deadline_s=1e9)) for n, backend in enumerate(backends)
+    ]
     acknowledged: list[bytes] = []
     doubtful: list[bytes] = []
     for turn, (n, store) in itertools.product(range(5), enumerate(stores)):
