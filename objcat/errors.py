@@ -13,7 +13,7 @@ ObjcatError                 root
 ├── CorruptTable            metadata contradicts itself or is missing: the message names the object
 ├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
 ├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
-└── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; ask again with the txn
+└── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; table.resolve(txn) settles it
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import TableDelta, encode_delta, snapshot_of
 from objcat.table.spec import make_spec
 from objcat.tasks import Operation, scan_schema
-from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Log, new_txn
+from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Log, Resolution, Txn, new_txn, resolve
 from objcat.write import CommitResult, WriteOperation
 
 if TYPE_CHECKING:
@@ -154,6 +154,15 @@ class Table:
     def history(self) -> list[Entry]:
         """Every entry of the table's log, oldest first."""
         return Log(self.fileio).read_after(-1)
+
+    def resolve(self, txn: str) -> Resolution:
+        """Settle a write whose outcome nobody knows (CommitUnknown), or whose writer died: for ever.
+
+        Returns CommittedAt when it is durable. Otherwise rolls it back: from then on its writer, should it still run, is refused with
+        Fenced; its files are deleted. Safe beside the writer and beside other calls. Raises CommitUnknown when the store does not answer:
+        call it again.
+        """
+        return resolve(self.fileio, Txn(txn))
 
     # ---- writing
 

@@ -6,6 +6,7 @@ A thing happened when, and only when, its log slot exists. `docs/protocol.md` is
 from objcat.timeline.commit import Candidate, CommitPolicy, Committed, Committer
 from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, Footprint, Home, Txn, new_txn
 from objcat.timeline.log import Log
+from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 
 __all__ = [
     "FORMAT_VERSION",
@@ -13,11 +14,15 @@ __all__ = [
     "Candidate",
     "CommitPolicy",
     "Committed",
+    "CommittedAt",
     "Committer",
     "Entry",
     "Footprint",
     "Home",
     "Log",
+    "Resolution",
+    "RolledBackAt",
     "Txn",
     "new_txn",
+    "resolve",
 ]

@@ -36,7 +36,10 @@ class CommitPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """An operation that wants a slot. base_time_ms: the commit time of its base slot (0 without one)."""
+    """An operation that wants a slot.
+
+    base_time_ms: the commit time of its base slot (0 without one). rollback_of: the transaction that a ROLLBACK fences.
+    """
 
     txn: Txn
     action: Action
@@ -45,6 +48,7 @@ class Candidate:
     changes: Mapping[str, msgspec.Raw]
     footprint: Mapping[str, Footprint]
     metadata: Mapping[str, str] = field(default_factory=dict)
+    rollback_of: Txn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ class Committer:
                 changes=dict(candidate.changes),
                 footprint=dict(candidate.footprint),
                 metadata=dict(candidate.metadata),
+                rollback_of=candidate.rollback_of,
             )
             match self._put(entry):
                 case Written():
@@ -127,7 +132,7 @@ class Committer:
                 case Unknown(cause):
                     raise CommitUnknown(
                         f"whether {candidate.txn} was committed at slot {slot} is not known ({cause}): nothing was deleted; "
-                        "look for that txn in the log before you write again",
+                        "table.resolve(txn) settles it, before you write again",
                         candidate.txn,
                     ) from cause
                 case Conflict():
@@ -149,8 +154,13 @@ class Committer:
         return self._fileio.put(log_key(entry.slot), encode_entry(entry), Create())
 
     def _judge(self, candidate: Candidate, found: Entry) -> Entry | None:
-        """The candidate's own entry when that is what was found; None when the candidate may go on above it. Raises when it may not."""
-        if found.txn == candidate.txn and found.rollback_of is None:
+        """The entry that settles the candidate, when that is what was found; None when it may go on above it. Raises when it may not.
+
+        A ROLLBACK is settled by whatever settles its target: the target's own commit, or another rollback of it.
+        """
+        if found.txn == candidate.txn:
+            return found
+        if candidate.rollback_of is not None and candidate.rollback_of in (found.txn, found.rollback_of):
             return found
         if found.rollback_of == candidate.txn:
             raise Fenced(f"{candidate.txn} was rolled back at slot {found.slot} by {found.txn}, which thought its writer dead: write again")
