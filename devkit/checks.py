@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from devkit import toolchain
 from devkit.paths import ROOT, cache_dir
 
 SOURCES = ("fileio", "objcat", "devkit", "tests", "benchmarks")
@@ -32,13 +33,14 @@ def format_sources() -> int:
     """Format every file and mend what ruff can mend safely."""
     sources = _existing_sources()
     cache = ["--cache-dir", f"{_tree_cache()}/ruff"]
-    subprocess.run(["ruff", "check", "--fix", "--quiet", *cache, *sources], cwd=ROOT, check=False)
-    return subprocess.run(["ruff", "format", *cache, *sources], cwd=ROOT, check=False).returncode
+    _passes("ruff check", ["ruff", "check", "--fix", "--quiet", *cache, *sources])
+    return 0 if _passes("ruff format", ["ruff", "format", *cache, *sources]) else 1
 
 
 def _passes(name: str, command: Sequence[str]) -> bool:
     print(f"== {name}", flush=True)
-    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode == 0
+    environment = toolchain.run_environment()
+    return subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def _existing_sources() -> list[str]:
