@@ -441,7 +441,7 @@ class ReadStream(io.RawIOBase):
         """Extend the pieces from the current position to the end of the read, or further when reads follow one another."""
         part_bytes = self._settings.part_bytes
         step = min(part_bytes, max(WINDOW_BYTES, self._streak))
-        ahead = min(2 * self._streak, self._settings.prefetch * part_bytes)
+        ahead = min(4 * self._streak, self._settings.prefetch * part_bytes)
         begin = self._ahead[-1].end if self._ahead else self._position
         goal = min(self._meta.size, max(self._position + length, self._position + ahead))
         if not self._ahead:
