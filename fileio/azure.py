@@ -123,7 +123,7 @@ class AzureBackend(Backend):
         start = 0 if byte_range is None else byte_range.start
         end = None if byte_range is None else byte_range.end
         if end is not None and end <= start:
-            return self._get_nothing(key, start, if_none_match)
+            return self._get_nothing(key, start, end, if_none_match)
         condition = {} if if_none_match is None else {"etag": f'"{if_none_match}"', "match_condition": self._changed}
         return self._download(key, start, None if end is None else end - start, condition, if_none_match)
 
@@ -132,16 +132,16 @@ class AzureBackend(Backend):
     ) -> GetResult | NotModified:
         from azure.core.exceptions import AzureError
 
-        offset = None if start == 0 and length is None else start
         try:
-            download = self._blob(key).download_blob(offset, length, **self._reading, **condition)
+            # Always with an offset: without one the SDK answers 416 (an empty object) by a second GET, whose etag may belong to a newer object.
+            download = self._blob(key).download_blob(start, length, **self._reading, **condition)
             data = next(download.chunks(), b"")
         except AzureError as error:
             status = getattr(error, "status_code", None)
             if status == 304:
                 return NotModified()
             if status == 416:
-                return self._get_nothing(key, start, if_none_match)
+                return self._get_nothing(key, start, None if length is None else start + length, if_none_match)
             if status == 412:
                 raise Unavailable(f"{self._url}/{key} changed while its last bytes were read: read it again") from None
             raise self._failure(error, "read", key) from None
@@ -149,9 +149,14 @@ class AzureBackend(Backend):
         size = int(properties.content_range.rpartition("/")[2])  # type: ignore[union-attr]
         return GetResult(_meta(key, properties, size), data, min(start, size))
 
-    def _get_nothing(self, key: str, start: int, if_none_match: Version | None) -> GetResult | NotModified:
+    def _get_nothing(self, key: str, start: int, end: int | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """The answer to a range that holds no byte of the object."""
         meta = self.head(key)
-        return NotModified() if meta.version == if_none_match else GetResult(meta, b"", min(start, meta.size))
+        if meta.version == if_none_match:
+            return NotModified()
+        if start < meta.size and (end is None or start < end):
+            raise Unavailable(f"{self._url}/{key} grew while it was read: read it again")
+        return GetResult(meta, b"", min(start, meta.size))
 
     def _get_suffix(self, key: str, length: int, if_none_match: Version | None) -> GetResult | NotModified:
         """Azure knows no suffix ranges: the size comes first, and the condition makes sure that it still holds."""

@@ -234,7 +234,10 @@ class S3Backend(Backend):
         meta = self.head(key)
         if meta.version == if_none_match:
             return NotModified()
-        return GetResult(meta, b"", _bounds(byte_range, meta.size)[0])
+        start, end = _bounds(byte_range, meta.size)
+        if start < end:
+            raise Unavailable(f"{self.url}/{key} grew while it was read: read it again")
+        return GetResult(meta, b"", start)
 
     def _explained(self, key: str) -> FileIOError | None:
         """Why a HEAD failed, whose answer has no body: asked again as a GET of one byte, which needs the same permission."""

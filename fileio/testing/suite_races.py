@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fileio.base import Conflict, Create, GetResult, PutMode, PutOutcome, Update, Written
+from fileio.base import Conflict, Create, GetResult, PutMode, PutOutcome, Range, Suffix, Update, Written
 from fileio.env import default_env
 from fileio.errors import Unsupported
 from fileio.store import FileIO
@@ -93,6 +93,34 @@ def test_race_of_appends(place: Place) -> None:
     for number in range(ROUNDS):
         outcomes = race(len(stores), lambda client, key=f"slots/{number}": stores[client].append(key, body(client), offset=0))  # type: ignore[misc]
         exactly_one(judge, f"slots/{number}", outcomes)
+
+
+@pytest.mark.parametrize("case", ["whole", "range", "suffix"])
+def test_race_of_reads_with_writes(place: Place, case: str) -> None:
+    """The bytes and the version of an answer belong together, or a compare-and-swap loses what came in between."""
+    asked = {"whole": None, "range": Range(0, 400), "suffix": Suffix(400)}[case]
+    stores = [place.open() for _ in range(5)]
+    bodies = [(b"%d " % number * 100)[: number % 3 * 200] for number in range(30)]
+    states = {written(stores[0].put("object", b"first")).version: b"first"}
+    done: list[bool] = []
+
+    def act(client: int) -> list[GetResult]:
+        seen: list[GetResult] = []
+        if client == 0:
+            try:
+                for body_now in bodies:
+                    states[written(stores[0].put("object", body_now)).version] = body_now
+            finally:
+                done.append(True)
+        while client and not done:
+            found = stores[client].get("object", byte_range=asked)
+            assert isinstance(found, GetResult)
+            seen.append(found)
+        return seen
+
+    for found in [found for seen in race(len(stores), act) for found in seen]:
+        whole = states[found.meta.version]
+        assert (found.data, found.meta.size) == (whole, len(whole))
 
 
 def test_a_counter_raised_by_many_loses_nothing(place: Place) -> None:
