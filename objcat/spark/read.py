@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 
@@ -18,12 +19,13 @@ from objcat.table import FileGroup
 from objcat.tasks import ScanTask, scan_groups, scan_schema
 
 TASK_ROWS_MAX = 64 * 1024
-_CONNECTOR_SCHEMES = {"s3": "s3a", "gs": "gs"}
+_CONNECTORS = {"s3": "s3a", "gs": "gs"}
+_AZURE = re.compile(r"^az://([^/]+)(.*)$")
 
 
 def scan_dataframe(spark: SparkSession, store: StoreDescription, plan: ScanPlan) -> DataFrame:
     """The rows of a planned scan, lazily. Native where the session can read the store itself."""
-    root = native_root(spark, store.url)
+    root = native_root(spark, store)
     native = plan.plain if root is not None else ()
     through_arrow = plan.merged if root is not None else (*plan.plain, *plan.merged)
     parts = []
@@ -36,25 +38,27 @@ def scan_dataframe(spark: SparkSession, store: StoreDescription, plan: ScanPlan)
     return reduce(DataFrame.unionByName, parts)
 
 
-def native_root(spark: SparkSession, url: str) -> str | None:
-    """The table's URL as this session's Hadoop knows it; None when it cannot read the scheme (or there is no JVM handle: Spark Connect).
+def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
+    """The store's URL as this session's Hadoop knows it; None when it cannot read the scheme (or there is no JVM handle: Spark Connect).
 
     A scheme counts as readable when its connector is on the class path; that it is also configured is the session's business.
     """
-    scheme, _, rest = url.partition(":")
     if not hasattr(spark, "_jvm"):
         return None
+    scheme, _, rest = store.url.partition(":")
     if scheme == "file":
-        return url
-    name = _CONNECTOR_SCHEMES.get(scheme)
-    if name is None:
+        return store.url
+    root = _AZURE.sub(rf"abfss://\1@{store.options.get('account')}.dfs.core.windows.net\2", store.url) if scheme == "az" else None
+    if scheme in _CONNECTORS:
+        root = f"{_CONNECTORS[scheme]}:{rest}"
+    if root is None or (scheme == "az" and not store.options.get("account")):
         return None
     try:
         jvm = spark._jvm
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(name, spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(root.partition(":")[0], spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]
     except Exception:  # noqa: BLE001 - Py4J raises one class for every Java error, a missing connector among them
         return None
-    return f"{name}:{rest}"
+    return root
 
 
 def _native(spark: SparkSession, root: str, plan: ScanPlan, groups: Sequence[FileGroup]) -> DataFrame:
