@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from devkit.paths import ROOT, cache_dir
 TESTS = ROOT / "tests"
 SPARK_SUITE = "spark"
 COUNTS_VARIABLE = "OBJCAT_TEST_COUNTS"
-_NO_TESTS_COLLECTED = 5
+_INTERRUPTED, _NO_TESTS_COLLECTED = 2, 5
 
 
 def test(arguments: Sequence[str]) -> int:
@@ -70,9 +71,20 @@ class _Run:
             command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
             command += ["-o", f"cache_dir={cache_dir() / 'pytest'}", *self.paths, *options]
             environment = {**toolchain.run_environment(), **self.environment, COUNTS_VARIABLE: counts.name, "PYTHONDONTWRITEBYTECODE": "1"}
-            status = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+            status = _wait_for(command, environment)
             text = counts.read()
         return status, Counter(json.loads(text) if text else {})
+
+
+def _wait_for(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run to the end: Ctrl-C reaches pytest by itself and is left to it; a request to terminate is passed on."""
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as child:
+        signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+        while True:
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 def _run_all(runs: Sequence[_Run], options: Sequence[str]) -> int:
@@ -83,6 +95,8 @@ def _run_all(runs: Sequence[_Run], options: Sequence[str]) -> int:
         status, counts = run(options)
         statuses.append(status)
         total += counts
+        if status == _INTERRUPTED or status < 0:
+            return status if status > 0 else 128 - status
     if len(runs) > 1:
         print(f"\n{summary_line(total, time.monotonic() - began_s)}", flush=True)
     failed = [status for status in statuses if status not in (0, _NO_TESTS_COLLECTED)]
