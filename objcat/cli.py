@@ -1,4 +1,4 @@
-"""The command line: `objcat store-check URL` and what later issues add.
+"""The command line: `objcat store-check URL`, `objcat log URL`.
 
 Exit codes: 0 all is well; 1 the answer is no (a store that is not fit); 2 wrong input, missing credentials, or a store that cannot be
 asked. Errors are one sentence on stderr.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -19,9 +20,14 @@ from rich.text import Text
 from fileio import FileIOError, InvalidConfig, RetryPolicy, open_store
 from fileio.probe import ProbeReport, ProbeRow, Verdict, probe
 from objcat.errors import ObjcatError
+from objcat.lake import connect
+from objcat.table.snapshot import TableDelta, decode_delta
+from objcat.timeline import Entry
 
 EXIT_NO = 1
 EXIT_WRONG = 2
+WIDE_COLUMNS = 130
+"""Width of a terminal from which on `log` shows transaction ids; `--json` always does."""
 
 app = typer.Typer(name="objcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -66,6 +72,58 @@ def store_check(
         _print_report(report)
     if not report.fit:
         raise typer.Exit(EXIT_NO)
+
+
+@app.command("log")
+def log(
+    url: Annotated[str, typer.Argument(help="The table: the URL of its lake, a slash, and its name, e.g. s3://bucket/lake/city.trips.")],
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the store; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a commit.")] = False,
+) -> None:
+    """Show the commits of a table, oldest first: slot, action, time, what was written, and the metadata given with it."""
+    lake, _, name = url.rstrip("/").rpartition("/")
+    if not lake:
+        raise InvalidConfig(f"{url!r} names no table: write the URL of the lake, a slash, and the table's name")
+    table = connect(lake, parse_option_arguments(option or [])).table(name)
+    rows = [commit_row(entry, table.spec.table) for entry in table.history()]
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    console = Console()
+    shown = Table(title=f"{name} in {lake}", title_justify="left", box=box.SIMPLE)
+    columns = {"slot": "slot", "action": "action", "committed_at": "committed (UTC)", "rows": "rows", "files": "files", "bytes": "bytes"}
+    columns |= {"txn": "txn"} if console.width >= WIDE_COLUMNS else {}
+    for key, title in columns.items():
+        shown.add_column(title, justify="right" if key in ("slot", "rows", "files", "bytes") else "left", no_wrap=True)
+    shown.add_column("metadata", overflow="fold")
+    for row in rows:
+        shown.add_row(*(_text(row[key]) for key in (*columns, "metadata")))
+    console.print(shown)
+
+
+def commit_row(entry: Entry, table: str) -> dict[str, Any]:
+    """What one commit did to a table, for people: rows as written (a key that was there counts too), files and bytes of data."""
+    delta = decode_delta(entry.changes[table]) if table in entry.changes else TableDelta()
+    files = [*delta.bases, *delta.logs]
+    return {
+        "slot": entry.slot,
+        "action": str(entry.action),
+        "committed_at": datetime.fromtimestamp(entry.committed_at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")[:-6],
+        "rows": sum(file.rows for file in files),
+        "files": len(files),
+        "bytes": sum(file.bytes for file in files),
+        "txn": entry.txn,
+        "metadata": entry.metadata if entry.rollback_of is None else {**entry.metadata, "rollback of": entry.rollback_of},
+    }
+
+
+def _text(value: Any) -> Text:
+    if isinstance(value, dict):
+        return Text(", ".join(f"{key}={text}" for key, text in value.items()))
+    return Text(f"{value:,}" if isinstance(value, int) else str(value))
 
 
 def parse_option_arguments(arguments: list[str]) -> dict[str, str]:

@@ -1,0 +1,59 @@
+"""`objcat log`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import objcat
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "objcat.cli", *arguments], capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> objcat.Table:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("city.trips", pa.schema([("id", pa.int64()), ("fare", pa.float64())]), key=["id"], index=objcat.Bucket(2))
+    table.insert([{"id": i, "fare": 1.0} for i in range(10)])
+    table.upsert([{"id": 3, "fare": 2.0}], metadata={"job": "night [run]"})
+    return table
+
+
+def test_log_as_json_is_one_object_a_commit(table: objcat.Table, tmp_path: Path) -> None:
+    done = run("log", f"{tmp_path}/city.trips", "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert [(r["slot"], r["action"], r["rows"]) for r in rows] == [(0, "CREATE", 0), (1, "DELTA_COMMIT", 10), (2, "DELTA_COMMIT", 1)]
+    assert rows[2]["metadata"] == {"job": "night [run]"}
+    assert rows[1]["txn"] == table.history()[1].txn
+
+
+def test_log_for_people_shows_every_commit(table: objcat.Table, tmp_path: Path) -> None:
+    table.resolve("20260101T000000000Z-0123456789abcdef")
+    done = run("log", f"{tmp_path}/city.trips")
+    assert done.returncode == 0
+    for word in ("CREATE", "DELTA_COMMIT", "ROLLBACK", "night"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["log", "nothing"], "names no table"),
+        (["log", "{tmp}/nothing"], "there is no table 'nothing'"),
+        (["log", "s4://bucket/lake/t"], "did you mean"),
+        (["log", "{tmp}/city.trips", "-o", "fsink=1"], "did you mean 'fsync'"),
+    ],
+)
+def test_wrong_input_is_one_sentence(table: objcat.Table, tmp_path: Path, arguments: list[str], says: str) -> None:
+    done = run(*[argument.replace("{tmp}", str(tmp_path)) for argument in arguments])
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
