@@ -133,7 +133,7 @@ class AzureBackend(Backend):
         from azure.core.exceptions import AzureError
 
         try:
-            # Always with an offset: without one the SDK answers 416 (an empty object) by a second GET, whose etag may belong to a newer object.
+            # Always with an offset: without one the SDK answers 416 (an empty object) by a second GET, whose etag may be a newer object's.
             download = self._blob(key).download_blob(start, length, **self._reading, **condition)
             data = next(download.chunks(), b"")
         except AzureError as error:
