@@ -27,7 +27,7 @@ from objcat.timeline import Entry
 EXIT_NO = 1
 EXIT_WRONG = 2
 WIDE_COLUMNS = 130
-"""Width of a terminal from which on `log` shows transaction ids; `--json` always does."""
+"""Width of a terminal from which on `log` shows files and transaction ids too; `--json` always does."""
 
 app = typer.Typer(name="objcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -94,8 +94,8 @@ def log(
         return
     console = Console()
     shown = Table(title=f"{name} in {lake}", title_justify="left", box=box.SIMPLE)
-    columns = {"slot": "slot", "action": "action", "committed_at": "committed (UTC)", "rows": "rows", "files": "files", "bytes": "bytes"}
-    columns |= {"txn": "txn"} if console.width >= WIDE_COLUMNS else {}
+    columns = {"slot": "slot", "action": "action", "committed_at": "committed (UTC)", "rows": "rows", "bytes": "bytes"}
+    columns |= {"files": "files", "txn": "txn"} if console.width >= WIDE_COLUMNS else {}
     for key, title in columns.items():
         shown.add_column(title, justify="right" if key in ("slot", "rows", "files", "bytes") else "left", no_wrap=True)
     shown.add_column("metadata", overflow="fold")
@@ -111,7 +111,7 @@ def commit_row(entry: Entry, table: str) -> dict[str, Any]:
     return {
         "slot": entry.slot,
         "action": str(entry.action),
-        "committed_at": datetime.fromtimestamp(entry.committed_at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")[:-6],
+        "committed_at": datetime.fromtimestamp(entry.committed_at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")[:-6],
         "rows": sum(file.rows for file in files),
         "files": len(files),
         "bytes": sum(file.bytes for file in files),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 import objcat
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "objcat.cli", *arguments], capture_output=True, text=True, check=False, timeout=120)
+def run(*arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "objcat.cli", *arguments]
+    environment = {**os.environ, "COLUMNS": str(columns)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.fixture
@@ -35,12 +38,14 @@ def test_log_as_json_is_one_object_a_commit(table: objcat.Table, tmp_path: Path)
     assert rows[1]["txn"] == table.history()[1].txn
 
 
-def test_log_for_people_shows_every_commit(table: objcat.Table, tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [80, 200])
+def test_log_for_people_shows_every_commit(table: objcat.Table, tmp_path: Path, columns: int) -> None:
     table.resolve("20260101T000000000Z-0123456789abcdef")
-    done = run("log", f"{tmp_path}/city.trips")
+    done = run("log", f"{tmp_path}/city.trips", columns=columns)
     assert done.returncode == 0
     for word in ("CREATE", "DELTA_COMMIT", "ROLLBACK", "night"):
         assert word in done.stdout
+    assert (table.history()[1].txn in done.stdout) == (columns == 200)
 
 
 @pytest.mark.parametrize(
