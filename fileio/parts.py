@@ -7,17 +7,17 @@ import sys
 import tempfile
 from typing import IO, Protocol
 
-from fileio.base import Capabilities
+from fileio.base import Buffer, Capabilities
 
 GROWTH_STEPS = 11
-"""How often the part size may double until the last part of an upload. With 10,000 parts, even parts that begin at 5 MiB add up to 8 TiB."""
+"""How often the part size may double until the last part of an upload. With 10,000 parts that begin at 5 MiB, they add up to 8 TiB."""
 
 
 def part_size(number: int, *, first_bytes: int, capabilities: Capabilities) -> int:
     """The size in bytes of part `number` (from 1) of an upload whose length is not known yet.
 
-    It begins near `first_bytes` and doubles every eleventh of the parts that the store allows, so that an upload needs little memory while it
-    is small and still has parts left when it is huge. Respects the store's bounds and multiple.
+    It begins near `first_bytes` and doubles every eleventh of the parts that the store allows, so that an upload needs little memory while
+    it is small and still has parts left when it is huge. Respects the store's bounds and multiple.
     """
     doublings = (number - 1) // max(1, capabilities.parts_max // GROWTH_STEPS)
     wanted = max(first_bytes, capabilities.part_bytes_min) << min(doublings, 63)
@@ -37,7 +37,7 @@ class Part(Protocol):
     def fill(self, source: memoryview) -> int:
         """Take as much as there is room for; returns how much that was."""
 
-    def content(self) -> memoryview:
+    def content(self) -> Buffer:
         """The bytes that were filled in. Valid until the next `clear`."""
 
     def clear(self) -> None: ...
@@ -68,7 +68,8 @@ class PartPool:
 
     def give_back(self, part: Part) -> None:
         """The content of `part` is not needed any more."""
-        self._free.append(part)
+        if not isinstance(part, WholePart):
+            self._free.append(part)
 
     def close(self) -> None:
         """Release every part, also those that were not given back."""
@@ -78,8 +79,31 @@ class PartPool:
         self._free.clear()
 
 
+class WholePart:
+    """Somebody else's `bytes`, which nobody can change, as a part of their own."""
+
+    is_full = True
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self._data = data
+
+    def fill(self, source: memoryview) -> int:
+        """Says that all of `source` was taken: it is a view of these very bytes."""
+        return len(source)
+
+    def content(self) -> bytes:
+        return self._data
+
+    def clear(self) -> None:
+        raise AssertionError("bytes cannot be filled again")
+
+    def close(self) -> None:
+        """Nothing of ours to release."""
+
+
 class _MemoryPart:
-    """Anonymous memory: the system hands out zero pages when they are first touched, so that a large buffer costs a small object nothing."""
+    """Anonymous memory: the system hands out pages when they are first touched, so that a large buffer costs a small object nothing."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -142,4 +166,4 @@ class _SpilledPart:
         self._file.close()
 
 
-__all__ = ["GROWTH_STEPS", "Part", "PartPool", "part_size"]
+__all__ = ["GROWTH_STEPS", "Part", "PartPool", "WholePart", "part_size"]

@@ -33,7 +33,7 @@ from fileio.base import (
 )
 from fileio.env import Env
 from fileio.errors import FileIOError, InvalidConfig, Unsupported
-from fileio.parts import Part, PartPool, part_size
+from fileio.parts import Part, PartPool, WholePart, part_size
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -46,9 +46,9 @@ WINDOW_BYTES = 64 * 1024
 class StreamSettings:
     """How streams trade memory for throughput.
 
-    part_bytes: size of the first parts written (later ones grow, see `part_size`) and of the largest request when reading; an object that is
-    not longer is written by one put. parallelism: parts sent at once. spill_directory: where to buffer parts in unlinked temporary files
-    instead of memory. prefetch: parts fetched ahead of a sequential reader; 0: none.
+    part_bytes: size of the first parts written (later ones grow, see `fileio.parts.part_size`) and of the largest request when reading; an
+    object that is not longer is written by one put. parallelism: parts sent at once. spill_directory: where to buffer parts in unlinked
+    temporary files instead of memory. prefetch: parts fetched ahead of a sequential reader; 0: none.
     Raises InvalidConfig when a number is out of bounds.
     """
 
@@ -86,9 +86,9 @@ class WriteStream(io.RawIOBase):
 
     Objects of at most one part are one put; larger ones are uploaded in parts while the caller goes on writing. For one thread at a time.
 
-    Leaving a `with` block closes, leaving it by an exception aborts. A wrapper that closes what it wraps (`io.TextIOWrapper`, `io.BufferedWriter`)
-    cannot tell the two apart: let it be closed inside this stream's own block, and call `abort()` where a failure must not leave a short object.
-    A stream that is dropped without either is aborted with a ResourceWarning.
+    Leaving a `with` block closes, leaving it by an exception aborts; a stream that is dropped is aborted, with a ResourceWarning. A wrapper
+    that closes what it wraps (`io.TextIOWrapper`, `io.BufferedWriter`) closes it after an exception too, and so publishes a short object:
+    `detach()` the wrapper at the end of its work instead, inside this stream's block.
     """
 
     def __init__(self, target: UploadTarget, key: str, mode: PutMode, metadata: Mapping[str, str], settings: StreamSettings) -> None:
@@ -111,6 +111,11 @@ class WriteStream(io.RawIOBase):
 
     # ---- what a file is
 
+    @property
+    def name(self) -> str:
+        """The key."""
+        return self._key
+
     def writable(self) -> bool:
         return True
 
@@ -122,9 +127,10 @@ class WriteStream(io.RawIOBase):
         """Does nothing: no byte is visible, nor may be relied on, before the stream is finished."""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Take all of `data`, copying it; waits while `parallelism` parts are under way. Returns its length in bytes.
+        """Take all of `data`; waits while `parallelism` parts are under way. Returns its length in bytes.
 
-        Raises what the sending of an earlier part raised, after which the stream is aborted; Unsupported when the object cannot be that large.
+        It is copied, so that a buffer may be used again; only `bytes` of exactly the part size, in memory, are sent as they are.
+        Raises what the sending of an earlier part raised, after which the stream is aborted; Unsupported when the object is too large.
         """
         self._check_open()
         with memoryview(data) as view, _as_bytes(view) as source:
@@ -132,9 +138,7 @@ class WriteStream(io.RawIOBase):
             taken = 0
             try:
                 while taken < length:
-                    taken += self._part_with_room().fill(source[taken:])
-                    if self._upload is not None:
-                        self._send_if_full()
+                    taken += self._take(data if isinstance(data, bytes) else b"", source[taken:])
             except BaseException as error:
                 self._fail(error)
                 raise
@@ -146,8 +150,8 @@ class WriteStream(io.RawIOBase):
     def finish(self) -> PutOutcome:
         """Make the object visible under the condition and say what happened; the stream is closed. Repeated calls repeat the answer.
 
-        Conflict and Written leave no upload behind; Unknown leaves it, since its completion may still take effect. Raises what the sending of a
-        part raised, UploadLost, or whatever else makes certain that nothing was written; then the upload is aborted.
+        Conflict and Written leave no upload behind; Unknown leaves it, since its completion may still take effect. Raises what the sending
+        of a part raised, UploadLost, or whatever else makes certain that nothing was written; then the upload is aborted.
         """
         if self._outcome is not None:
             return self._outcome
@@ -203,19 +207,31 @@ class WriteStream(io.RawIOBase):
         if self.closed:
             raise ValueError(f"the stream that writes {self._key!r} is closed")
 
-    def _part_with_room(self) -> Part:
-        """The part that is being filled, after sending it away when it is full. The first is kept until a second is needed."""
+    def _take(self, whole: bytes, left: memoryview) -> int:
+        """Put as much of `left` into the current part as it has room for. whole: what is left a view of, if it is `bytes` and may be kept.
+
+        A full part is sent away at once; but the first only when a second is needed, since one part alone is put.
+        """
         self._send_if_full()
         if self._filling is None:
-            if self._number > self._capabilities.parts_max:
-                raise Unsupported(
-                    f"{self._key!r} is too large: {self._position} bytes fill the {self._capabilities.parts_max} parts of an upload;"
-                    f" raise the stream setting 'part_bytes' above {self._settings.part_bytes}"
-                )
-            size = part_size(self._number, first_bytes=self._settings.part_bytes, capabilities=self._capabilities)
+            size = self._next_size()
             self._collect()
-            self._filling = self._parts.take(size)
-        return self._filling
+            if len(whole) == len(left) == size and self._settings.spill_directory is None:
+                self._filling = WholePart(whole)
+            else:
+                self._filling = self._parts.take(size)
+        taken = self._filling.fill(left)
+        if self._upload is not None:
+            self._send_if_full()
+        return taken
+
+    def _next_size(self) -> int:
+        if self._number > self._capabilities.parts_max:
+            raise Unsupported(
+                f"{self._key!r} is too large: {self._position} bytes and more fill the {self._capabilities.parts_max} parts of an upload;"
+                f" raise the stream setting 'part_bytes' above {self._settings.part_bytes}"
+            )
+        return part_size(self._number, first_bytes=self._settings.part_bytes, capabilities=self._capabilities)
 
     def _send_if_full(self) -> None:
         if self._filling is not None and self._filling.is_full:
@@ -322,9 +338,9 @@ class RangeSource(Protocol):
 class ReadStream(io.RawIOBase):
     """A seekable binary file over one version of an object. For one thread at a time.
 
-    A read at a new place fetches what was asked for, at least 64 KiB; reads that follow one another fetch ever larger pieces ahead, in parallel,
-    up to `prefetch` parts. The last 64 KiB stay once they are read. Raises FileIOError when the object changed since it was opened; an empty
-    version in `meta` stands for that of the first answer.
+    A read at a new place fetches what was asked for, at least 64 KiB; reads that follow one another fetch ever larger pieces ahead, in
+    parallel, up to `prefetch` parts. The last 64 KiB stay once they are read. Raises FileIOError when the object changed since it was
+    opened; an empty version in `meta` stands for that of the first answer.
     """
 
     def __init__(self, source: RangeSource, meta: ObjectMeta, settings: StreamSettings) -> None:
@@ -343,6 +359,11 @@ class ReadStream(io.RawIOBase):
     def meta(self) -> ObjectMeta:
         """The object as it was opened."""
         return self._meta
+
+    @property
+    def name(self) -> str:
+        """The key."""
+        return self._meta.key
 
     def readable(self) -> bool:
         return True

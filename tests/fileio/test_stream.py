@@ -1,4 +1,4 @@
-"""Streams: what is written is what is read, whatever the sizes; the object appears whole or not at all; memory and requests stay within bounds."""
+"""Streams: what is written is what is read, whatever the sizes; objects appear whole or not at all; memory and requests are bounded."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
 from fileio.parts import part_size
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from fileio.stream import WINDOW_BYTES, ReadStream, StreamSettings
+from fileio.stream import WINDOW_BYTES, ReadStream, StreamSettings, WriteStream
 from fileio.testing import Fault, FaultyBackend, Rule
+from fileio.testing.faults import Kind
 
 KEY = "data/object"
 POLICY = RetryPolicy(attempts_max=3, backoff_ms_first=0, backoff_ms_max=0)
@@ -96,7 +97,7 @@ def test_whatever_the_sizes_of_the_writes_the_object_is_their_concatenation(
     with store.open_write(KEY, settings=StreamSettings(part_bytes=part_bytes, parallelism=parallelism, spill_directory=spill)) as stream:
         for index, piece in enumerate(pieces):
             assert stream.tell() == sum(lengths[:index])
-            assert stream.write([piece, bytearray(piece), memoryview(piece)][index % 3]) == len(piece)
+            assert stream.write((bytes, bytearray, memoryview)[index % 3](piece)) == len(piece)
             stream.flush()
     assert store.read(KEY) == b"".join(pieces)
     assert backend.uploads_in_progress == []
@@ -126,6 +127,17 @@ def test_a_buffer_that_is_changed_after_the_write_does_not_change_the_object() -
         stream.write(buffer)
         buffer[:] = bytes(100)
     assert store.read(KEY) == _bytes(100)
+
+
+def test_writes_of_exactly_a_part_between_others_keep_their_order() -> None:
+    backend = _LimitedBackend(replace(MEMORY_CAPABILITIES, parts_max=30))  # the part size doubles every two parts: 10, 10, 20, 20, 40
+    store, _ = _store(backend)
+    pieces = [_bytes(length) for length in (10, 10, 20, 7, 20, 13, 40, 40, 10)]
+    with store.open_write(KEY, settings=SMALL) as stream:
+        for piece in pieces:
+            stream.write(piece)
+    assert store.read(KEY) == b"".join(pieces)
+    assert [backend.part_sizes[n] for n in sorted(backend.part_sizes)] == [10, 10, 20, 20, 40, 40, 30]
 
 
 def test_any_buffer_can_be_written() -> None:
@@ -166,7 +178,8 @@ def test_part_sizes_reach_five_tebibytes_and_stay_small_for_small_objects() -> N
 @given(st.integers(1, 60), st.integers(1, 50), st.integers(1, 8), st.integers(1, 40), st.integers(1, 2000))
 def test_part_sizes_respect_every_bound(number: int, first: int, multiple: int, least: int, most: int) -> None:
     most = max(most, least, multiple)
-    limits = replace(MEMORY_CAPABILITIES, part_bytes_min=min(least, most // multiple * multiple), part_bytes_max=most, part_bytes_multiple=multiple)
+    least = min(least, most // multiple * multiple)
+    limits = replace(MEMORY_CAPABILITIES, part_bytes_min=least, part_bytes_max=most, part_bytes_multiple=multiple)
     size = part_size(number, first_bytes=first, capabilities=limits)
     assert limits.part_bytes_min <= size <= most
     assert size % multiple == 0
@@ -254,8 +267,8 @@ def test_where_parts_go_one_by_one_the_caller_still_writes_while_one_is_sent() -
 @pytest.mark.parametrize("length", [5, 35])
 @pytest.mark.parametrize("fault", [Fault.AFTER, Fault.BEFORE, Fault.THROTTLE])
 def test_a_lost_response_at_the_end_is_settled(length: int, fault: Fault) -> None:
-    kind = "put" if length <= SMALL.part_bytes else "upload_complete"
-    store, memory = _store(None, Rule(fault=fault, kinds=frozenset({kind})))  # type: ignore[arg-type]
+    kind: Kind = "put" if length <= SMALL.part_bytes else "upload_complete"
+    store, memory = _store(None, Rule(fault=fault, kinds=frozenset({kind})))
     stream = store.open_write(KEY, Create(), settings=SMALL)
     stream.write(_bytes(length))
     assert isinstance(stream.finish(), Written)
@@ -286,8 +299,8 @@ def test_a_competitor_who_came_first_is_a_conflict_and_close_says_so(length: int
 
 @pytest.mark.parametrize("length", [5, 35])
 def test_when_nobody_can_tell_close_says_that(length: int) -> None:
-    kind = "put" if length <= SMALL.part_bytes else "upload_complete"
-    store, _ = _store(None, Rule(fault=Fault.BEFORE, kinds=frozenset({kind}), times=99), Rule(fault=Fault.BEFORE, kinds=frozenset({"head"}), times=99))  # type: ignore[arg-type]
+    kinds: list[Kind] = ["put" if length <= SMALL.part_bytes else "upload_complete", "head"]
+    store, _ = _store(None, *(Rule(fault=Fault.BEFORE, kinds=frozenset({kind}), times=99) for kind in kinds))
     stream = store.open_write(KEY, Create(), settings=SMALL)
     stream.write(_bytes(length))
     assert isinstance(stream.finish(), Unknown)
@@ -323,21 +336,26 @@ def test_abort_leaves_nothing(length: int) -> None:
         stream.finish()
 
 
+def _fail_within(stream: WriteStream, length: int) -> None:
+    with stream:
+        stream.write(_bytes(length))
+        raise ZeroDivisionError
+
+
 @pytest.mark.parametrize("length", [5, 35])
 def test_leaving_the_block_by_an_exception_aborts(length: int) -> None:
     store, memory = _store()
-    with pytest.raises(ZeroDivisionError), store.open_write(KEY, settings=SMALL) as stream:
-        stream.write(_bytes(length))
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        _fail_within(store.open_write(KEY, settings=SMALL), length)
     assert not store.exists(KEY)
     assert memory.uploads_in_progress == []
 
 
 def test_when_not_even_the_abort_gets_through_the_first_error_stays_and_a_note_tells() -> None:
     store, memory = _store(None, Rule(fault=Fault.BEFORE, kinds=frozenset({"upload_abort"}), times=3))
-    with pytest.raises(ZeroDivisionError) as caught, store.open_write(KEY, settings=SMALL) as stream:
-        stream.write(_bytes(35))
-        raise ZeroDivisionError
+    stream = store.open_write(KEY, settings=SMALL)
+    with pytest.raises(ZeroDivisionError) as caught:
+        _fail_within(stream, 35)
     assert "could not be removed" in caught.value.__notes__[0]
     assert memory.uploads_in_progress == [KEY]
     stream.abort()
@@ -355,7 +373,8 @@ def test_a_dropped_stream_writes_nothing() -> None:
 
 
 def test_a_part_that_fails_now_and_then_is_sent_again() -> None:
-    store, _ = _store(None, Rule(fault=Fault.BEFORE, kinds=frozenset({"upload_part"}), nth=2), Rule(fault=Fault.AFTER, kinds=frozenset({"upload_part"}), nth=4))
+    parts: frozenset[Kind] = frozenset({"upload_part"})
+    store, _ = _store(None, Rule(fault=Fault.BEFORE, kinds=parts, nth=2), Rule(fault=Fault.AFTER, kinds=parts, nth=4))
     with store.open_write(KEY, settings=SMALL) as stream:
         stream.write(_bytes(95))
     assert store.read(KEY) == _bytes(95)
@@ -367,9 +386,7 @@ def test_a_part_that_keeps_failing_surfaces_and_leaves_nothing(nth: int) -> None
     store, _ = _store(backend)
     stream = store.open_write(KEY, settings=replace(SMALL, parallelism=2))
     with pytest.raises(PermissionDenied):
-        for _ in range(40):
-            stream.write(b"x")
-        stream.finish()
+        _write_bytes_one_by_one(stream, 40)
     assert stream.closed
     assert not store.exists(KEY)
     assert backend.uploads_in_progress == []
@@ -380,6 +397,12 @@ def test_a_part_that_keeps_failing_surfaces_and_leaves_nothing(nth: int) -> None
     stream.close()
     stream.abort()
     assert not store.exists(KEY)
+
+
+def _write_bytes_one_by_one(stream: WriteStream, count: int) -> None:
+    for _ in range(count):
+        stream.write(b"x")
+    stream.finish()
 
 
 class _FailingParts(MemoryBackend):
@@ -684,6 +707,25 @@ def test_parquet_goes_through_both_streams() -> None:
         assert file.read_row_group(3, columns=["b"]).column("b").to_pylist() == [str(n) for n in range(30_000, 40_000)]
     with store.open_read(KEY) as reader:
         assert pq.read_table(pa.PythonFile(reader, mode="r")).equals(table)
+
+
+def test_a_wrapper_that_is_detached_leaves_the_end_to_the_stream() -> None:
+    store, _ = _store()
+    with store.open_write(KEY, settings=SMALL) as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8")
+        text.write("whole")
+        text.detach()
+    assert store.read(KEY) == b"whole"
+    with pytest.raises(ZeroDivisionError):
+        _fail_within_text(store.open_write("data/half", settings=SMALL))
+    assert not store.exists("data/half")
+
+
+def _fail_within_text(stream: WriteStream) -> None:
+    with stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8")
+        text.write("half of what was to be written")
+        raise ZeroDivisionError
 
 
 def test_text_and_buffered_wrappers_work() -> None:
