@@ -21,7 +21,7 @@ from objcat.read import ScanPlan, plan_scan
 from objcat.table import Bucket, Snapshot, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import TableDelta, encode_delta, snapshot_of
-from objcat.table.spec import make_spec
+from objcat.table.spec import check_names_listed, check_texts, make_spec
 from objcat.tasks import Operation, scan_schema
 from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Log, Resolution, Txn, new_txn, resolve
 from objcat.write import CommitResult, WriteOperation
@@ -197,12 +197,14 @@ class Table:
         where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`. columns: names, in order; all when None. as_of: a slot, a datetime, or ISO
         text (UTC where it has no zone): the newest commit at or before it. Raises InvalidPredicate, InvalidInput.
         """
+        check_names_listed(columns, what="columns")
         snapshot = self.refresh() if as_of is None else self._snapshot_as_of(as_of)
         return Scan(self.fileio, plan_scan(snapshot, where=where, columns=columns))
 
     # ---- how
 
     def _write(self, data: Any, operation: Operation, metadata: Mapping[str, str] | None) -> CommitResult:
+        check_texts(metadata or {}, what="metadata")
         rows = to_arrow_table(data)
         if rows is not None:
             engine: Any = LocalEngine(self.fileio)

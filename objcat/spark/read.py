@@ -6,6 +6,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -62,10 +63,13 @@ def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
 
 
 def _native(spark: SparkSession, root: str, plan: ScanPlan, groups: Sequence[FileGroup]) -> DataFrame:
-    """Base files as Spark reads them: by physical names, which never change, with a projection to the logical ones."""
+    """Base files as Spark reads them: by physical names, which never change, with a projection to the logical ones.
+
+    Hadoop takes paths as they are, while ours are percent-encoded.
+    """
     schema = plan.snapshot.spec.table_schema
     physical = from_arrow_schema(_plain(schema.to_arrow_physical()), prefer_timestamp_ntz=True)
-    paths = [f"{root.rstrip('/')}/{group.base.path}" for group in groups if group.base is not None]
+    paths = [f"{unquote(root).rstrip('/')}/{group.base.path}" for group in groups if group.base is not None]
     rows = spark.read.schema(physical).parquet(*paths)
     rows = rows.select([F.col(_quoted(column.physical)).alias(column.name) for column in schema.columns])
     if plan.where is not None:

@@ -109,8 +109,10 @@ def snapshot_of(entries: Iterable[Entry], *, where: str) -> Snapshot:
 
 
 def encode_delta(delta: TableDelta) -> msgspec.Raw:
-    """The bytes of a delta inside an entry."""
-    return msgspec.Raw(msgspec.json.encode(delta))
+    """The bytes of a delta inside an entry. Raises CorruptTable for one that could not be read again: a slot is for ever."""
+    raw = msgspec.Raw(msgspec.json.encode(delta))
+    decode_delta(raw)
+    return raw
 
 
 def decode_delta(raw: msgspec.Raw) -> TableDelta:

@@ -69,12 +69,15 @@ def make_spec(
     table: str, schema: TableSchema, *, key: Sequence[str], ordering: str | None, index: Bucket, kind: str, properties: Mapping[str, str]
 ) -> TableSpec:
     """A spec from what a user asked for, by name. Raises InvalidInput that names what would fit."""
+    check_texts(properties, what="properties")
+    check_names_listed(key, what="key")
+    check_names_listed(index.columns, what="Bucket(columns)")
     if not key:
         raise InvalidInput("a table needs a key: give key=['column', ...]")
     if len(set(key)) != len(key):
         raise InvalidInput(f"the key {list(key)} names a column twice: name each once")
-    if not 1 <= index.count <= BUCKETS_MAX:
-        raise InvalidInput(f"Bucket(count={index.count}) is out of range: use 1 to {BUCKETS_MAX}")
+    if type(index.count) is not int or not 1 <= index.count <= BUCKETS_MAX:
+        raise InvalidInput(f"Bucket(count={index.count!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
     hashed = list(key) if index.columns is None else list(index.columns)
     if not hashed or any(name not in key for name in hashed):
         raise InvalidInput(f"the bucket index hashes {hashed}, which must be key columns: use some of {list(key)}")
@@ -98,6 +101,22 @@ def make_spec(
         kind=kind,
         properties=dict(properties),
     )
+
+
+def check_texts(given: Mapping[str, str], *, what: str) -> None:
+    """Raises InvalidInput unless every key and value is text that UTF-8 holds: a log with anything else in it could not be read again."""
+    for pair in given.items():
+        for text in pair:
+            if not isinstance(text, str):
+                raise InvalidInput(f"{what} holds {pair!r}, of which {text!r} is not text: write str({text!r}); nothing was written")
+            if not text.isascii() and text.encode("utf-8", "replace") != text.encode("utf-8", "surrogatepass"):
+                raise InvalidInput(f"{what} holds {text!r}, which is not valid Unicode: mend that text; nothing was written")
+
+
+def check_names_listed(given: Sequence[str] | None, *, what: str) -> None:
+    """Raises InvalidInput when one name stands where a list of names is wanted: Python would take it for a list of letters."""
+    if isinstance(given, str):
+        raise InvalidInput(f"{what} is the text {given!r}: give a list of column names, [{given!r}]")
 
 
 def _named(schema: TableSchema, name: str) -> Column:

@@ -84,6 +84,9 @@ class Committer:
         def put() -> int:
             match self._fileio.put(intent_key(txn), body, Create()):
                 case Written(_, store_time_ms):
+                    if store_time_ms is None and self._fileio.capabilities.store_clock:
+                        # The answer was lost and the intent found by reading back: the store noted when it landed.
+                        store_time_ms = self._fileio.head(intent_key(txn)).modified_ms
                     return 0 if store_time_ms is None else _skew_ms(store_time_ms, env.now_ms())
                 case Conflict():
                     raise CorruptTable(f"the intent of {txn} exists already: two processes share one random state")

@@ -97,8 +97,13 @@ class _Version(msgspec.Struct):
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The bytes of a slot."""
-    return msgspec.json.format(msgspec.json.encode(entry), indent=1)
+    """The bytes of a slot. Raises TypeError for an entry that could not be read again: a slot is for ever."""
+    data = msgspec.json.format(msgspec.json.encode(entry), indent=1)
+    try:
+        msgspec.json.decode(data, type=Entry)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"slot {entry.slot} would hold what no reader takes ({error}): that is a bug in objcat") from error
+    return data
 
 
 def decode_entry(data: bytes, *, key: str) -> Entry:
