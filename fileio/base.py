@@ -1,20 +1,23 @@
 """The storage contract: values, capabilities, and what an implementation of a scheme must supply.
 
-A `Backend` is one attempt at one request, with the SDK's own retries switched off for everything that changes the store. `fileio.store.FileIO`
-is what callers use: it adds bounded retries, the settling of lost responses, streams, and coalesced ranges, once, for every backend.
+A `Backend` is one attempt at one request, with the SDK's own retries switched off for everything that changes the store.
+`fileio.store.FileIO` is what callers use: it adds bounded retries, the settling of lost responses, streams, and coalesced ranges, once, for
+every backend.
 
-Keys are relative to the opened URL: segments joined by `/`, no leading slash, no empty, `.` or `..` segment, at most 900 bytes of UTF-8.
+Keys are relative to the opened URL: segments joined by `/`, no leading slash, no empty, `.` or `..` segment, at most 900 bytes of UTF-8
+(1,024 together with the prefix in the URL).
 Never use one key both as an object and as the prefix of another key: several stores cannot hold both.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NewType, TypeAlias
+from typing import Any, NewType, TypeAlias
 
-from fileio.errors import FileIOError, InvalidKey, NotWritten
+from fileio.errors import FileIOError, InvalidConfig, InvalidKey, NotWritten
 
 Version = NewType("Version", str)
 """Opaque: changes whenever the object's bytes change (S3 and Azure: the etag without quotes; GCS: the generation).
@@ -27,9 +30,14 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 WRITE_ID = "writeid"
 """Metadata key under which every write leaves its own identifier, so that a lost response can be settled by reading back."""
 WRITE_BASE = "writebase"
-"""Metadata key: what a conditional write replaced (`absent`, or the version), so that a foreign write can be *proved* to have come instead of ours."""
+"""Metadata key: what a conditional write replaced (`absent`, or the version), so that a foreign write can be *proved* to have come instead
+of ours."""
 
 KEY_BYTES_MAX = 900
+FULL_KEY_BYTES_MAX = 1024
+"""Of a key together with the prefix of the opened URL: what every cloud takes."""
+METADATA_BYTES_MAX = 1536
+"""Names and values of the caller's own metadata together: S3 takes 2 KiB, and a write leaves its marks there too."""
 
 
 # ---- what is asked -----------------------------------------------------------------------------------------------
@@ -37,17 +45,28 @@ KEY_BYTES_MAX = 900
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes `start` (included) to `end` (excluded; None: to the end). Clipped to the object; wholly past the end is empty."""
+    """Bytes `start` (included) to `end` (excluded; None: to the end). Clipped to the object; wholly past the end is empty.
+
+    Raises ValueError for a negative start, or an end before the start.
+    """
 
     start: int
     end: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.start < 0 or (self.end is not None and self.end < self.start):
+            raise ValueError(f"{self!r} is not a byte range: it needs 0 <= start <= end")
+
 
 @dataclass(frozen=True, slots=True)
 class Suffix:
-    """The last `length` bytes (fewer when the object is shorter)."""
+    """The last `length` bytes (fewer when the object is shorter). Raises ValueError for a negative length."""
 
     length: int
+
+    def __post_init__(self) -> None:
+        if self.length < 0:
+            raise ValueError(f"{self!r} is not a byte range: it needs a length of 0 or more")
 
 
 ByteRange: TypeAlias = Range | Suffix
@@ -163,8 +182,8 @@ class Capabilities:
     conditional_*: the store honours `Create` and `Update` there. append: `append` at an expected offset.
     parallel_parts: parts of one upload may be sent at the same time and in any order; otherwise one at a time, in order.
     list_ordered: listings come in byte order of the keys. store_clock: `Written.store_time_ms` is set.
-    content_versions: equal bytes have equal versions. part_bytes_*: bounds of every part but the last. part_bytes_multiple: each part but the
-    last is a multiple of this. parts_max: parts per upload. put_bytes_max: the largest single `put`.
+    content_versions: equal bytes have equal versions. part_bytes_*: bounds of every part but the last. part_bytes_multiple: each part but
+    the last is a multiple of this. parts_max: parts per upload. put_bytes_max: the largest single `put`.
     """
 
     conditional_put: bool = True
@@ -208,9 +227,9 @@ class Upload(ABC):
 class Backend(ABC):
     """One scheme of storage: single attempts at single requests. Safe for use by many threads at once.
 
-    Every method may raise the typed errors of `fileio.errors`. For methods that answer `PutOutcome`: an error that is *raised* means that the write
-    certainly had no effect (Throttled, PermissionDenied, CredentialsError, NotFound, ...); a time-out, a reset or any 5xx is returned as
-    `Unknown(Unavailable(...))`; a failed condition is `Conflict`.
+    Every method may raise the typed errors of `fileio.errors`. For methods that answer `PutOutcome`: an error that is *raised* means that
+    the write certainly had no effect (Throttled, PermissionDenied, CredentialsError, NotFound, ...); a time-out, a reset or any 5xx is
+    returned as `Unknown(Unavailable(...))`; a failed condition is `Conflict`.
     """
 
     @property
@@ -256,11 +275,69 @@ class Backend(ABC):
 
 def check_key(key: str) -> str:
     """The key itself, when every store accepts it; InvalidKey otherwise."""
-    if not key or "\0" in key or len(key.encode()) > KEY_BYTES_MAX:
+    if not 0 < _utf8_length(key) <= KEY_BYTES_MAX or "\0" in key:
         raise InvalidKey(f"{key[:80]!r} is not a key: it must be 1 to {KEY_BYTES_MAX} bytes of UTF-8 without NUL")
     if any(segment in ("", ".", "..") for segment in key.split("/")):
         raise InvalidKey(f"{key[:80]!r} is not a key: no segment between slashes may be empty, '.' or '..'")
     return key
+
+
+def check_key_part(text: str) -> str:
+    """The text itself, when a key can begin with it or sort behind it; InvalidKey otherwise."""
+    if not 0 <= _utf8_length(text) <= KEY_BYTES_MAX or "\0" in text:
+        raise InvalidKey(f"no key begins with {text[:80]!r}: keys are at most {KEY_BYTES_MAX} bytes of UTF-8 without NUL")
+    return text
+
+
+def _utf8_length(text: str) -> int:
+    """In bytes; -1 when the text holds half of a surrogate pair, which UTF-8 cannot write."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return -1
+
+
+_METADATA_NAME = re.compile(r"[a-z][a-z0-9]*")
+_METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
+
+
+def check_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The caller's own metadata itself, when every store brings it back as it was given; InvalidConfig otherwise.
+
+    Names are lower-case letters and digits, a letter first; values are printable ASCII without spaces at their ends, and not empty.
+    """
+    given: Mapping[str, Any] = metadata or {}
+    for name, value in given.items():
+        if not _METADATA_NAME.fullmatch(name) or name in (WRITE_ID, WRITE_BASE):
+            raise InvalidConfig(
+                f"{name!r} cannot name metadata: use lower-case letters and digits, a letter first, but not {WRITE_ID!r} or {WRITE_BASE!r}"
+            )
+        if not isinstance(value, str) or not _METADATA_VALUE.fullmatch(value):
+            raise InvalidConfig(
+                f"the metadata {name!r} cannot be {value!r:.80}: stores keep printable ASCII without spaces at its ends; encode what is not"
+            )
+    size = sum(len(name) + len(value) for name, value in given.items())
+    if size > METADATA_BYTES_MAX:
+        raise InvalidConfig(f"metadata of {size} bytes is too large: every store keeps {METADATA_BYTES_MAX}; put the rest into the object")
+    return given
+
+
+def as_bytes(data: Buffer) -> Buffer:
+    """The same bytes as a buffer that every SDK understands and whose `len` counts them; copied when they are scattered.
+
+    Takes whatever has the buffer protocol, such as a NumPy array. Raises TypeError for anything else.
+    """
+    if isinstance(data, (bytes, bytearray)):
+        return data
+    view = memoryview(data)
+    if view.nbytes == 0:
+        return b""
+    if view.format == "B" and view.ndim == 1 and view.c_contiguous:
+        return view
+    try:
+        return view.cast("B")
+    except TypeError:
+        return view.tobytes()
 
 
 def require_written(outcome: PutOutcome, what: str) -> Written:

@@ -35,7 +35,7 @@ from fileio.base import (
     Written,
 )
 from fileio.env import Env
-from fileio.errors import FileIOError, Throttled, Unavailable, UploadLost
+from fileio.errors import FileIOError, InvalidConfig, Throttled, Unavailable, UploadLost
 
 T = TypeVar("T")
 
@@ -54,6 +54,12 @@ class RetryPolicy:
     deadline_s: float = 60.0
     backoff_ms_first: int = 50
     backoff_ms_max: int = 5_000
+
+    def __post_init__(self) -> None:
+        """Raises InvalidConfig when a bound cannot be."""
+        for name, least in (("attempts_max", 1), ("deadline_s", 0), ("backoff_ms_first", 0), ("backoff_ms_max", 0)):
+            if getattr(self, name) < least:
+                raise InvalidConfig(f"the retry setting {name!r} must be at least {least}, but is {getattr(self, name)!r}")
 
 
 # ---- what a read-back finds --------------------------------------------------------------------------------------
@@ -141,14 +147,16 @@ def settle(
     policy: RetryPolicy,
     env: Env,
     on_retry: Callable[[], None],
+    doubt: Exception | None = None,
 ) -> PutOutcome:
     """Repeat one write until its outcome is certain, within bounds.
 
     attempt: sends the same request with the same write id each time. read_back: one look at the object, after retries of its own. mode: an
     `Overwrite` has no condition that could fail, so for it the answer `Conflict` means that the upload is gone.
+    doubt: why an earlier settling of the same write ended as Unknown, so that its attempts may have landed.
     Returns Written, Conflict (provably not ours) or Unknown. Raises only when it is certain that no attempt had an effect.
     """
-    ambiguous: Exception | None = None
+    ambiguous = doubt
     refused: FileIOError | None = None
     for _ in attempts(policy, env, on_retry):
         try:
@@ -177,7 +185,11 @@ def settle(
 
 
 def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Exception | None) -> PutOutcome | None:
-    """The outcome after a failed condition; None: the write certainly has no effect yet and may be sent again."""
+    """The outcome after a failed condition; None: the write certainly has no effect yet and may be sent again.
+
+    Without a read-back it is Unknown, also when no attempt was ambiguous: it is the read-back that tells our own object, landed by a
+    request that something on the way repeated, from a competitor's.
+    """
     try:
         found = read_back()
     except FileIOError as error:
@@ -196,12 +208,18 @@ def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Excep
 
 
 def _last_look(read_back: Callable[[], Evidence], cause: Exception) -> PutOutcome:
-    """After the last ambiguous attempt: finding our own object is certain; everything else may still change."""
+    """After the last ambiguous attempt: our own object is certain, and so is one that came instead; everything else may still change."""
     try:
         found = read_back()
     except FileIOError:
         return Unknown(cause)
-    return Written(found.version) if isinstance(found, Ours) else Unknown(cause)
+    match found:
+        case Ours(version):
+            return Written(version)
+        case Foreign(version, came_instead=True):
+            return Conflict(version)
+        case _:
+            return Unknown(cause)
 
 
 __all__ = ["Absent", "Evidence", "Foreign", "Ours", "RetryPolicy", "attempts", "evidence_of", "retry", "settle", "write_metadata"]

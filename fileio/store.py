@@ -25,10 +25,14 @@ from fileio.base import (
     PutMode,
     PutOutcome,
     Range,
+    Unknown,
     Update,
     Upload,
     Version,
+    as_bytes,
     check_key,
+    check_key_part,
+    check_metadata,
     require_written,
 )
 from fileio.env import Env, default_env, map_io
@@ -49,8 +53,8 @@ DEFAULT_STREAM_SETTINGS = StreamSettings()
 class FileIO:
     """An opened store: get, put with a condition, append, list, delete, copy, streams.
 
-    Reads and idempotent requests are retried within `policy`; the outcome of every write is settled (see `fileio.settle`). Errors are those of
-    `fileio.errors`.
+    Reads and idempotent requests are retried within `policy`; the outcome of every write is settled (see `fileio.settle`). Errors are those
+    of `fileio.errors`.
     """
 
     def __init__(
@@ -125,11 +129,13 @@ class FileIO:
         assert isinstance(result, GetResult)
         return result.data
 
-    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]], *, gap_bytes: int = 1 << 20, request_bytes: int = 8 << 20) -> list[bytes]:
+    def get_ranges(
+        self, key: str, ranges: Sequence[tuple[int, int]], *, gap_bytes: int = 1 << 20, request_bytes: int = 8 << 20
+    ) -> list[bytes]:
         """The bytes of several half-open ranges `(start, end)`, in their order, each clipped to the object.
 
-        Ranges nearer to one another than `gap_bytes` share a request; requests larger than `request_bytes` are split; all are sent in parallel.
-        The object must not change meanwhile (objects of a table never do).
+        Ranges nearer to one another than `gap_bytes` share a request; requests larger than `request_bytes` are split; all are sent in
+        parallel. The object must not change meanwhile (objects of a table never do).
         """
         check_key(key)
         plan = coalesce(ranges, gap_bytes=gap_bytes, request_bytes=request_bytes)
@@ -154,8 +160,16 @@ class FileIO:
     ) -> Iterator[ListPage]:
         """Pages of the keys that begin with `prefix` and come after `start_after`, in byte order where `capabilities.list_ordered`.
 
-        With a delimiter, keys below the next delimiter are folded into `ListPage.prefixes`. Each page is one request.
+        With a delimiter, keys below the next delimiter are folded into `ListPage.prefixes`. Each page is one request; what is written or
+        deleted meanwhile may or may not be in it. Raises ValueError for a page size below 1.
         """
+        check_key_part(prefix)
+        check_key_part(start_after or "")
+        if page_size < 1:
+            raise ValueError(f"a page of {page_size} keys cannot be listed: give a page_size of at least 1")
+        return self._pages(prefix, start_after, delimiter, page_size)
+
+    def _pages(self, prefix: str, start_after: str | None, delimiter: str | None, page_size: int) -> Iterator[ListPage]:
         cursor: str | None = None
         while True:
             page = self._list_page(prefix, start_after, delimiter, cursor, page_size)
@@ -180,9 +194,16 @@ class FileIO:
         """Write a whole object in one request, under a condition (default: `Overwrite()`).
 
         Returns Written, Conflict (certainly not written: somebody else's object is there), or Unknown (nobody can tell).
-        metadata: extra user metadata; keys are lower-case letters and digits. Raises only when certainly nothing was written.
+        data: any bytes-like object; it must not change before the call returns. metadata: extra user metadata, see `check_metadata`.
+        Raises only when certainly nothing was written: InvalidConfig for such metadata, Unsupported for more bytes than
+        `capabilities.put_bytes_max`, and what the store refuses.
         """
         check_key(key)
+        check_metadata(metadata)
+        data = as_bytes(data)
+        most = self.capabilities.put_bytes_max
+        if len(data) > most:
+            raise Unsupported(f"{len(data)} bytes for {key!r} are more than one put to {self.url} takes ({most}): use open_write()")
         mode = mode or Overwrite()
         if not isinstance(mode, Overwrite) and not self.capabilities.conditional_put:
             raise Unsupported(f"{self.url} ignores conditions on put, so {key!r} cannot be written under one: use another store")
@@ -194,9 +215,12 @@ class FileIO:
         """Add bytes to the object whose size is `offset` (0: create it). Conflict when its size is another one.
 
         A lost response is settled by comparing bytes, so clients that race to append must append bytes that differ (a nonce).
-        Raises Unsupported where `capabilities.append` is false: use `open_write`.
+        Raises Unsupported where `capabilities.append` is false: use `open_write`. ValueError for a negative offset.
         """
         check_key(key)
+        data = as_bytes(data)
+        if offset < 0:
+            raise ValueError(f"cannot append to {key!r} at {offset}: the offset is the size that the object has")
         if not self.capabilities.append:
             raise Unsupported(f"{self.url} cannot append to {key!r}: write the object with open_write() instead")
 
@@ -233,6 +257,7 @@ class FileIO:
     def start_upload(self, key: str, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> SettledUpload:
         """A multipart upload whose parts are retried and whose completion is settled. `open_write` is the comfortable way."""
         check_key(key)
+        check_metadata(metadata)
         mode = mode or Overwrite()
         if not isinstance(mode, Overwrite) and not self.capabilities.conditional_complete:
             raise Unsupported(f"{self.url} ignores conditions on completing an upload: put() {key!r} in one request")
@@ -252,24 +277,28 @@ class FileIO:
 
         `finish()` returns the outcome; `close()` raises NotWritten unless it is Written; leaving a `with` block by an exception aborts.
         """
-        return WriteStream(self, check_key(key), mode or Overwrite(), metadata or {}, settings)
+        return WriteStream(self, check_key(key), mode or Overwrite(), check_metadata(metadata), settings)
 
     # ---- how
 
     def _retry(self, call: Callable[[], T]) -> T:
         return retry(call, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry)
 
-    def _settle(self, key: str, write_id: str, mode: PutMode, attempt: Callable[[], PutOutcome]) -> PutOutcome:
+    def _settle(
+        self, key: str, write_id: str, mode: PutMode, attempt: Callable[[], PutOutcome], *, doubt: Exception | None = None
+    ) -> PutOutcome:
         def read_back() -> Evidence:
             try:
                 return evidence_of(self.head(key), write_id, mode)
             except NotFound:
                 return Absent()
 
-        return self._settle_with(read_back, mode, attempt)
+        return self._settle_with(read_back, mode, attempt, doubt=doubt)
 
-    def _settle_with(self, read_back: Callable[[], Evidence], mode: PutMode, attempt: Callable[[], PutOutcome]) -> PutOutcome:
-        return settle(attempt, read_back, mode=mode, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry)
+    def _settle_with(
+        self, read_back: Callable[[], Evidence], mode: PutMode, attempt: Callable[[], PutOutcome], *, doubt: Exception | None = None
+    ) -> PutOutcome:
+        return settle(attempt, read_back, mode=mode, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry, doubt=doubt)
 
     def _list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
         return self._retry(lambda: self._backend.list_page(prefix, start_after, delimiter, cursor, limit))
@@ -303,13 +332,18 @@ class SettledUpload(Upload):
         self._mode = mode
         self._write_id = write_id
         self._inner = inner
+        self._doubt: Exception | None = None
 
     def put_part(self, number: int, data: Buffer) -> None:
         """Send part `number`, retried within the policy. Raises Unavailable, Throttled or UploadLost when it cannot be sent."""
-        self._fileio._retry(lambda: self._inner.put_part(number, data))
+        content = as_bytes(data)
+        self._fileio._retry(lambda: self._inner.put_part(number, content))
 
     def complete(self) -> PutOutcome:
-        """The settled outcome of completing. Raises UploadLost when the store no longer knows the upload and certainly nothing landed."""
+        """The settled outcome of completing; after Unknown it may be asked for again.
+
+        Raises UploadLost when the store no longer knows the upload and certainly nothing landed.
+        """
         refused = False
 
         def attempt() -> PutOutcome:
@@ -319,11 +353,14 @@ class SettledUpload(Upload):
             return outcome
 
         try:
-            return self._fileio._settle(self._key, self._write_id, self._mode, attempt)
+            outcome = self._fileio._settle(self._key, self._write_id, self._mode, attempt, doubt=self._doubt)
         except Throttled as error:
             if not refused:
                 raise
             raise UploadLost(f"the upload of {self._key!r} is gone and nothing of it landed: write the object again") from error
+        if isinstance(outcome, Unknown):
+            self._doubt = outcome.cause
+        return outcome
 
     def abort(self) -> None:
         """Remove what was sent, retried within the policy. Raises Unavailable when the store does not answer."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from fileio.base import WRITE_BASE, WRITE_ID, Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Unknown, Update, Version, Written
-from fileio.errors import FileIOError, NotFound, PermissionDenied, Throttled, Unavailable, Unsupported, UploadLost
+from fileio.errors import FileIOError, InvalidConfig, NotFound, PermissionDenied, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
@@ -367,6 +367,38 @@ def test_the_last_look_finds_what_landed_without_an_answer(name: str) -> None:
     assert world.ours() == 1
 
 
+@CONDITIONAL
+def test_the_last_look_finds_who_came_instead(name: str) -> None:
+    world = World(next(operation for operation in OPERATIONS if operation.name == name), attempts_max=1)
+
+    def after(request: Request) -> None:
+        if request.kind in kinds_of(name):
+            world.compete("append" if name.startswith("append") else "swap" if world.operation.present else "create")
+
+    # Ours is lost on the way there; the competitor comes before the last look.
+    backend = FaultyBackend(world.memory, [Rule(fault=Fault.BEFORE, kinds=kinds_of(name))], before=after)
+    assert world.send(backend) == Conflict(world.memory.head(KEY).version)
+    assert world.ours() == 0
+
+
+@pytest.mark.parametrize("move", ["swap", "plain", None])
+def test_a_completion_asked_for_again_remembers_its_doubt(move: str | None) -> None:
+    """The first call lost its answer and could not look: the second must not take what is on top of ours for a competitor's victory."""
+    world = World(next(operation for operation in OPERATIONS if operation.name == "complete-create"), attempts_max=1)
+    rules = [
+        Rule(fault=Fault.AFTER, kinds=frozenset({"upload_complete"})),
+        Rule(fault=Fault.BEFORE, kinds=frozenset({"head"})),
+    ]
+    store = FileIO(FaultyBackend(world.memory, rules), env=FakeEnv(seed=1), policy=world.policy)
+    upload = store.start_upload(KEY, Create())
+    upload.put_part(1, OURS)
+    assert isinstance(upload.complete(), Unknown)
+    if move is not None:
+        world.compete(move)
+    assert isinstance(upload.complete(), Written if move is None else Unknown)
+    assert world.ours() == 1
+
+
 def test_a_read_back_that_fails_leaves_it_unknown() -> None:
     world, outcome = settled(
         "put-create", Rule(fault=Fault.AFTER, kinds=frozenset({"put"})), Rule(fault=Fault.BEFORE, kinds=frozenset({"head"}), times=99)
@@ -451,6 +483,14 @@ def test_pauses_grow_within_the_policy_and_the_deadline_ends_them() -> None:
     assert all(pause <= min(0.4, 0.1 * 2**n) for n, pause in enumerate(env.sleeps_s))
     assert 5 < len(env.sleeps_s) < 100
     assert sum(env.sleeps_s) <= 2.0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"attempts_max": 0}, {"deadline_s": -1.0}, {"backoff_ms_first": -1}, {"backoff_ms_max": -1}], ids=lambda s: next(iter(s))
+)
+def test_a_policy_that_cannot_be_is_refused(settings: Mapping[str, int]) -> None:
+    with pytest.raises(InvalidConfig, match=f"'{next(iter(settings))}' must be at least"):
+        RetryPolicy(**settings)  # type: ignore[arg-type]
 
 
 def test_every_write_leaves_its_marks_beside_the_callers_metadata() -> None:
