@@ -1,7 +1,7 @@
 """Options of a store: typed, frozen, checked against their documented names, and never showing a secret.
 
-Every scheme has one frozen dataclass of options. Field types are `str`, `int`, `float`, `bool`, each also `| None`, and `Secret | None`. The mapping that
-a user gives is text or such values; `parse_options` converts it.
+Every scheme has one frozen dataclass of options. Field types are `str`, `int`, `float`, `bool`, each also `| None`, and `Secret | None`.
+The mapping that a user gives is text or such values; `parse_options` converts it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 from fileio.errors import InvalidConfig
 
@@ -57,6 +58,20 @@ def redact(text: str, secrets: Iterable[Secret | None] = ()) -> str:
         if secret is not None and secret.reveal():
             text = text.replace(secret.reveal(), "***")
     return _SECRET_TEXT.sub(lambda m: (m.group(1) or m.group(2) or m.group(3)) + ("***@" if m.group(3) else "***"), text)
+
+
+def quote_path(path: str) -> str:
+    """The path of a URL: what cannot stand there as it is (`?`, `#`, `%`, spaces, other than ASCII) is percent-encoded.
+
+    What may stand there does, so that partition directories (`city=Rome`) are read as they are written.
+    """
+    return quote(path, safe="/=+,:@!$&'()*;~", errors="surrogateescape")
+
+
+def unquote_path(path: str) -> str:
+    """What `quote_path` was given. Bytes other than UTF-8, which names of directories may have, come back as the system's functions take
+    them."""
+    return unquote(path, errors="surrogateescape")
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

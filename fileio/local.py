@@ -29,7 +29,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from fileio.base import (
     Backend,
@@ -51,6 +50,7 @@ from fileio.base import (
     Version,
     Written,
 )
+from fileio.config import quote_path
 from fileio.env import default_env
 from fileio.errors import FileIOError, InvalidConfig, InvalidKey, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.local_files import (
@@ -121,7 +121,7 @@ class LocalBackend(Backend):
 
     @property
     def url(self) -> str:
-        return "file://" + quote(self._root)
+        return "file://" + quote_path(self._root)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from fileio.base import KEY_BYTES_MAX
+from fileio.base import FULL_KEY_BYTES_MAX
 
 HIDDEN = ".objcat"
 """The directory that holds unfinished writes and sidecars, in every root. Never listed; no key may have a segment of this name."""
@@ -82,7 +82,7 @@ def _names(root: str, base: str) -> list[str]:
 def _is_key(path: str) -> bool:
     """False for names that are not UTF-8 and for paths that are too long: other tools put them there, no key can name them."""
     try:
-        return len(path.encode()) <= KEY_BYTES_MAX
+        return len(path.encode()) <= FULL_KEY_BYTES_MAX
     except UnicodeEncodeError:
         return False
 

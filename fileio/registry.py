@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from fileio.base import Backend, check_key
-from fileio.config import nearest, parse_options
+from fileio.config import nearest, parse_options, quote_path, unquote_path
 from fileio.env import Env
 from fileio.errors import InvalidConfig, MissingDependency
 from fileio.settle import RetryPolicy
@@ -93,8 +93,8 @@ def scheme_of(url: str) -> tuple[str, Scheme]:
 class StoreDescription:
     """A store as two plain values: opens it here or, pickled, in another process.
 
-    url: without credentials. options: as given, secrets wrapped in `Secret` (never shown, but carried by pickle: default credential chains
-    are not carried, each process resolves its own).
+    url: without credentials, its path percent-encoded. options: as given, secrets wrapped in `Secret` (never shown, but carried by pickle:
+    default credential chains are not carried, each process resolves its own).
     """
 
     url: str
@@ -111,8 +111,7 @@ class StoreDescription:
     def child(self, prefix: str) -> StoreDescription:
         """The description of the keys below `prefix`."""
         check_key(prefix)
-        _, scheme = scheme_of(self.url)
-        return StoreDescription(self.url.rstrip("/") + "/" + (quote(prefix) if scheme.path_is_root else prefix), self.options)
+        return StoreDescription(self.url.rstrip("/") + "/" + quote_path(prefix), self.options)
 
 
 def open_store(
@@ -133,7 +132,7 @@ def describe_store(url: str | os.PathLike[str], options: Mapping[str, Any] | Non
     text = os.fspath(url)
     name, scheme = scheme_of(text)
     if name == "file":
-        text = "file://" + quote(os.path.abspath(split_url(text)[0]))
+        text = "file://" + quote_path(os.path.abspath(split_url(text)[0]))
     split_url(text)
     checked = parse_options(scheme.options_class, options or {}, where=_shown(text))
     carried = [f.name for f in dataclasses.fields(scheme.options_class) if f.metadata.get("carried")]
@@ -143,11 +142,12 @@ def describe_store(url: str | os.PathLike[str], options: Mapping[str, Any] | Non
 def split_url(url: str) -> tuple[str, str]:
     """(root, prefix) of a URL: bucket and key prefix; for schemes whose path is the root, the whole path and no prefix.
 
-    Raises InvalidConfig when the bucket is missing, or when credentials, a query or a fragment are in the URL.
+    The path of a URL is percent-encoded: a prefix with `?`, `#` or `%` in it is written with `%3F`, `%23`, `%25`. Raises InvalidConfig when
+    the bucket is missing, or when credentials, a query or a fragment are in the URL.
     """
     name, scheme = scheme_of(url)
     if scheme.path_is_root:
-        path = url if not _SCHEME.match(url) else unquote(url.split(":", 1)[1])
+        path = url if not _SCHEME.match(url) else unquote_path(url.split(":", 1)[1])
         path = re.sub(r"^//(localhost)?(?=/)", "", path)
         if not path or path.startswith("//"):
             raise InvalidConfig(f"{_shown(url)!r} names no directory: write file:/absolute/path or a plain path")
@@ -161,11 +161,13 @@ def split_url(url: str) -> tuple[str, str]:
     if "@" in parts.netloc or ":" in parts.netloc:
         raise InvalidConfig(f"{_shown(url)!r} has credentials in the URL: give them as options instead")
     if parts.query or parts.fragment:
-        raise InvalidConfig(f"{_shown(url)!r} has a query or fragment: give these settings as options instead")
+        raise InvalidConfig(
+            f"{_shown(url)!r} has a query or fragment: give these settings as options instead (in a prefix, write ? as %3F, # as %23)"
+        )
     root = parts.netloc or ("default" if name == "memory" else "")
     if not root:
         raise InvalidConfig(f"{_shown(url)!r} names no bucket: write {name}://bucket/prefix")
-    prefix = parts.path.strip("/")
+    prefix = unquote_path(parts.path).strip("/")
     if prefix:
         check_key(prefix)
     return root, prefix

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from fileio.base import (
+    FULL_KEY_BYTES_MAX,
     Backend,
     Buffer,
     ByteRange,
@@ -26,7 +27,9 @@ from fileio.base import (
     Upload,
     Version,
 )
+from fileio.config import quote_path
 from fileio.env import Env
+from fileio.errors import FileIOError, InvalidKey
 
 T = TypeVar("T")
 
@@ -35,9 +38,9 @@ T = TypeVar("T")
 class MetricsSnapshot:
     """Counts since the store was opened.
 
-    requests: by kind (get, head, put, put_create, put_update, append, upload_start, upload_part, upload_complete, upload_abort, list, delete,
-    copy). errors: requests that raised or answered Unknown, by kind. retries: attempts beyond the first, all kinds. bytes_*: payload.
-    seconds: summed latency by kind, failures included.
+    requests: by kind (get, head, put, put_create, put_update, append, upload_start, upload_part, upload_complete, upload_abort, list,
+    delete, copy). errors: requests that raised or answered Unknown, by kind. retries: attempts beyond the first, all kinds. bytes_*:
+    payload. seconds: summed latency by kind, failures included.
     """
 
     requests: Mapping[str, int]
@@ -151,9 +154,7 @@ class Metered(Backend):
             bytes_read = len(result.data) if isinstance(result, GetResult) else 0
             return result
         finally:
-            self._metrics.record(
-                kind, self._env.monotonic_s() - began_s, failed=failed, bytes_read=bytes_read, bytes_written=bytes_written
-            )
+            self._metrics.record(kind, self._env.monotonic_s() - began_s, failed=failed, bytes_read=bytes_read, bytes_written=bytes_written)
 
 
 class _MeteredUpload(Upload):
@@ -172,7 +173,10 @@ class _MeteredUpload(Upload):
 
 
 class Prefixed(Backend):
-    """The keys of another backend that begin with `<prefix>/`, under their names without it."""
+    """The keys of another backend that begin with `<prefix>/`, under their names without it.
+
+    Raises InvalidKey for keys that are too long together with the prefix.
+    """
 
     def __init__(self, inner: Backend, prefix: str) -> None:
         self._inner = inner
@@ -180,27 +184,27 @@ class Prefixed(Backend):
 
     @property
     def url(self) -> str:
-        return self._inner.url.rstrip("/") + "/" + self._prefix.rstrip("/")
+        return self._inner.url.rstrip("/") + "/" + quote_path(self._prefix.rstrip("/"))
 
     @property
     def capabilities(self) -> Capabilities:
         return self._inner.capabilities
 
     def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
-        result = self._inner.get(self._prefix + key, byte_range, if_none_match)
+        result = self._inner.get(self._whole(key), byte_range, if_none_match)
         return result if isinstance(result, NotModified) else replace(result, meta=self._inside(result.meta))
 
     def head(self, key: str) -> ObjectMeta:
-        return self._inside(self._inner.head(self._prefix + key))
+        return self._inside(self._inner.head(self._whole(key)))
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
-        return self._inner.put(self._prefix + key, data, mode, metadata)
+        return self._inner.put(self._whole(key), data, mode, metadata)
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
-        return self._inner.append(self._prefix + key, data, offset)
+        return self._inner.append(self._whole(key), data, offset)
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
-        return self._inner.start_upload(self._prefix + key, mode, metadata)
+        return self._inner.start_upload(self._whole(key), mode, metadata)
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
         after = None if start_after is None else self._prefix + start_after
@@ -209,14 +213,30 @@ class Prefixed(Backend):
         return ListPage([self._inside(meta) for meta in page.objects], [p[cut:] for p in page.prefixes], page.cursor)
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
-        results = self._inner.delete_batch([self._prefix + key for key in keys])
-        return [replace(result, key=result.key[len(self._prefix) :]) for result in results]
+        refused: dict[str, FileIOError] = {}
+        for key in keys:
+            try:
+                self._whole(key)
+            except InvalidKey as error:
+                refused[key] = error
+        sent = [key for key in keys if key not in refused]
+        results = iter(self._inner.delete_batch([self._prefix + key for key in sent]) if sent else ())
+        return [DeleteResult(key, refused[key]) if key in refused else replace(next(results), key=key) for key in keys]
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
-        return self._inner.copy(self._prefix + source, self._prefix + target, mode, metadata)
+        return self._inner.copy(self._whole(source), self._whole(target), mode, metadata)
 
     def close(self) -> None:
         self._inner.close()
+
+    def _whole(self, key: str) -> str:
+        whole = self._prefix + key
+        if 4 * len(whole) > FULL_KEY_BYTES_MAX and (size := len(whole.encode())) > FULL_KEY_BYTES_MAX:
+            raise InvalidKey(
+                f"{key[:80]!r} is too long: it has {size} bytes together with the prefix {self._prefix[:80]!r}, at most"
+                f" {FULL_KEY_BYTES_MAX} are possible; use a shorter prefix or key"
+            )
+        return whole
 
     def _inside(self, meta: ObjectMeta) -> ObjectMeta:
         return replace(meta, key=meta.key[len(self._prefix) :])

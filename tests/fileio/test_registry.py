@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from fileio import Create, InvalidConfig, InvalidKey, Written, describe_store, open_store
+from fileio.registry import split_url
 
 REPOSITORY = Path(__file__).parents[2]
 SECRET = "hidden/value+of=mine"
@@ -66,6 +68,29 @@ def test_a_description_opens_the_same_store_in_another_process(tmp_path: Path) -
     assert _python(code).split("\n")[0] == "from here {'fsync': False, 'lock_timeout_s': 3.0}"
 
 
+@pytest.mark.parametrize("url", ["memory://odd", "s3://bucket", "gs://bucket", "az://container"])
+@pytest.mark.parametrize("prefix", ["a?b", "a#b", "100%", "a%3Fb", "späß 1", "city=Rome/x+y", "a\nb", "a:b@c"])
+def test_a_prefix_of_any_name_opens_again(url: str, prefix: str) -> None:
+    options = {"gs": {"anonymous": "true"}, "az": {"account": "me"}, "s3": {"region": "r"}}.get(url[:2], {})
+    parent = describe_store(url, options)
+    child = parent.child(prefix)
+    assert split_url(child.url) == (parent.url.split("//")[1], prefix)
+    with parent.open() as above, above.child(prefix) as below, child.open() as opened, open_store(opened.url, options) as again:
+        assert below.url == opened.url == again.url == child.url
+        if url.startswith("memory"):
+            below.put("k", prefix.encode())
+            assert again.read("k") == above.read(f"{prefix}/k") == prefix.encode()
+    assert "city=Rome" not in prefix or child.url.endswith("/city=Rome/x+y")
+
+
+def test_a_directory_whose_name_is_not_utf8_opens_again(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    description = describe_store(tmp_path / name)
+    description.url.encode("ascii")
+    assert isinstance(description.open().put("k", b"1", Create()), Written)
+    assert open_store(description.open().url).read("k") == (tmp_path / name / "k").read_bytes()
+
+
 def test_a_child_sees_only_its_keys() -> None:
     parent = open_store("memory://parent")
     parent.put("a/b/k", b"1")
@@ -103,7 +128,7 @@ def test_a_wrong_url_or_option_is_one_sentence(url: str, options: Mapping[str, s
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/a//b", "s3://bucket/../b", "memory://m/./x"])
+@pytest.mark.parametrize("url", ["s3://bucket/a//b", "s3://bucket/../b", "memory://m/./x", "s3://bucket/a%2F%2Fb", "s3://bucket/%FF"])
 def test_a_prefix_that_is_no_key_is_refused(url: str) -> None:
     with pytest.raises(InvalidKey):
         open_store(url)
