@@ -201,3 +201,10 @@ class ClockBackend(MemoryBackend):
 
     def head(self, key: str) -> ObjectMeta:
         return replace(super().head(key), modified_ms=self._now_ms)
+
+
+def test_an_entry_that_no_reader_takes_is_never_written() -> None:
+    fileio = FileIO(MemoryBackend("unreadable"))
+    with pytest.raises(TypeError, match="no reader takes"):
+        Committer(fileio).commit(replace(candidate(fileio, -1), metadata={"batch": 7}))  # type: ignore[dict-item]
+    assert list(fileio.list_keys()) == []

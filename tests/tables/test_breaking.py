@@ -1,0 +1,187 @@
+"""Attempts to lose a row or to get an acknowledgement that is not true: every fault at every request, and a model beside the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.errors import FileIOError
+from fileio.memory import MemoryBackend
+from fileio.settle import RetryPolicy
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
+from objcat.errors import CommitUnknown, InvalidInput, ObjcatError, TableNotFound
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+BEFORE = {1: "old", 2: "old"}
+AFTER = {1: "new", 2: "old", 3: "new"}
+BATCH = [{"id": 1, "value": "new"}, {"id": 3, "value": "new"}]
+
+
+def lake_on(backend: Any, seed: int) -> objcat.Lake:
+    return objcat.Lake(FileIO(backend, env=FakeEnv(seed), policy=RetryPolicy(attempts_max=3)))
+
+
+def rows_of(table: objcat.Table, **scan: Any) -> dict[Any, Any]:
+    rows = table.scan(**scan).to_arrow().to_pylist()
+    found = {row["id"]: row["value"] for row in rows}
+    assert len(found) == len(rows), "a key is there twice"
+    return found
+
+
+# ---- every fault at every request ----------------------------------------------------------------------------------
+
+FAULTS = sorted(set(Fault) - {Fault.IGNORE_CONDITION}, key=lambda fault: fault.value)
+"""All but a store that lies about conditions, which is refused when a table is created."""
+
+
+@dataclass
+class Strike:
+    """Hits request `first` and, unless `last` is equal, those up to `last`, with a fault where they can suffer it."""
+
+    fault: Fault
+    first: int
+    last: int
+    hits: int = 0
+
+    def choose(self, request: Request) -> Hit | None:
+        if not self.first <= request.number <= self.last or self.fault not in APPLICABLE[request.kind]:
+            return None
+        self.hits += 1
+        return Hit(self.fault)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation on a table. before, after: the rows that a reader may find; None: there is no table."""
+
+    run: Callable[[objcat.Lake, objcat.Table | None], Any]
+    before: dict[int, str] | None
+    after: dict[int, str] | None
+
+
+CASES = {
+    "upsert": Case(lambda _, table: table.upsert(BATCH), BEFORE, AFTER),  # type: ignore[union-attr]
+    "insert": Case(lambda _, table: table.insert(BATCH), BEFORE, AFTER),  # type: ignore[union-attr]
+    "delete": Case(lambda _, table: table.delete([{"id": 1}]), BEFORE, {2: "old"}),  # type: ignore[union-attr]
+    "open and upsert": Case(lambda lake, _: lake.table("t").upsert(BATCH), BEFORE, AFTER),
+    "create": Case(lambda lake, _: lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2)), None, {}),
+}
+
+
+def state(lake: objcat.Lake) -> dict[int, str] | None:
+    try:
+        return rows_of(lake.table("t"))
+    except TableNotFound:
+        return None
+
+
+def files(backend: MemoryBackend) -> set[str]:
+    return {key for key in FileIO(backend).list_keys() if "/data/" in key}
+
+
+def strike(case: Case, fault: Fault, first: int, last: int, *, rival: bool) -> bool:
+    """One run; whether the fault hit anything. rival: another writer takes the next slot first."""
+    memory = MemoryBackend("struck")
+    clean = lake_on(memory, 1)
+    if case.before is not None:
+        clean.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2)).insert([{"id": k, "value": v} for k, v in case.before.items()])
+    script = Strike(fault, 0, -1)
+    backend = FaultyBackend(memory, script)
+    shaky = lake_on(backend, 2)
+    table = None if case.before is None else shaky.table("t")
+    if rival:
+        clean.table("t").upsert([{"id": 100, "value": "rival"}])
+    extra = {100: "rival"} if rival else {}
+    before = None if case.before is None else case.before | extra
+    after = None if case.after is None else case.after | extra
+    present = files(memory)
+    asked = sum(backend.asked.values())
+    script.first, script.last = asked + first, asked + last
+    outcome = "acknowledged"
+    try:
+        case.run(shaky, table)
+    except CommitUnknown:
+        outcome = "unknown"
+    except Crash:
+        outcome = "crashed"
+    except (ObjcatError, FileIOError):
+        outcome = "failed"
+    if not script.hits:
+        return False
+    allowed = {"acknowledged": [after], "failed": [before]}.get(outcome, [before, after])
+    for _ in range(2):
+        found = state(clean)
+        assert found in allowed, (fault, first, outcome, found)
+        # An answer that is still under way may leave a file behind, and where everything fails nothing can be removed.
+        if outcome == "failed" and first == last and fault is not Fault.LATER:
+            assert files(memory) == present, (fault, first, "files stay")
+        allowed = [found] if outcome != "unknown" else allowed
+        backend.release()
+    if found is not None:
+        clean.table("t").upsert([{"id": 50, "value": "next"}])
+        assert state(clean) == found | {50: "next"}
+        assert [entry.slot for entry in clean.table("t").history()] == list(range(len(clean.table("t").history())))
+    return True
+
+
+LASTING = [Fault.AFTER, Fault.BEFORE, Fault.LATER, Fault.THROTTLE]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("faults", "lasting", "rival"),
+    [(FAULTS, False, False), (LASTING, True, False), (LASTING, False, True)],
+    ids=["once", "from then on", "beside a rival"],
+)
+def test_a_fault_at_any_request_neither_loses_nor_doubles(name: str, faults: list[Fault], lasting: bool, rival: bool) -> None:
+    case = CASES[name]
+    hits = 0
+    for fault in faults:
+        missed = 0
+        for first in range(1, 100):
+            struck = strike(case, fault, first, 10_000 if lasting else first, rival=rival and case.before is not None)
+            hits += struck
+            missed = 0 if struck else missed + 1
+            if missed > 5:
+                break
+    assert hits > 10
+
+
+# ---- what may never reach the log ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lake() -> objcat.Lake:
+    return objcat.Lake(FileIO(MemoryBackend("breaking")))
+
+
+@pytest.mark.parametrize("metadata", [{"batch": 7}, {7: "batch"}, {"batch": None}, {"batch": "\ud800"}])
+def test_metadata_that_is_not_text_does_not_make_the_table_unreadable(lake: objcat.Lake, metadata: Any) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    with pytest.raises(InvalidInput, match="metadata holds"):
+        table.upsert(BATCH, metadata=metadata)
+    assert rows_of(lake.table("t")) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"properties": {"owner": 7}}, "properties holds"),
+        ({"index": objcat.Bucket(4.0)}, "whole number"),  # type: ignore[arg-type]
+        ({"index": objcat.Bucket("4")}, "whole number"),  # type: ignore[arg-type]
+        ({"index": objcat.Bucket(True)}, "whole number"),
+        ({"key": "id"}, r"give a list of column names, \['id'\]"),
+        ({"index": objcat.Bucket(4, columns="id")}, r"give a list of column names, \['id'\]"),  # type: ignore[arg-type]
+    ],
+)
+def test_settings_of_a_wrong_type_do_not_make_a_table_that_nobody_opens(lake: objcat.Lake, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        lake.create_table("t", SCHEMA, **({"key": ["id"]} | settings))
+    assert list(lake.fileio.list_keys()) == []
