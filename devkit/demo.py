@@ -1,0 +1,325 @@
+"""`./dev demo`: the main job on real data. Four writers at once upsert into one table, one of them is killed in mid-write, the table stays right."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.feather
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table as Grid
+
+import objcat
+from devkit import toolchain
+from devkit.demo_checks import Check, Story, check_spark, check_story, summarize
+from devkit.demo_flights import KEY, SCHEMA, Step, january, scheduled
+from devkit.demo_hunter import Hunter
+from devkit.demo_writer import TABLE, Commit, LocalWriter, MarkedEnv, Place, SparkWriter, Writer, WriterDied
+from devkit.install import InstallError
+from devkit.servers import ServerError, ServerName, Servers
+from fileio.errors import FileIOError
+from objcat.errors import ObjcatError
+from objcat.timeline import CommittedAt, Entry, Resolution
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SERVER_OF: dict[str, ServerName] = {"s3": "versitygw", "gcs": "fake-gcs-server", "azure": "azurite"}
+LOCAL_WRITERS = 3
+DAYS_MIN = 8
+"""Two rounds: one for all, one for the hunter."""
+SPARE_STEPS_MAX = 500
+"""Steps that the victim repeats when it was too quick for its hunter."""
+
+
+Round = dict[str, list[Step]]
+"""What each writer, by name, does at the same time as the others."""
+
+
+class Race:
+    """The writers at work on one table, round by round.
+
+    commits: those acknowledged. settled: what became of the write that was cut short.
+    """
+
+    def __init__(self, table: objcat.Table, writers: Sequence[Writer], console: Console, progress: Progress) -> None:
+        self.commits: list[Commit] = []
+        self.settled: Resolution | None = None
+        self._table = table
+        self._console = console
+        self._progress = progress
+        self._writer_of = {writer.name: writer for writer in writers}
+        self._successor, *_, self._victim = [writer for writer in writers if isinstance(writer, LocalWriter)]
+        self._hunter = Hunter(table.fileio, self._victim)
+        self._bars: dict[str, TaskID] = {}
+
+    @property
+    def killed_txn(self) -> str | None:
+        """Of the write that was cut short."""
+        return self._hunter.txn
+
+    def run(self, rounds: Sequence[Round]) -> None:
+        """All rounds; from the second on, the victim is hunted. Raises WriterDied when another writer dies."""
+        for name in self._writer_of:
+            self._bars[name] = self._progress.add_task(name, total=sum(len(dealt.get(name, ())) for dealt in rounds))
+        with ThreadPoolExecutor(len(self._writer_of), thread_name_prefix="writer") as pool:
+            for number, dealt in enumerate(rounds):
+                if number == 1:
+                    self._hunter.hunt(after=max(commit.txn for commit in self.commits if commit.writer == self._victim.name))
+                for future in [pool.submit(self._work, name, steps) for name, steps in dealt.items()]:
+                    future.result()
+        for step in islice(cycle(rounds[0][self._victim.name]), SPARE_STEPS_MAX):
+            if self.killed_txn is not None:
+                break
+            self._work(self._victim.name, [step])
+        self._hunter.end()
+        self.commits.sort(key=lambda commit: commit.slot)
+
+    def _work(self, name: str, steps: Sequence[Step]) -> None:
+        """Make steps commits, one after the other, by the writer of that name, or by whoever took over from it."""
+        for step in steps:
+            try:
+                self.commits.append(self._writer_of[name].write(step))
+            except WriterDied:
+                self._hunter.end()
+                if name != self._victim.name or self.killed_txn is None:
+                    raise
+                self.commits.append(self._take_over(self.killed_txn, step))
+            self._progress.advance(self._bars[name])
+
+    def _take_over(self, txn: str, step: Step) -> Commit:
+        """Settle the victim's last write for ever, and let the successor make it and all that the victim had before it."""
+        victim, successor = self._victim, self._successor
+        self._writer_of[victim.name] = successor
+        self._progress.update(self._bars[victim.name], description=f"{victim.name}, then {successor.name}")
+        self.settled = self._table.resolve(txn)
+        committed = isinstance(self.settled, CommittedAt)
+        quick = f" ({self._hunter.tries} commits before were too quick)" if self._hunter.tries else ""
+        self._console.print(
+            f"[red]SIGKILL to {victim.name}[/red] during the {step}: its data was in the store, its commit was not{quick}.\n{txn} "
+            f"{'turns out committed' if committed else 'is rolled back'} at slot {self.settled.slot}; {successor.name} takes over.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        if not committed:
+            return successor.write(step)
+        entry = self._table.history()[self.settled.slot]
+        return Commit(victim.name, step, entry.slot, entry.txn, entry.committed_at_ms, 0, 0, {})
+
+
+def deal(days: int, names: Sequence[str]) -> list[Round]:
+    """The days in rounds of one for each writer: its actual times, then a correction of the day that its neighbour writes in that round."""
+    rounds = []
+    for first in range(1, days + 1, len(names)):
+        of_round = range(first, min(first + len(names), days + 1))
+        corrected = [*of_round[1:], of_round[0]]
+        steps = zip(names, of_round, corrected, strict=False)
+        rounds.append({name: [Step("actual", day), Step("correction", other)] for name, day, other in steps})
+    return rounds
+
+
+def start_spark(scratch: Path) -> SparkSession:
+    """One quiet Spark session in this process, with two executor threads."""
+    os.environ["JAVA_HOME"] = str(toolchain.java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    logging = scratch / "log4j2.properties"
+    logging.write_text(
+        "rootLogger.level = warn\nrootLogger.appenderRef.none.ref = none\nappender.none.type = Null\nappender.none.name = none\n"
+    )
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("objcat demo")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    # The first job of a session starts its Python workers: not in the race.
+    session.range(2).mapInArrow(lambda batches: batches, "id bigint").collect()
+    return session
+
+
+def _stop_spark(starting: Future[SparkSession]) -> None:
+    if starting.exception() is None:
+        starting.result().stop()
+
+
+def demo(console: Console, *, store: str, path: Path | None, days: int, with_spark: bool) -> list[Check]:
+    """The whole story; its checks."""
+    began_s = time.monotonic()
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="objcat-demo-", ignore_cleanup_errors=True)))
+        background = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="spark"))
+        starting = background.submit(start_spark, scratch) if with_spark else None
+        if starting is not None:
+            console.print("Spark starts in the background.")
+            stack.callback(_stop_spark, starting)
+        url, options = str(path or scratch / "lake"), {}
+        if store != "file":
+            with console.status(f"starting {SERVER_OF[store]}"):
+                server = stack.enter_context(Servers()).start(SERVER_OF[store]).fresh_bucket()
+            url, options = f"{server.url}/lake", dict(server.options)
+        locals_ = [LocalWriter(f"local-{number}", mark=str(number)) for number in range(1, LOCAL_WRITERS + 1)]
+        for local in locals_:
+            stack.callback(local.close)
+        flown = january(days)
+        pyarrow.feather.write_feather(flown, scratch / "flown.feather", compression="uncompressed")
+        place = Place(url, options, str(scratch / "flown.feather"))
+
+        table, inserted = _create(console, place, flown)
+        with console.status("waiting for the writers, so that all begin together"):
+            for local in locals_:
+                local.open(place)
+            spark = starting.result() if starting is not None else None
+        writers: list[Writer] = [*([SparkWriter(spark, place, flown)] if spark else []), *locals_]
+        race = _race(console, table, writers, days)
+
+        _show_timeline(console, table.history(), inserted, race.commits)
+        _show_time_travel(console, table, inserted)
+        with console.status("checking"):
+            story = Story(table, flown, inserted, scheduled(flown), race.commits, race.killed_txn, race.settled)
+            checks = check_story(story)
+            if spark is not None:
+                checks.append(check_spark(table.scan().to_arrow(), table.scan().to_spark(spark).toArrow()))
+        _show_checks(console, checks, time.monotonic() - began_s)
+        return checks
+
+
+def _create(console: Console, place: Place, flown: pa.Table) -> tuple[objcat.Table, objcat.CommitResult]:
+    """The table with its flights as scheduled."""
+    table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).create_table(TABLE, SCHEMA, key=KEY, index=objcat.Bucket(8))
+    console.print(f"[bold]{TABLE}[/bold] at {table.fileio.url}: the key is ({', '.join(KEY)}), checked against the data.", soft_wrap=True)
+    console.print(
+        "It has no ordering column: the later commit wins, so the order of the slots alone says what a flight shows.", soft_wrap=True
+    )
+    inserted = table.insert(scheduled(flown), metadata={"writer": "schedule", "step": "flights as scheduled"})
+    console.print(f"{inserted.rows} flights inserted as scheduled in slot {inserted.slot}; their actual times are null.", soft_wrap=True)
+    return table, inserted
+
+
+def _race(console: Console, table: objcat.Table, writers: Sequence[Writer], days: int) -> Race:
+    """All writers at once."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console.print(
+        f"{len(writers)} writers upsert the actual times, each a day at a time, and correct the day that another is writing "
+        "(corrections are made up).",
+        soft_wrap=True,
+    )
+    with Progress(*columns, console=console) as progress:
+        race = Race(table, writers, console, progress)
+        race.run(deal(days, [writer.name for writer in writers]))
+    return race
+
+
+def _show_timeline(console: Console, history: Sequence[Entry], inserted: objcat.CommitResult, commits: Sequence[Commit]) -> None:
+    by_slot = {commit.slot: commit for commit in commits}
+    grid = Grid(title="The timeline", title_justify="left")
+    for name, justify in [
+        ("slot", "right"),
+        ("action", "left"),
+        ("writer", "left"),
+        ("what", "left"),
+        ("rows", "right"),
+        ("committed", "left"),
+    ]:
+        grid.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    grid.add_column("requests of its writer", no_wrap=True)
+    grid.add_column("slots lost", justify="right")
+    for entry in history:
+        told = by_slot.get(entry.slot) or (inserted if entry.slot == inserted.slot else None)
+        rolled_back = f"rolls back {entry.rollback_of[-16:]}" if entry.rollback_of else ""
+        grid.add_row(
+            str(entry.slot),
+            str(entry.action),
+            entry.metadata.get("writer", ""),
+            entry.metadata.get("step", rolled_back),
+            str(told.rows) if told else "",
+            f"{datetime.fromtimestamp(entry.committed_at_ms / 1000, UTC):%H:%M:%S.%f}"[:-3],
+            ", ".join(f"{count} {kind}" for kind, count in sorted(told.requests.items())) if told else "",
+            str(told.slots_lost) if told else "",
+        )
+    console.print(grid)
+    lost = sum(commit.slots_lost for commit in commits)
+    console.print(
+        f"{len(commits)} commits lost {lost} slots to each other and took the next one without writing a file again. "
+        "Spark's requests are those of its driver.",
+        soft_wrap=True,
+    )
+
+
+def _show_time_travel(console: Console, table: objcat.Table, inserted: objcat.CommitResult) -> None:
+    before = summarize(table.scan(as_of=inserted.slot).to_arrow())
+    now = summarize(table.scan().to_arrow())
+    grid = Grid(title=f"Time travel: scan(as_of={inserted.slot}), and scan()", title_justify="left")
+    for name in ("airport", "flights then", "now", "arrived then", "now", "mean delay then", "now"):
+        grid.add_column(name, justify="left" if name == "airport" else "right")
+    for then, later in zip(before, now, strict=True):
+        cells = [f"{at['flight_count']}" for at in (then, later)] + [f"{at['arr_delay_count']}" for at in (then, later)]
+        delays = ["-" if at["arr_delay_mean"] is None else f"{at['arr_delay_mean']:.1f} min" for at in (then, later)]
+        grid.add_row(str(then["origin"]), *cells, *delays)
+    console.print(grid)
+
+
+def _show_checks(console: Console, checks: Sequence[Check], seconds: float) -> None:
+    for check in checks:
+        console.print(
+            f"{'[green]ok  [/green]' if check.holds else '[red]FAIL[/red]'} {check.name} ({check.found})", soft_wrap=True, highlight=False
+        )
+    failed = sum(not check.holds for check in checks)
+    verdict = f"[red]{failed} of {len(checks)} checks failed[/red]" if failed else f"[green]all {len(checks)} checks hold[/green]"
+    console.print(f"{verdict}, in {seconds:.0f} s", highlight=False)
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="./dev demo", description="See it work: flights into one table by four writers at once, one of them killed."
+    )
+    parser.add_argument("--store", choices=["file", *SERVER_OF], default="file", help="a directory, or a local server of that kind")
+    parser.add_argument("--path", type=Path, help="with --store file: the directory of the lake, kept; without it a temporary one is used")
+    parser.add_argument("--days", type=int, default=31, help=f"days of January 2013, {DAYS_MIN} to 31")
+    parser.add_argument("--no-spark", action="store_true", help="three local writers only")
+    parsed = parser.parse_args(arguments)
+    if not DAYS_MIN <= parsed.days <= 31:
+        parser.error(f"--days {parsed.days} is out of range: use {DAYS_MIN} to 31")
+    if parsed.path is not None and parsed.store != "file":
+        parser.error(f"--path is of --store file: the lake of --store {parsed.store} lives on a server that ends with the demo")
+    return parsed
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the demo; 0 when every check holds."""
+    parsed = _arguments(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    try:
+        checks = demo(console, store=parsed.store, path=parsed.path, days=parsed.days, with_spark=not parsed.no_spark)
+    except (ObjcatError, FileIOError, ServerError, InstallError, toolchain.ToolchainError, WriterDied) as error:
+        print(f"dev demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0 if all(check.holds for check in checks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""What must be true of the table at the end of the demo, whoever wrote and died in the meantime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+import objcat
+from devkit.demo_flights import ACTUAL, KEY, rows_of
+from devkit.demo_writer import Commit
+from objcat.timeline import CommittedAt, Entry, Resolution, RolledBackAt, Txn
+from objcat.timeline.entry import data_prefix
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A fact and whether it holds. found: the numbers behind it."""
+
+    name: str
+    holds: bool
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What the demo did.
+
+    commits: acknowledged upserts, by slot. killed_txn, settled: the write that was cut short and what became of it.
+    """
+
+    table: objcat.Table
+    flown: pa.Table
+    inserted: objcat.CommitResult
+    scheduled: pa.Table
+    commits: Sequence[Commit]
+    killed_txn: str | None
+    settled: Resolution | None
+
+
+def check_story(story: Story) -> list[Check]:
+    """Every check that needs no Spark."""
+    history = story.table.history()
+    rows = story.table.scan().to_arrow()
+    return [*_check_log(story, history), *_check_killed(story, history), *_check_rows(story, rows)]
+
+
+def check_spark(local: pa.Table, spark: pa.Table) -> Check:
+    """Both engines read the same rows."""
+    order = [(name, "ascending") for name in KEY]
+    same = local.sort_by(order).equals(spark.select(local.column_names).cast(local.schema).sort_by(order))
+    return Check("the local engine and Spark read the same rows", same, f"{len(local)} and {len(spark)} rows")
+
+
+def _check_log(story: Story, history: Sequence[Entry]) -> list[Check]:
+    txns = {entry.slot: entry.txn for entry in history}
+    missing = [commit for commit in story.commits if txns.get(commit.slot) != commit.txn]
+    acknowledged = {commit.slot for commit in story.commits} | {0, story.inserted.slot}
+    settled = {story.settled.slot} if story.settled else set()
+    unclaimed = set(txns) - acknowledged - settled
+    gaps = [entry.slot for index, entry in enumerate(history) if entry.slot != index]
+    late = [b.slot for a, b in pairwise(history) if b.committed_at_ms <= a.committed_at_ms]
+    return [
+        Check("every acknowledged commit is in the log with its txn", not missing, f"{len(story.commits)} commits, {len(missing)} missing"),
+        Check("nothing else is in the log", not unclaimed, f"{len(history)} slots, unclaimed: {sorted(unclaimed) or 'none'}"),
+        Check("the slots have no gaps", not gaps, f"0 to {len(history) - 1}"),
+        Check("commit times strictly increase", not late, f"{len(late)} do not"),
+    ]
+
+
+def _check_killed(story: Story, history: Sequence[Entry]) -> list[Check]:
+    committed = [entry.slot for entry in history if entry.txn == story.killed_txn]
+    match story.settled:
+        case RolledBackAt(slot):
+            files = list(story.table.fileio.list_keys(data_prefix(Txn(str(story.killed_txn)))))
+            right = not committed and not files and history[slot].rollback_of == story.killed_txn
+            found = f"rolled back at slot {slot}, {len(files)} files left"
+        case CommittedAt(slot):
+            right = committed == [slot]
+            found = f"its request had reached the store before it died: committed at slot {slot}"
+        case None:
+            right, found = False, "no write was caught between its data and its commit"
+    return [
+        Check("a writer was killed between its data and its commit", story.killed_txn is not None, story.killed_txn or "none"),
+        Check("the killed transaction is either rolled back whole or committed whole", right, found),
+    ]
+
+
+def _check_rows(story: Story, rows: pa.Table) -> list[Check]:
+    expected = _by_key(story.scheduled)
+    wrote: dict[Key, set[str]] = {}
+    for commit in sorted(story.commits, key=lambda commit: commit.slot):
+        for key, row in _by_key(rows_of(story.flown, commit.step, commit.writer)).items():
+            expected[key] = row
+            wrote.setdefault(key, set()).add(commit.writer)
+    found = _by_key(rows)
+    wrong = [key for key in expected if found.get(key) != expected[key]]
+    shared = sum(len(writers) > 1 for writers in wrote.values())
+    before = _by_key(story.table.scan(as_of=story.inserted.slot).to_arrow())
+    counts = Counter(len(writers) for writers in wrote.values())
+    return [
+        Check("every flight is there once", len(found) == len(rows), f"{len(rows)} rows, {len(found)} keys"),
+        Check("no flight was lost or added", len(rows) == len(story.scheduled), f"{len(story.scheduled)} were scheduled"),
+        Check("key by key the table is the fold of the acknowledged commits", not wrong, f"{len(expected)} compared, {len(wrong)} differ"),
+        Check("several writers wrote the same keys", shared > 0, ", ".join(f"{n} keys by {k}" for k, n in sorted(counts.items()))),
+        Check("before the upserts it was the schedule", before == _by_key(story.scheduled), f"as of slot {story.inserted.slot}"),
+    ]
+
+
+def _by_key(rows: pa.Table) -> dict[Key, dict[str, Any]]:
+    return {tuple(row[name] for name in KEY): row for row in rows.to_pylist()}
+
+
+def summarize(rows: pa.Table) -> list[dict[str, Any]]:
+    """Flights, flights with an arrival and the mean delay, by airport: the answer of the time-travel query."""
+    grouped = rows.group_by("origin").aggregate([("flight", "count"), (ACTUAL[3], "count"), (ACTUAL[3], "mean")])
+    return sorted(grouped.to_pylist(), key=lambda row: str(row["origin"]))

@@ -1,0 +1,79 @@
+"""Kill a writer in mid-write: after its data is in the store, before its commit is."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+from devkit.demo_writer import LocalWriter
+from fileio.store import FileIO
+from objcat.timeline import Log, Txn
+from objcat.timeline.entry import data_prefix
+
+
+class Hunter(threading.Thread):
+    """Watches the store for data of the victim that no slot names, and kills the victim there.
+
+    The victim is stopped (SIGSTOP) as soon as new data of it is seen. If the log has its commit already, it goes on and the next one is
+    tried; if not, it is killed (SIGKILL). txn: of the write that was cut short, None as long as there is none. tries: commits that were
+    too quick.
+    """
+
+    def __init__(self, fileio: FileIO, victim: LocalWriter) -> None:
+        super().__init__(name="hunter", daemon=True)
+        self.txn: str | None = None
+        self.tries = 0
+        self._fileio = fileio
+        self._victim = victim
+        self._seen = "data/"
+        self._head = -1
+        self._ended = threading.Event()
+
+    def hunt(self, *, after: str) -> None:
+        """Begin to watch, for transactions of the victim later than `after`."""
+        self._seen = _after(after)
+        self.start()
+
+    def end(self) -> None:
+        """Stop watching, if it was begun. Harmless to repeat."""
+        self._ended.set()
+        if self.is_alive():
+            self.join()
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            listed = self._fileio.list_keys("data/", start_after=self._seen)
+            keys = [key for key in listed if _txn_of(key).split("-")[1].startswith(self._victim.mark)]
+            if not keys:
+                time.sleep(0.0005)  # polling, no timing: the watch goes on until it has seen what it waits for
+                continue
+            txn = _txn_of(keys[-1])
+            if self._kill_unless_committed(txn):
+                return
+            self._seen = _after(txn)
+
+    def _kill_unless_committed(self, txn: str) -> bool:
+        """Stop the victim, look, and kill it or let it go on."""
+        process = self._victim.process
+        process.send_signal(signal.SIGSTOP)
+        try:
+            entries = Log(self._fileio).read_after(self._head)
+            if all(entry.txn != txn for entry in entries):
+                process.kill()
+                self.txn = txn
+                return True
+            self.tries += 1
+            self._head = entries[-1].slot
+            return False
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+
+def _txn_of(key: str) -> str:
+    return key.split("/")[1]
+
+
+def _after(txn: str) -> str:
+    """A key after all data of a transaction, and before that of later ones."""
+    return f"{data_prefix(Txn(txn))}~"

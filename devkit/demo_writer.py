@@ -1,0 +1,150 @@
+"""Writers of the demo. As a program: one local writer, a process of its own that is told a step a line and answers with its commit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.feather
+
+import objcat
+from devkit.demo_flights import Step, rows_of
+from fileio.env import SystemEnv
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLE = "flights"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the table is. flown: a file with the flights of January, for the processes of writers."""
+
+    url: str
+    options: Mapping[str, str]
+    flown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that its writer acknowledged."""
+
+    writer: str
+    step: Step
+    slot: int
+    txn: str
+    committed_at_ms: int
+    rows: int
+    slots_lost: int
+    requests: Mapping[str, int]
+
+
+class WriterDied(Exception):
+    """The writer's process ended without an answer: nobody knows yet what became of its last step."""
+
+
+class Writer(Protocol):
+    """Who makes commits, one at a time."""
+
+    @property
+    def name(self) -> str: ...
+
+    def write(self, step: Step) -> Commit:
+        """Make the step a commit. Safe for many threads. Raises WriterDied."""
+
+
+class MarkedEnv(SystemEnv):
+    """The real world, but every id begins with a mark, so that whoever looks at the store can tell whose transaction a file is of."""
+
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        self._mark = mark
+
+    def new_id(self) -> str:
+        return self._mark + super().new_id()[len(self._mark) :]
+
+
+class LocalWriter:
+    """A writer in a process of its own, which starts at once and opens the table when told to.
+
+    mark: what the ids of its transactions begin with.
+    """
+
+    def __init__(self, name: str, *, mark: str) -> None:
+        self.name = name
+        self.mark = mark
+        self._lock = threading.Lock()
+        command = [sys.executable, "-m", "devkit.demo_writer"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    def open(self, place: Place) -> None:
+        """Open the table, which must exist. Raises WriterDied."""
+        self._ask({"name": self.name, "mark": self.mark, **asdict(place)}, what="opening of the table")
+
+    def write(self, step: Step) -> Commit:
+        return Commit(**{**self._ask(asdict(step), what=str(step)), "step": step})
+
+    def close(self) -> None:
+        """End the process. Harmless to repeat."""
+        self.process.kill()
+        self.process.communicate()
+
+    def _ask(self, message: Mapping[str, Any], *, what: str) -> dict[str, Any]:
+        """Send one line, wait for the line that answers it."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            with self._lock:
+                self.process.stdin.write(json.dumps(message) + "\n")
+                self.process.stdin.flush()
+                answer = self.process.stdout.readline()
+        except BrokenPipeError as error:
+            raise WriterDied(f"{self.name} was dead before the {what}: its own message is above") from error
+        if not answer.endswith("\n"):
+            raise WriterDied(f"{self.name} died during the {what}: its own message is above")
+        told: dict[str, Any] = json.loads(answer)
+        return told
+
+
+class SparkWriter:
+    """A writer that hands its rows to Spark, whose executors write the files."""
+
+    name = "spark"
+
+    def __init__(self, spark: SparkSession, place: Place, flown: pa.Table) -> None:
+        self._spark = spark
+        self._flown = flown
+        self._table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).table(TABLE)
+
+    def write(self, step: Step) -> Commit:
+        rows = self._spark.createDataFrame(rows_of(self._flown, step, self.name))
+        return commit(self._table, rows, step, self.name)
+
+
+def commit(table: objcat.Table, rows: Any, step: Step, writer: str) -> Commit:
+    """Upsert the rows of a step; the log keeps who wrote what."""
+    done = table.upsert(rows, metadata={"writer": writer, "step": str(step)})
+    return Commit(writer, step, done.slot, done.txn, done.committed_at_ms, done.rows, done.slots_lost, done.requests)
+
+
+def main() -> None:
+    """Read where the table is, then a step a line, and print a commit a line."""
+    job = json.loads(sys.stdin.readline())
+    flown = pyarrow.feather.read_table(Path(job["flown"]))
+    table = objcat.connect(job["url"], job["options"], env=MarkedEnv(job["mark"])).table(TABLE)
+    print(json.dumps({"slot": table.snapshot.slot}), flush=True)
+    for line in sys.stdin:
+        step = Step(**json.loads(line))
+        done = commit(table, rows_of(flown, step, job["name"]), step, job["name"])
+        print(json.dumps(asdict(done)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
