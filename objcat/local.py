@@ -55,7 +55,7 @@ def to_arrow_table(data: Any) -> pa.Table | None:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, list) and all(isinstance(row, dict) for row in data):
-        return pa.Table.from_pylist(data) if data else pa.table({})
+        return _from_rows(data)
     module = type(data).__module__.split(".")[0]
     if module == "pandas":
         return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
@@ -66,3 +66,21 @@ def to_arrow_table(data: Any) -> pa.Table | None:
     raise InvalidBatch(
         f"a {type(data).__name__} is not a batch of rows: give an Arrow table, a pandas, polars or Spark DataFrame, or a list of dicts"
     )
+
+
+def _from_rows(rows: list[dict[Any, Any]]) -> pa.Table:
+    """Arrow takes the columns of the first row for all there are, and would drop the others without a word."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidBatch(f"a row of the batch has the column {name!r}, which is not text: name columns by text; nothing was written")
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+            raise InvalidBatch(
+                f"the column {name!r} of the batch holds values of several types ({str(error).splitlines()[0]}): "
+                "give values of one type, or an Arrow table; nothing was written"
+            ) from error
+    return pa.table(columns) if columns else pa.table({})

@@ -16,7 +16,7 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
-from objcat.errors import CommitUnknown, InvalidInput, ObjcatError, TableNotFound
+from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, ObjcatError, TableNotFound
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 BEFORE = {1: "old", 2: "old"}
@@ -185,3 +185,27 @@ def test_settings_of_a_wrong_type_do_not_make_a_table_that_nobody_opens(lake: ob
     with pytest.raises(InvalidInput, match=says):
         lake.create_table("t", SCHEMA, **({"key": ["id"]} | settings))
     assert list(lake.fileio.list_keys()) == []
+
+
+# ---- batches -------------------------------------------------------------------------------------------------------
+
+
+def test_a_column_that_only_later_rows_have_is_written(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    table.upsert([{"id": 1}, {"id": 2, "value": "Rome"}])
+    assert rows_of(table) == {1: None, 2: "Rome"}
+
+
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        ([{"id": 1}, {"id": "x"}], "'id' of the batch holds values of several types"),
+        ([{"id": 2**70}], "'id' of the batch"),
+        ([{"id": 1, 7: "x"}], "has the column 7"),
+        ([{}], "is empty|lacks the column"),
+    ],
+)
+def test_rows_that_make_no_table_are_refused_in_one_sentence(lake: objcat.Lake, batch: Any, says: str) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    with pytest.raises(InvalidBatch, match=says):
+        table.upsert(batch)
