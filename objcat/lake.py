@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,7 @@ class Table:
         self.fileio = fileio
         self._snapshot = snapshot
         self._committer = Committer(fileio)
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Table({self.name!r} at {self.fileio.url!r}, slot {self._snapshot.slot})"
@@ -224,13 +226,11 @@ class Table:
 
     def _advance(self, entries: Sequence[Entry]) -> Snapshot:
         """Fold entries that may overlap what another thread has folded meanwhile."""
-        snapshot = self._snapshot
-        new = [entry for entry in entries if entry.slot > snapshot.slot]
-        if new and new[0].slot == snapshot.slot + 1:
-            snapshot = snapshot.advance(new)
-            if snapshot.slot > self._snapshot.slot:
-                self._snapshot = snapshot
-        return snapshot
+        with self._lock:
+            new = [entry for entry in entries if entry.slot > self._snapshot.slot]
+            if new and new[0].slot == self._snapshot.slot + 1:
+                self._snapshot = self._snapshot.advance(new)
+            return self._snapshot
 
     def _snapshot_as_of(self, as_of: AsOf) -> Snapshot:
         if isinstance(as_of, int):
