@@ -11,7 +11,7 @@ from fileio.store import FileIO
 from objcat.errors import InvalidBatch
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
-from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, scan_groups, write_inserts, write_rows
+from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_inserts, write_rows
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
@@ -36,8 +36,12 @@ class LocalEngine:
         if task.operation is Operation.INSERT:
             return write_inserts(self._fileio, task, "local-0", data)
         pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]
-        written = self._fileio.env.map(lambda p: write_rows(self._fileio, task, f"local-{p[0]}", p[1].to_batches()), enumerate(pieces))
-        return sum(written, WriteResult())
+
+        def write(piece: tuple[int, pa.Table]) -> WriteResult:
+            number, rows = piece
+            return write_rows(self._fileio, task, f"local-{number}", rows.to_batches())
+
+        return sum(run_all(self._fileio.env, write, enumerate(pieces)), WriteResult())
 
     def scan(self, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
         """The merged tables of every task, in order; tasks run in parallel."""

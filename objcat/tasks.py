@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fileio.env import Env
 from fileio.store import FileIO
 from objcat.predicate import Predicate
 from objcat.storage.batch import conform, conform_delete
@@ -19,6 +21,9 @@ from objcat.storage.hashing import bucket_of
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
 from objcat.table import BaseFile, FileGroup, LogObject, TableSpec
 from objcat.timeline import Txn
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 LOG_BATCH_BYTES = 128 * 1024**2
 """Arrow bytes that become one log object: the number of objects follows bytes, not buckets."""
@@ -98,8 +103,29 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) ->
         path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
         return write_base(fileio, path, fitted.slice(start, end - start).drop_columns([OP_COLUMN]), home, task.txn)
 
-    bases = tuple(fileio.env.map(write_one, runs))
+    bases = tuple(run_all(fileio.env, write_one, runs))
     return result + WriteResult(bases=bases, rows=sum(base.rows for base in bases))
+
+
+def run_all(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """`env.map`, but raises the first failure only after every item has ended: then nothing writes any more behind a clean-up."""
+
+    def run(item: T) -> R | Exception:
+        try:
+            return function(item)
+        except Exception as error:  # noqa: BLE001 - raised below
+            return error
+
+    results = []
+    failure: Exception | None = None
+    for result in env.map(run, items):
+        if isinstance(result, Exception):
+            failure = failure or result
+        else:
+            results.append(result)
+    if failure is not None:
+        raise failure
+    return results
 
 
 def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -96,10 +96,13 @@ class WriteOperation(Generic[D]):
     def _once(self, snapshot: Snapshot, txn: Txn) -> tuple[WriteResult, Committed]:
         intent = self.committer.announce(txn, Action.DELTA_COMMIT, snapshot.slot, engine=self.engine.name)
         try:
-            live = frozenset(home.bucket for home in snapshot.groups)
-            written = self.engine.write(self.data, WriteTask(snapshot.spec, txn, self.operation, live))
-            if written.rows == 0:
-                raise InvalidBatch(f"the batch to {self.operation} is empty: give it rows, or skip the call; nothing was written")
+            written = self._write_files(snapshot, txn)
+        except Exception:
+            # Whatever went wrong, a full memory or a failed job of Spark's too: no slot was asked for, so none can be ours.
+            intent.exception()
+            self._clean_up(txn)
+            raise
+        try:
             committed = self.committer.commit(self._candidate(snapshot, txn, written), skew_ms=intent.result())
         except CommitUnknown:
             raise
@@ -109,6 +112,19 @@ class WriteOperation(Generic[D]):
             raise
         self.committer.retract(txn)
         return written, committed
+
+    def _write_files(self, snapshot: Snapshot, txn: Txn) -> WriteResult:
+        live = frozenset(home.bucket for home in snapshot.groups)
+        written = self.engine.write(self.data, WriteTask(snapshot.spec, txn, self.operation, live))
+        if written.rows == 0:
+            raise InvalidBatch(f"the batch to {self.operation} is empty: give it rows, or skip the call; nothing was written")
+        homes = [base.home for base in written.bases]
+        if len(set(homes)) < len(homes):
+            raise InvalidBatch(
+                "rows of one bucket were written by two tasks, which hashed a key column of another type than the table's: "
+                "cast the key columns to the types of the table; nothing was written"
+            )
+        return written
 
     def _candidate(self, snapshot: Snapshot, txn: Txn, written: WriteResult) -> Candidate:
         table = snapshot.spec.table

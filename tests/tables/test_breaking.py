@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
-from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, ObjcatError, TableNotFound
+from objcat import local, tasks
+from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, NullKey, ObjcatError, TableNotFound
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 BEFORE = {1: "old", 2: "old"}
@@ -209,3 +211,80 @@ def test_rows_that_make_no_table_are_refused_in_one_sentence(lake: objcat.Lake, 
     table = lake.create_table("t", SCHEMA, key=["id"])
     with pytest.raises(InvalidBatch, match=says):
         table.upsert(batch)
+
+
+# ---- what a write that fails leaves --------------------------------------------------------------------------------
+
+
+def keys_of(lake: objcat.Lake) -> set[str]:
+    return set(lake.fileio.list_keys())
+
+
+def test_pieces_that_still_run_when_another_fails_leave_no_file(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first piece fails at once; the others are held back until it has."""
+    monkeypatch.setattr(local, "SPLIT_ROWS", 10)
+    failed = threading.Event()
+
+    def hold(request: Request) -> None:
+        if request.kind == "put" and "/data/" in request.key:
+            failed.wait(0.5)
+
+    memory = MemoryBackend("held")
+    table = objcat.Lake(FileIO(FaultyBackend(memory, before=hold))).create_table("t", SCHEMA, key=["id"])
+    before = set(FileIO(memory).list_keys())
+    ids = pa.array([None, *range(1, 80)], pa.int64())
+    with pytest.raises(NullKey):
+        table.upsert(pa.table({"id": ids}))
+    failed.set()
+    list(table.fileio.env.map(lambda _: None, range(64)))
+    assert {key for key in FileIO(memory).list_keys() if "/data/" in key} == {key for key in before if "/data/" in key}
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert"])
+def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(
+    lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    before = keys_of(lake)
+    real = tasks.write_log if operation == "upsert" else tasks.write_base
+
+    def write_and_fail(*args: Any) -> None:
+        real(*args)
+        raise MemoryError("no memory is left")
+
+    monkeypatch.setattr(tasks, real.__name__, write_and_fail)
+    with pytest.raises(MemoryError):
+        getattr(table, operation)(BATCH)
+    assert keys_of(lake) == before
+
+
+def test_two_base_files_of_one_home_never_reach_the_log(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    before = keys_of(lake)
+    real = local.write_inserts
+    monkeypatch.setattr(local, "write_inserts", lambda *args: real(*args) + real(*args))
+    with pytest.raises(InvalidBatch, match="cast the key columns"):
+        table.insert(BATCH)
+    assert keys_of(lake) == before
+
+
+def test_threads_on_one_handle_see_what_was_acknowledged_before_they_ask(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        seen = 0
+        for step in range(15):
+            slot = table.upsert([{"id": number * 100 + step}]).slot
+            snapshot = table.refresh()
+            if snapshot.slot < max(seen, slot) or table.snapshot.slot < slot:
+                wrong.append(f"slot {slot} was acknowledged, the handle is at {snapshot.slot}")
+            seen = snapshot.slot
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert sorted(rows_of(table)) == sorted(number * 100 + step for number in range(4) for step in range(15))
