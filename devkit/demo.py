@@ -1,4 +1,4 @@
-"""`./dev demo`: the main job on real data. Four writers at once upsert into one table, one of them is killed in mid-write, the table stays right."""
+"""`./dev demo`: the main job on real data. Four writers upsert into one table at once, one is killed in mid-write, the table is right."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SERVER_OF: dict[str, ServerName] = {"s3": "versitygw", "gcs": "fake-gcs-server", "azure": "azurite"}
 LOCAL_WRITERS = 3
+WIDTH = 150
 DAYS_MIN = 8
 """Two rounds: one for all, one for the hunter."""
 SPARE_STEPS_MAX = 500
@@ -251,6 +252,7 @@ def _show_timeline(console: Console, history: Sequence[Entry], inserted: objcat.
         rolled_back = f"rolls back {entry.rollback_of[-16:]}" if entry.rollback_of else ""
         grid.add_row(
             str(entry.slot),
+            str(entry.base) if entry.base >= 0 else "",
             str(entry.action),
             entry.metadata.get("writer", ""),
             entry.metadata.get("step", rolled_back),
@@ -259,11 +261,11 @@ def _show_timeline(console: Console, history: Sequence[Entry], inserted: objcat.
             ", ".join(f"{count} {kind}" for kind, count in sorted(told.requests.items())) if told else "",
             str(told.slots_lost) if told else "",
         )
-    console.print(grid)
+    console.print(grid, crop=False, width=max(console.width, WIDTH))
     lost = sum(commit.slots_lost for commit in commits)
     console.print(
         f"{len(commits)} commits lost {lost} slots to each other and took the next one without writing a file again. "
-        "Spark's requests are those of its driver.",
+        "base is the newest slot that a writer knew when it began. Spark's requests are those of its driver.",
         soft_wrap=True,
     )
 
@@ -310,7 +312,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Run the demo; 0 when every check holds."""
     parsed = _arguments(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
         checks = demo(console, store=parsed.store, path=parsed.path, days=parsed.days, with_spark=not parsed.no_spark)
     except (ObjcatError, FileIOError, ServerError, InstallError, toolchain.ToolchainError, WriterDied) as error:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import objcat
 from devkit.demo_flights import ACTUAL, KEY, rows_of
 from devkit.demo_writer import Commit
-from objcat.timeline import CommittedAt, Entry, Resolution, RolledBackAt, Txn
+from objcat.timeline import CommittedAt, Entry, Resolution, Txn
 from objcat.timeline.entry import data_prefix
 
 Key = tuple[Any, ...]
@@ -75,21 +75,24 @@ def _check_log(story: Story, history: Sequence[Entry]) -> list[Check]:
 
 
 def _check_killed(story: Story, history: Sequence[Entry]) -> list[Check]:
-    committed = [entry.slot for entry in history if entry.txn == story.killed_txn]
-    match story.settled:
-        case RolledBackAt(slot):
-            files = list(story.table.fileio.list_keys(data_prefix(Txn(str(story.killed_txn)))))
-            right = not committed and not files and history[slot].rollback_of == story.killed_txn
-            found = f"rolled back at slot {slot}, {len(files)} files left"
-        case CommittedAt(slot):
-            right = committed == [slot]
-            found = f"its request had reached the store before it died: committed at slot {slot}"
-        case None:
-            right, found = False, "no write was caught between its data and its commit"
+    right, found = _fate(story, history)
     return [
-        Check("a writer was killed between its data and its commit", story.killed_txn is not None, story.killed_txn or "none"),
+        Check("a writer was killed between its data and its commit", story.killed_txn is not None, story.killed_txn or "none was"),
         Check("the killed transaction is either rolled back whole or committed whole", right, found),
     ]
+
+
+def _fate(story: Story, history: Sequence[Entry]) -> tuple[bool, str]:
+    """Whether the log and the files agree with what became of the killed transaction, and what that is."""
+    if story.settled is None or story.killed_txn is None:
+        return False, "there is none"
+    committed = [entry.slot for entry in history if entry.txn == story.killed_txn]
+    slot = story.settled.slot
+    if isinstance(story.settled, CommittedAt):
+        return committed == [slot], f"its request had reached the store before it died: committed at slot {slot}"
+    files = list(story.table.fileio.list_keys(data_prefix(Txn(story.killed_txn))))
+    right = not committed and not files and history[slot].rollback_of == story.killed_txn
+    return right, f"rolled back at slot {slot}, {len(files)} files left"
 
 
 def _check_rows(story: Story, rows: pa.Table) -> list[Check]:

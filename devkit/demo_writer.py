@@ -124,8 +124,9 @@ class SparkWriter:
         self._table = objcat.connect(place.url, place.options, env=MarkedEnv("0")).table(TABLE)
 
     def write(self, step: Step) -> Commit:
-        rows = self._spark.createDataFrame(rows_of(self._flown, step, self.name))
-        return commit(self._table, rows, step, self.name)
+        # One chunk: PySpark takes an Arrow table whose first chunk is empty for an empty table.
+        rows = rows_of(self._flown, step, self.name).combine_chunks()
+        return commit(self._table, self._spark.createDataFrame(rows), step, self.name)
 
 
 def commit(table: objcat.Table, rows: Any, step: Step, writer: str) -> Commit:
