@@ -45,14 +45,16 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def _show(console: Console, handles: Sequence[ServerHandle]) -> None:
-    table = Table()
-    for column in ("server", "URL", "endpoint", "what it is for"):
+    """A table that fits 80 columns, then for each server what it is for and how to reach it."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("server", "URL", "endpoint"):
         table.add_column(column, no_wrap=True)
     for handle in handles:
-        about = next(server.about for name, server in SERVERS.items() if name == handle.name)
-        table.add_row(handle.name, handle.url, handle.endpoint, about)
-    console.print(table, crop=False, width=max(console.width, 150))
+        table.add_row(handle.name, handle.url, handle.endpoint)
+    console.print(table)
     for handle in handles:
-        console.print(f"\n[bold]{handle.name}[/bold]  open_store({handle.url!r}, {dict(handle.options)!r})", highlight=False)
+        about = next(server.about for name, server in SERVERS.items() if name == handle.name)
+        console.print(f"\n[bold]{handle.name}[/bold]: {about}", highlight=False)
+        console.print(f"  open_store({handle.url!r}, {dict(handle.options)!r})", highlight=False, markup=False)
         for name, value in handle.environment.items():
-            console.print(f"  export {name}={shlex.quote(value)}", highlight=False)
+            console.print(f"  export {name}={shlex.quote(value)}", highlight=False, markup=False)
