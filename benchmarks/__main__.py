@@ -8,7 +8,7 @@ import sys
 def main(arguments: list[str]) -> int:
     match arguments:
         case ["fileio", *rest]:
-            from benchmarks import fileio_bench  # noqa: PLC0415  (a benchmark imports what it measures)
+            from benchmarks import fileio_bench
 
             return fileio_bench.main(rest)
     print("benchmarks: name one of: fileio", file=sys.stderr)

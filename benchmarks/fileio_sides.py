@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from fileio.base import require_written
@@ -77,9 +78,13 @@ class Sink(io.RawIOBase):
 class Side(Protocol):
     """One way to use a store. Keys are given; every call is complete when it returns."""
 
-    uploads: Mapping[str, Callable[[str, int], None]]
-    """Ways to store so many bytes of `Source` under a key. The fastest is measured."""
-    downloads: Mapping[str, Callable[[str, Sink], None]]
+    @property
+    def uploads(self) -> Mapping[str, Callable[[str, int], None]]:
+        """Ways to store so many bytes of `Source` under a key. The fastest is measured."""
+
+    @property
+    def downloads(self) -> Mapping[str, Callable[[str, Sink], None]]:
+        """Ways to read all of a key. The fastest is measured."""
 
     def put(self, key: str, data: bytes) -> None: ...
 
@@ -102,7 +107,7 @@ class Target:
 
 
 class OursSide:
-    """`FileIO`."""
+    """`FileIO`, with chunks of exactly a part, which are not copied."""
 
     def __init__(self, target: Target) -> None:
         self._store = open_store(target.url, target.options)
@@ -122,20 +127,20 @@ class OursSide:
 
     def _upload(self, key: str, length: int) -> None:
         with self._store.open_write(key) as stream:
-            shutil.copyfileobj(Source(length), stream, CHUNK_BYTES)
+            shutil.copyfileobj(Source(length), stream, PART_BYTES)
 
     def _download(self, key: str, sink: Sink) -> None:
         with self._store.open_read(key) as stream:
-            shutil.copyfileobj(stream, sink, CHUNK_BYTES)
+            shutil.copyfileobj(stream, sink, PART_BYTES)
 
 
 class Boto3Side:
     """boto3: its client for small objects, its transfer manager for large ones."""
 
     def __init__(self, target: Target) -> None:
-        import boto3  # noqa: PLC0415
-        from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
-        from botocore.config import Config  # noqa: PLC0415
+        import boto3
+        from boto3.s3.transfer import TransferConfig
+        from botocore.config import Config
 
         self._bucket = target.bucket
         self._client: Any = boto3.client(
@@ -152,11 +157,11 @@ class Boto3Side:
                 response_checksum_validation="when_required",
             ),
         )
-        self._transfer = TransferConfig(
-            multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=CONCURRENCY, io_chunksize=CHUNK_BYTES
+        self._transfer = partial(
+            TransferConfig, multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=CONCURRENCY
         )
         self.uploads = {"upload_fileobj": self._upload}
-        self.downloads = {"download_fileobj": self._download}
+        self.downloads = {f"download_fileobj, {chunk >> 20} MiB": partial(self._download, chunk) for chunk in (CHUNK_BYTES, PART_BYTES)}
 
     def put(self, key: str, data: bytes) -> None:
         self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
@@ -168,19 +173,20 @@ class Boto3Side:
         self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def _upload(self, key: str, length: int) -> None:
-        self._client.upload_fileobj(Source(length), self._bucket, key, Config=self._transfer)
+        self._client.upload_fileobj(Source(length), self._bucket, key, Config=self._transfer())
 
-    def _download(self, key: str, sink: Sink) -> None:
-        self._client.download_fileobj(self._bucket, key, sink, Config=self._transfer)
+    def _download(self, chunk: int, key: str, sink: Sink) -> None:
+        # Into a file that cannot seek, s3transfer 0.19 waits for itself forever once there are more than ten parts.
+        self._client.download_fileobj(self._bucket, key, _SeekableSink(sink), Config=self._transfer(io_chunksize=chunk))
 
 
 class GCSSide:
     """google-cloud-storage: resumable uploads in chunks of two sizes, and every way to download."""
 
     def __init__(self, target: Target) -> None:
-        from google.api_core.client_options import ClientOptions  # noqa: PLC0415
-        from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415
-        from google.cloud import storage  # noqa: PLC0415
+        from google.api_core.client_options import ClientOptions
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import storage
 
         credentials: Any = AnonymousCredentials  # type: ignore[no-untyped-call,unused-ignore]
         where = ClientOptions(api_endpoint=target.options["endpoint"])
@@ -209,11 +215,11 @@ class GCSSide:
         self._bucket.blob(key).download_to_file(sink, retry=None, checksum=None)
 
     def _download_chunks(self, key: str, sink: Sink) -> None:
-        from google.cloud.storage import transfer_manager  # noqa: PLC0415
+        from google.cloud.storage import transfer_manager
 
         blob = self._bucket.blob(key)
         blob.reload(retry=None)
-        with tempfile.NamedTemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:  # noqa: S108  (memory, not a disk)
+        with tempfile.NamedTemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:
             transfer_manager.download_chunks_concurrently(
                 blob,
                 file.name,
@@ -234,7 +240,7 @@ class AzureSide:
     """azure-storage-blob: upload_blob and download_blob with as many connections as ours."""
 
     def __init__(self, target: Target) -> None:
-        from azure.storage.blob import ContainerClient  # noqa: PLC0415
+        from azure.storage.blob import ContainerClient
 
         self._container: Any = ContainerClient(
             target.options["endpoint"],
