@@ -236,17 +236,8 @@ def _race(console: Console, table: objcat.Table, writers: Sequence[Writer], days
 def _show_timeline(console: Console, history: Sequence[Entry], inserted: objcat.CommitResult, commits: Sequence[Commit]) -> None:
     by_slot = {commit.slot: commit for commit in commits}
     grid = Grid(title="The timeline", title_justify="left")
-    for name, justify in [
-        ("slot", "right"),
-        ("action", "left"),
-        ("writer", "left"),
-        ("what", "left"),
-        ("rows", "right"),
-        ("committed", "left"),
-    ]:
-        grid.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    grid.add_column("requests of its writer", no_wrap=True)
-    grid.add_column("slots lost", justify="right")
+    for name in ("slot", "base", "action", "writer", "what", "rows", "committed", "requests of its writer", "slots lost"):
+        grid.add_column(name, justify="right" if name in ("slot", "base", "rows", "slots lost") else "left", no_wrap=True)
     for entry in history:
         told = by_slot.get(entry.slot) or (inserted if entry.slot == inserted.slot else None)
         rolled_back = f"rolls back {entry.rollback_of[-16:]}" if entry.rollback_of else ""

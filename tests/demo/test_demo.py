@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from devkit.demo import main
 from devkit.paths import ROOT
 
 CHECKS = (
@@ -42,8 +45,16 @@ def test_three_local_writers_and_a_kill(tmp_path) -> None:
     assert "Traceback" not in again.stderr
 
 
-def test_options_that_do_not_fit_are_refused() -> None:
-    for arguments in (["--days", "2"], ["--store", "s3", "--path", "lake"], ["--store", "ftp"]):
-        done = run_demo(*arguments)
-        assert done.returncode == 2
-        assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--days", "2"], "--days 2 is out of range: use 8 to 31"),
+        (["--store", "s3", "--path", "lake"], "--path is of --store file"),
+        (["--store", "ftp"], "invalid choice: 'ftp'"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
