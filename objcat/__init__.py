@@ -13,6 +13,7 @@ Needs neither a JVM nor a cloud SDK to import.
 from objcat import errors
 from objcat.lake import Lake, Scan, Table, connect
 from objcat.table import Bucket
+from objcat.timeline import CommittedAt, RolledBackAt
 from objcat.write import CommitResult
 
-__all__ = ["Bucket", "CommitResult", "Lake", "Scan", "Table", "connect", "errors"]
+__all__ = ["Bucket", "CommitResult", "CommittedAt", "Lake", "RolledBackAt", "Scan", "Table", "connect", "errors"]

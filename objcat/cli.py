@@ -21,6 +21,7 @@ from fileio import FileIOError, InvalidConfig, RetryPolicy, open_store
 from fileio.probe import ProbeReport, ProbeRow, Verdict, probe
 from objcat.errors import ObjcatError
 from objcat.lake import connect
+from objcat.table import BaseFile, LogObject
 from objcat.table.snapshot import TableDelta, decode_delta
 from objcat.timeline import Entry
 
@@ -107,7 +108,7 @@ def log(
 def commit_row(entry: Entry, table: str) -> dict[str, Any]:
     """What one commit did to a table, for people: rows as written (a key that was there counts too), files and bytes of data."""
     delta = decode_delta(entry.changes[table]) if table in entry.changes else TableDelta()
-    files = [*delta.bases, *delta.logs]
+    files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
     return {
         "slot": entry.slot,
         "action": str(entry.action),

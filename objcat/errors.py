@@ -12,6 +12,7 @@ ObjcatError                 root
 ├── UnsupportedFormat       the table needs a newer client: the message names the version
 ├── CorruptTable            metadata contradicts itself or is missing: the message names the object
 ├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
+│   └── Contention          other writers took every slot that was tried, within bounds: write again, with fewer writers
 ├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
 └── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; table.resolve(txn) settles it
 """
@@ -75,11 +76,15 @@ class CommitConflict(ObjcatError):
         self.homes = homes
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_commit_conflict, (str(self), self.winner_slot, self.homes))
+        return (_commit_conflict, (type(self), str(self), self.winner_slot, self.homes))
 
 
-def _commit_conflict(message: str, winner_slot: int, homes: tuple[str, ...]) -> CommitConflict:
-    return CommitConflict(message, winner_slot=winner_slot, homes=homes)
+def _commit_conflict(kind: type[CommitConflict], message: str, winner_slot: int, homes: tuple[str, ...]) -> CommitConflict:
+    return kind(message, winner_slot=winner_slot, homes=homes)
+
+
+class Contention(CommitConflict):
+    """Other writers took every slot that was tried, until the bounds of the policy were reached."""
 
 
 class Fenced(ObjcatError):

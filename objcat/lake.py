@@ -24,7 +24,7 @@ from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import TableDelta, encode_delta, snapshot_of
 from objcat.table.spec import check_names_listed, check_texts, make_spec
 from objcat.tasks import Operation, scan_schema
-from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Log, Resolution, Txn, new_txn, resolve
+from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Log, Resolution, new_txn, parse_txn, resolve
 from objcat.write import CommitResult, WriteOperation
 
 if TYPE_CHECKING:
@@ -97,13 +97,13 @@ class Lake:
         try:
             committed = committer.commit(candidate, skew_ms=intent.result())
         except CommitConflict as error:
+            committer.retract(txn).result()
             first = Log(fileio).read_slot(0)
             who = f" by {first.txn}" if first else ""
             raise TableExists(
                 f"the table {name!r} exists in {self.fileio.url} (created{who}): open it with lake.table({name!r})"
             ) from error
-        finally:
-            committer.retract(txn).result()
+        committer.retract(txn).result()
         return Table(name, fileio, snapshot_of([committed.entry], where=fileio.url))
 
     def table(self, name: str) -> Table:
@@ -117,7 +117,7 @@ class Lake:
         return Table(name, fileio, snapshot_of(entries, where=fileio.url))
 
     def _fileio_of(self, name: str) -> FileIO:
-        if not _NAME.match(name):
+        if not _NAME.fullmatch(name):
             raise InvalidInput(f"{name!r} is not a table name: use letters, digits, '_' and '-', in parts joined by '.'")
         return self.fileio.child(name)
 
@@ -164,7 +164,7 @@ class Table:
         Fenced; its files are deleted. Safe beside the writer and beside other calls. Raises CommitUnknown when the store does not answer:
         call it again.
         """
-        return resolve(self.fileio, Txn(txn))
+        return resolve(self.fileio, parse_txn(txn))
 
     # ---- writing
 
@@ -236,7 +236,7 @@ class Table:
         if isinstance(as_of, int):
             entries = Log(self.fileio).read_after(-1, until=as_of)
             if as_of < 0 or len(entries) <= as_of:
-                raise InvalidInput(f"the table {self.name!r} has no slot {as_of}: its newest is {len(entries) - 1}")
+                raise InvalidInput(f"the table {self.name!r} has no slot {as_of}: slots go from 0 to {self.refresh().slot}")
             return snapshot_of(entries, where=self.fileio.url)
         when_ms = _milliseconds(as_of)
         entries = [entry for entry in Log(self.fileio).read_after(-1) if entry.committed_at_ms <= when_ms]
@@ -272,10 +272,14 @@ class Scan:
 
 def _milliseconds(when: str | dt.datetime) -> int:
     """Milliseconds since 1970 UTC. Text is ISO 8601; without a zone it is UTC."""
+    if not isinstance(when, (str, dt.datetime)):
+        raise InvalidInput(f"as_of={when!r} is neither a slot nor a time: give an int, a datetime, or ISO 8601 text")
     try:
         moment = dt.datetime.fromisoformat(when) if isinstance(when, str) else when
     except ValueError as error:
         raise InvalidInput(f"as_of={when!r} is not a time: write ISO 8601, e.g. '2026-11-20 09:00'") from error
+    if not isinstance(moment, dt.datetime):
+        raise InvalidInput(f"as_of={when!r} is not a moment: give a slot, a datetime, or ISO text such as '2026-11-20 09:00'")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return int(moment.timestamp() * 1000)

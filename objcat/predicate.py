@@ -44,8 +44,9 @@ class Predicate:
         return _Translator(self).boolean(_parse(self.text))
 
     def to_spark_sql(self) -> str:
-        """As Spark SQL text, every column quoted."""
+        """As Spark SQL text: every column quoted, every time with type and zone, so that no setting of the session changes its meaning."""
         tree = _parse(self.text)
+        _Translator(self).say_types_of_times(tree)
         for column in tree.find_all(sql.Column):
             column.set("this", sql.to_identifier(_name(self.text, column, self.schema), quoted=True))
         return str(tree.sql(dialect="spark"))
@@ -109,6 +110,27 @@ class _Translator:
             case _ if type(node) in _COMPARISONS:
                 return self._compare(type(node), node.this, node.expression)
         raise self._unknown(node)
+
+    def say_types_of_times(self, tree: Any) -> None:
+        """Replace text that is compared with a column of dates or times by a literal of that type."""
+        for node in list(tree.find_all(*_COMPARISONS, sql.Between, sql.In)):
+            match node:
+                case sql.Between():
+                    pairs = [(node.this, node.args["low"]), (node.this, node.args["high"])]
+                case sql.In():
+                    pairs = [(node.this, value) for value in node.expressions]
+                case _:
+                    pairs = [(node.this, node.expression), (node.expression, node.this)]
+            for column, literal in pairs:
+                if isinstance(column, sql.Column) and not isinstance(literal, sql.Column):
+                    self._say_type(literal, self._literal(literal, beside=column))
+
+    def _say_type(self, node: Any, value: pa.Scalar) -> None:
+        if not value.is_valid or not (pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)):
+            return
+        name = "DATE" if pa.types.is_date(value.type) else "TIMESTAMP_NTZ" if value.type.tz is None else "TIMESTAMP"
+        text = sql.Literal.string(value.as_py().isoformat())
+        node.replace(sql.Cast(this=text, to=sql.DataType.build(name, dialect="spark")))
 
     def _compare(self, kind: type[sql.Expression], left: sql.Expression, right: sql.Expression) -> pc.Expression:
         return _COMPARISONS[kind](self._value(left, beside=right), self._value(right, beside=left))

@@ -42,6 +42,8 @@ def plan_scan(snapshot: Snapshot, *, where: str | None, columns: Sequence[str] |
     for name in chosen:
         if name not in schema.names:
             raise InvalidInput(f"the table has no column {name!r}: {nearest(name, schema.names)}")
+    if not chosen:
+        raise InvalidInput("columns=[] selects nothing: name at least one column, or leave it out for all")
     if len(set(chosen)) != len(chosen):
         raise InvalidInput(f"columns={list(chosen)} names a column twice: name each once")
     predicate = None if where is None else parse_predicate(where, schema)

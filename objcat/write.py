@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, ObjcatError
+from objcat.errors import CommitConflict, CommitUnknown, Contention, InvalidBatch, ObjcatError
 from objcat.table import Snapshot
 from objcat.table.snapshot import TableDelta, encode_delta
 from objcat.tasks import Operation, WriteResult, WriteTask
@@ -74,8 +74,8 @@ class WriteOperation(Generic[D]):
             txn = new_txn(self.fileio.env)
             try:
                 written, committed = self._once(snapshot, txn)
-            except CommitConflict:
-                if attempt == ATTEMPTS_MAX:
+            except CommitConflict as conflict:
+                if attempt == ATTEMPTS_MAX or isinstance(conflict, Contention):
                     raise
                 continue
             sizes = [base.bytes for base in written.bases] + [log.bytes for log in written.logs]

@@ -23,6 +23,16 @@ TASK_ROWS_MAX = 64 * 1024
 _CONNECTORS = {"s3": "s3a", "gs": "gs"}
 _AZURE = re.compile(r"^az://([^/]+)(.*)$")
 
+_NATIVE_OPTIONS = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "mergeSchema": "false",
+    "__globPaths__": "false",
+}
+"""Settings of a session that would lose rows, shift dates before 1582 or take a path for a pattern are overruled for each relation."""
+
 
 def scan_dataframe(spark: SparkSession, store: StoreDescription, plan: ScanPlan) -> DataFrame:
     """The rows of a planned scan, lazily. Native where the session can read the store itself."""
@@ -49,10 +59,11 @@ def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
     scheme, _, rest = store.url.partition(":")
     if scheme == "file":
         return store.url
-    root = _AZURE.sub(rf"abfss://\1@{store.options.get('account')}.dfs.core.windows.net\2", store.url) if scheme == "az" else None
     if scheme in _CONNECTORS:
         root = f"{_CONNECTORS[scheme]}:{rest}"
-    if root is None or (scheme == "az" and not store.options.get("account")):
+    elif scheme == "az" and store.options.get("account") and not store.options.get("endpoint"):
+        root = _AZURE.sub(rf"abfss://\1@{store.options['account']}.dfs.core.windows.net\2", store.url)
+    else:
         return None
     try:
         jvm = spark._jvm
@@ -70,7 +81,7 @@ def _native(spark: SparkSession, root: str, plan: ScanPlan, groups: Sequence[Fil
     schema = plan.snapshot.spec.table_schema
     physical = from_arrow_schema(_plain(schema.to_arrow_physical()), prefer_timestamp_ntz=True)
     paths = [f"{unquote(root).rstrip('/')}/{group.base.path}" for group in groups if group.base is not None]
-    rows = spark.read.schema(physical).parquet(*paths)
+    rows = spark.read.schema(physical).options(**_NATIVE_OPTIONS).parquet(*paths)
     rows = rows.select([F.col(_quoted(column.physical)).alias(column.name) for column in schema.columns])
     if plan.where is not None:
         rows = rows.where(plan.where.to_spark_sql())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -117,22 +119,35 @@ def _same_numbers(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
     return not pc.any(differ).as_py()
 
 
+_FAMILIES: Sequence[tuple[str, Callable[[pa.DataType], bool]]] = (
+    ("boolean", pa.types.is_boolean),
+    ("integer", pa.types.is_integer),
+    ("floating", pa.types.is_floating),
+    ("decimal", pa.types.is_decimal),
+    ("text", lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t)),
+    ("binary", lambda t: "binary" in str(t)),
+    ("date", pa.types.is_date),
+    ("time with a zone", lambda t: pa.types.is_timestamp(t) and t.tz is not None),
+    ("time without a zone", lambda t: pa.types.is_timestamp(t) and t.tz is None),
+)
+_SAME_VALUES = {("integer", "floating"), ("floating", "integer"), ("integer", "decimal")}
+
+
+def _family(data_type: pa.DataType) -> str:
+    if pa.types.is_dictionary(data_type):
+        return _family(data_type.value_type)
+    return next((name for name, matches in _FAMILIES if matches(data_type)), "nested")
+
+
 def _refuse_change_of_meaning(given: pa.DataType, wanted: pa.DataType, column: Column) -> None:
-    """Arrow would parse text into numbers and give zoneless times a zone: guesses that belong to the user."""
-    text = pa.types.is_string(given) or pa.types.is_large_string(given) or pa.types.is_string_view(given)
-    if (text and not pa.types.is_string(wanted)) or (not text and pa.types.is_string(wanted) and _is_plain(given)):
-        raise InvalidBatch(
-            f"the column {column.name!r} is {given} in the batch and {column.type} in the table: cast it yourself; nothing was written"
-        )
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted) and (given.tz is None) != (wanted.tz is None):
-        raise InvalidBatch(
-            f"the column {column.name!r} is {given} in the batch and {column.type} in the table: "
-            "say which time zone is meant; nothing was written"
-        )
-
-
-def _is_plain(given: pa.DataType) -> bool:
-    return not (pa.types.is_dictionary(given) or pa.types.is_null(given))
+    """Arrow would parse text, take numbers for times and give zoneless times a zone: guesses that are the user's, and Spark's differ."""
+    pair = (_family(given), _family(wanted))
+    if pa.types.is_null(given) or pair[0] == pair[1] or pair in _SAME_VALUES:
+        return
+    raise InvalidBatch(
+        f"the column {column.name!r} is {given} in the batch and {column.type} in the table, and what one means in the other is a guess: "
+        "cast it yourself; nothing was written"
+    )
 
 
 def _check_nulls(fitted: pa.Table, spec: TableSpec) -> None:

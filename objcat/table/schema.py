@@ -171,6 +171,10 @@ def _type(data_type: pa.DataType, ids: _Ids, *, path: str) -> ColumnType:
     if pa.types.is_decimal(data_type) and data_type.precision <= 38 and 0 <= data_type.scale <= data_type.precision:
         return f"decimal({data_type.precision},{data_type.scale})"
     if pa.types.is_struct(data_type):
+        if data_type.num_fields == 0:
+            raise InvalidSchema(
+                f"the column {path!r} is a struct without fields, which Parquet cannot hold: give it a field or leave it out"
+            )
         fields = tuple(_column(f, ids, path=f"{path}.{f.name}") for f in data_type)
         check_names([f.name for f in fields], where=f"the column {path!r}")
         return StructType(fields=fields)

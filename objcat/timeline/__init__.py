@@ -4,7 +4,7 @@ A thing happened when, and only when, its log slot exists. `docs/protocol.md` is
 """
 
 from objcat.timeline.commit import Candidate, CommitPolicy, Committed, Committer
-from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, Footprint, Home, Txn, new_txn
+from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, Footprint, Home, Txn, new_txn, parse_txn
 from objcat.timeline.log import Log
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 
@@ -24,5 +24,6 @@ __all__ = [
     "RolledBackAt",
     "Txn",
     "new_txn",
+    "parse_txn",
     "resolve",
 ]

@@ -13,7 +13,7 @@ import msgspec
 from fileio.base import Conflict, Create, PutOutcome, Unknown, Written
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import CommitConflict, CommitUnknown, CorruptTable, Fenced
+from objcat.errors import CommitConflict, CommitUnknown, Contention, CorruptTable, Fenced
 from objcat.timeline.conflicts import find_conflict
 from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, Footprint, Intent, Txn, encode_entry, intent_key, log_key
 from objcat.timeline.log import Log
@@ -147,7 +147,7 @@ class Committer:
                 read.append(found)
                 previous_ms = found.committed_at_ms
             if slots_lost >= self._policy.slots_max or env.monotonic_s() - began_s > self._policy.deadline_s:
-                raise CommitConflict(
+                raise Contention(
                     f"{candidate.txn} lost {slots_lost} slots in turn to other writers, the last one at slot {slot}: "
                     "write again, with fewer writers",
                     winner_slot=slot,

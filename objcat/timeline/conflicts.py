@@ -35,7 +35,7 @@ def find_conflict(action: Action, candidate: Mapping[str, Footprint], entry: Ent
     if action is Action.CREATE:
         return Overlap("a table was created here first", ())
     for table, footprint in candidate.items():
-        if entry.action is Action.CLOSE and table in entry.footprint:
+        if entry.action is Action.CLOSE and table in entry.changes:
             return Overlap("the table was dropped", ())
         later = entry.footprint.get(table)
         if later is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+import re
 from datetime import UTC, datetime
 from typing import NewType
 
 import msgspec
 
 from fileio.env import Env
-from objcat.errors import CorruptTable, UnsupportedFormat
+from objcat.errors import CorruptTable, InvalidInput, UnsupportedFormat
 
 FORMAT_VERSION = 1
 KNOWN_FEATURES: frozenset[str] = frozenset()
@@ -93,6 +94,7 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class _Version(msgspec.Struct):
     format: int
+    action: str = ""
     features: tuple[str, ...] = ()
 
 
@@ -117,9 +119,23 @@ def decode_entry(data: bytes, *, key: str) -> Entry:
         unknown = sorted(set(version.features) - KNOWN_FEATURES)
         if unknown:
             raise UnsupportedFormat(f"{key} needs the table feature {unknown[0]!r}, which this objcat lacks: upgrade it to read this table")
+        if version.action and version.action not in set(Action):
+            raise UnsupportedFormat(f"{key} is a {version.action}, which this objcat does not know: upgrade it to read this table")
         return msgspec.json.decode(data, type=Entry)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"{key} is not a log entry of objcat ({error}): restore that object from a backup of the bucket") from error
+
+
+_TXN = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
+
+
+def parse_txn(text: str) -> Txn:
+    """The transaction id that a text is. Raises InvalidInput."""
+    if not _TXN.fullmatch(text):
+        raise InvalidInput(
+            f"{text!r} is not a transaction id: they look like 20261121T093000123Z-0123456789abcdef, see `objcat log --json`"
+        )
+    return Txn(text)
 
 
 def new_txn(env: Env) -> Txn:

@@ -54,3 +54,46 @@ def test_minus_zero_and_nan_keys_become_one() -> None:
     table = make_spec("t", schema, key=["id"], ordering=None, index=Bucket(), kind="merge_on_read", properties={})
     fitted = conform(pa.table({"id": [-0.0, 0.0]}), table)
     assert [math.copysign(1, value) for value in fitted.column("id").to_pylist()] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (pa.array([1]), pa.timestamp("us", tz="UTC")),
+        (pa.array([1]), pa.date32()),
+        (pa.array([1], pa.date32()), pa.timestamp("us", tz="UTC")),
+        (pa.array([1], pa.timestamp("us")), pa.timestamp("us", tz="UTC")),
+        (pa.array([1], pa.timestamp("us", tz="UTC")), pa.timestamp("us")),
+        (pa.array(["1"]), pa.int64()),
+        (pa.array([1]), pa.string()),
+        (pa.array([1.0]), pa.decimal128(10, 2)),
+        (pa.array([True]), pa.int32()),
+        (pa.array([b"1"]), pa.string()),
+    ],
+)
+def test_a_cast_that_is_a_guess_is_refused(given: pa.Array, wanted: pa.DataType) -> None:
+    with pytest.raises(InvalidBatch, match="cast it yourself"):
+        conform(pa.table({"id": [1], "v": given}), spec(v=wanted))
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (pa.array([1], pa.int8()), pa.int64()),
+        (pa.array([1], pa.int64()), pa.int16()),
+        (pa.array([1]), pa.float64()),
+        (pa.array([1]), pa.decimal128(38, 2)),
+        (pa.array([1.0, 2.0]).slice(1), pa.int64()),
+        (pa.array([1], pa.timestamp("ms", tz="Europe/Rome")), pa.timestamp("us", tz="UTC")),
+        (pa.array([None], pa.null()), pa.timestamp("us", tz="UTC")),
+        (pa.array([1.5], pa.float32()), pa.float64()),
+    ],
+)
+def test_a_cast_that_keeps_the_value_is_made(given: pa.Array, wanted: pa.DataType) -> None:
+    fitted = conform(pa.table({"id": [1], "v": given}), spec(v=wanted))
+    assert fitted.column("v").type == wanted
+
+
+def test_a_number_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(InvalidBatch, match="does not cast without loss"):
+        conform(pa.table({"id": [1], "v": pa.array([70_000])}), spec(v=pa.int16()))

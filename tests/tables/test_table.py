@@ -137,7 +137,7 @@ def test_a_filter_that_does_not_fit_is_refused(lake: objcat.Lake, where: str, sa
         ([{"id": 1, "citty": "x"}], InvalidBatch, "did you mean 'city'"),
         ([{"id": "one"}], InvalidBatch, "cast it yourself"),
         ([{"id": 1.5}], InvalidBatch, "does not cast without loss"),
-        ([{"id": 1, "at": dt.datetime(2026, 1, 1)}], InvalidBatch, "say which time zone"),
+        ([{"id": 1, "at": dt.datetime(2026, 1, 1)}], InvalidBatch, "is a guess: cast it yourself"),
         (7, InvalidBatch, "not a batch of rows"),
     ],
 )
@@ -325,3 +325,35 @@ def test_bytes_on_disk_are_plain_parquet_that_others_read(tmp_path: Path) -> Non
     assert read.column("id").to_pylist() == list(range(100))
     assert set(read.column("_objcat_txn").to_pylist()) == {table.history()[1].txn}
     assert pq.ParquetFile(base).schema_arrow.field("fare").metadata[b"PARQUET:field_id"] == b"3"
+
+
+@pytest.mark.parametrize(
+    ("scan", "says"),
+    [
+        ({"columns": []}, "selects nothing"),
+        ({"columns": ["fair"]}, "did you mean 'fare'"),
+        ({"columns": ["id", "id"]}, "twice"),
+        ({"as_of": 7}, "no slot 7"),
+        ({"as_of": -1}, "no slot -1"),
+        ({"as_of": 1.5}, "neither a slot nor a time"),
+        ({"as_of": "yesterday"}, "not a time"),
+        ({"as_of": "1999-01-01"}, "did not exist"),
+    ],
+)
+def test_a_scan_that_cannot_be_is_refused(lake: objcat.Lake, scan: dict[str, Any], says: str) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    with pytest.raises(InvalidInput, match=says):
+        table.scan(**scan)
+
+
+def test_resolve_settles_an_unknown_commit_and_refuses_what_is_no_transaction(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    result = table.upsert([row(1)])
+    assert table.resolve(result.txn) == objcat.CommittedAt(1)
+    dead = "20260101T000000000Z-0123456789abcdef"
+    assert table.resolve(dead) == objcat.RolledBackAt(2, files=0)
+    table.upsert([row(2)])
+    assert sorted(fares(table)) == [1, 2]
+    for text in ("", "a typo", "../x", dead + "\n"):
+        with pytest.raises(InvalidInput, match="not a transaction id"):
+            table.resolve(text)
