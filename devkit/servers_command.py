@@ -46,7 +46,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 def _show(console: Console, handles: Sequence[ServerHandle]) -> None:
     """A table that fits 80 columns, then for each server what it is for and how to reach it."""
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("server", "URL", "endpoint"):
         table.add_column(column, no_wrap=True)
     for handle in handles:
