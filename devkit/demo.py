@@ -197,12 +197,13 @@ def demo(console: Console, *, store: str, path: Path | None, days: int, with_spa
         race = _race(console, table, writers, days)
 
         _show_timeline(console, table.history(), inserted, race.commits)
-        _show_time_travel(console, table, inserted)
+        with console.status("reading the table, as it was and as it is"):
+            before, now = table.scan(as_of=inserted.slot).to_arrow(), table.scan().to_arrow()
+        _show_time_travel(console, before, now, slot=inserted.slot)
         with console.status("checking"):
-            story = Story(table, flown, inserted, scheduled(flown), race.commits, race.killed_txn, race.settled)
-            checks = check_story(story)
+            checks = check_story(Story(table, flown, inserted, before, now, race.commits, race.killed_txn, race.settled))
             if spark is not None:
-                checks.append(check_spark(table.scan().to_arrow(), table.scan().to_spark(spark).toArrow()))
+                checks.append(check_spark(now, table.scan().to_spark(spark).toArrow()))
         _show_checks(console, checks, time.monotonic() - began_s)
         return checks
 
@@ -261,13 +262,11 @@ def _show_timeline(console: Console, history: Sequence[Entry], inserted: objcat.
     )
 
 
-def _show_time_travel(console: Console, table: objcat.Table, inserted: objcat.CommitResult) -> None:
-    before = summarize(table.scan(as_of=inserted.slot).to_arrow())
-    now = summarize(table.scan().to_arrow())
-    grid = Grid(title=f"Time travel: scan(as_of={inserted.slot}), and scan()", title_justify="left")
+def _show_time_travel(console: Console, before: pa.Table, now: pa.Table, *, slot: int) -> None:
+    grid = Grid(title=f"Time travel: scan(as_of={slot}), and scan()", title_justify="left")
     for name in ("airport", "flights then", "now", "arrived then", "now", "mean delay then", "now"):
         grid.add_column(name, justify="left" if name == "airport" else "right")
-    for then, later in zip(before, now, strict=True):
+    for then, later in zip(summarize(before), summarize(now), strict=True):
         cells = [f"{at['flight_count']}" for at in (then, later)] + [f"{at['arr_delay_count']}" for at in (then, later)]
         delays = ["-" if at["arr_delay_mean"] is None else f"{at['arr_delay_mean']:.1f} min" for at in (then, later)]
         grid.add_row(str(then["origin"]), *cells, *delays)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import objcat
-from devkit.demo_flights import ACTUAL, KEY, rows_of
+from devkit.demo_flights import ACTUAL, KEY, rows_of, scheduled
 from devkit.demo_writer import Commit
 from objcat.timeline import CommittedAt, Entry, Resolution, Txn
 from objcat.timeline.entry import data_prefix
@@ -32,13 +32,14 @@ class Check:
 class Story:
     """What the demo did.
 
-    commits: acknowledged upserts, by slot. killed_txn, settled: the write that was cut short and what became of it.
+    before, now: the rows of the table as of the insert, and at the end. commits: acknowledged upserts, by slot. killed_txn, settled: the write that was cut short and what became of it.
     """
 
     table: objcat.Table
     flown: pa.Table
     inserted: objcat.CommitResult
-    scheduled: pa.Table
+    before: pa.Table
+    now: pa.Table
     commits: Sequence[Commit]
     killed_txn: str | None
     settled: Resolution | None
@@ -47,8 +48,7 @@ class Story:
 def check_story(story: Story) -> list[Check]:
     """Every check that needs no Spark."""
     history = story.table.history()
-    rows = story.table.scan().to_arrow()
-    return [*_check_log(story, history), *_check_killed(story, history), *_check_rows(story, rows)]
+    return [*_check_log(story, history), *_check_killed(story, history), *_check_rows(story)]
 
 
 def check_spark(local: pa.Table, spark: pa.Table) -> Check:
@@ -95,24 +95,24 @@ def _fate(story: Story, history: Sequence[Entry]) -> tuple[bool, str]:
     return right, f"rolled back at slot {slot}, {len(files)} files left"
 
 
-def _check_rows(story: Story, rows: pa.Table) -> list[Check]:
-    expected = _by_key(story.scheduled)
+def _check_rows(story: Story) -> list[Check]:
+    schedule = _by_key(scheduled(story.flown))
+    expected = dict(schedule)
     wrote: dict[Key, set[str]] = {}
     for commit in sorted(story.commits, key=lambda commit: commit.slot):
         for key, row in _by_key(rows_of(story.flown, commit.step, commit.writer)).items():
             expected[key] = row
             wrote.setdefault(key, set()).add(commit.writer)
-    found = _by_key(rows)
+    rows, found = story.now, _by_key(story.now)
     wrong = [key for key in expected if found.get(key) != expected[key]]
     shared = sum(len(writers) > 1 for writers in wrote.values())
-    before = _by_key(story.table.scan(as_of=story.inserted.slot).to_arrow())
     counts = Counter(len(writers) for writers in wrote.values())
     return [
         Check("every flight is there once", len(found) == len(rows), f"{len(rows)} rows, {len(found)} keys"),
-        Check("no flight was lost or added", len(rows) == len(story.scheduled), f"{len(story.scheduled)} were scheduled"),
+        Check("no flight was lost or added", len(rows) == len(schedule), f"{len(schedule)} were scheduled"),
         Check("key by key the table is the fold of the acknowledged commits", not wrong, f"{len(expected)} compared, {len(wrong)} differ"),
         Check("several writers wrote the same keys", shared > 0, ", ".join(f"{n} keys by {k}" for k, n in sorted(counts.items()))),
-        Check("before the upserts it was the schedule", before == _by_key(story.scheduled), f"as of slot {story.inserted.slot}"),
+        Check("before the upserts it was the schedule", _by_key(story.before) == schedule, f"as of slot {story.inserted.slot}"),
     ]
 
 
