@@ -32,7 +32,8 @@ class Check:
 class Story:
     """What the demo did.
 
-    before, now: the rows of the table as of the insert, and at the end. commits: acknowledged upserts, by slot. killed_txn, settled: the write that was cut short and what became of it.
+    before, now: the rows of the table as of the insert, and at the end. commits: acknowledged upserts, by slot. killed_txn, settled: the
+    write that was cut short and what became of it.
     """
 
     table: objcat.Table
