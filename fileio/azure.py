@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +40,8 @@ from fileio.base import (
     Version,
     Written,
 )
-from fileio.config import Secret, redact
-from fileio.env import default_env
+from fileio.config import redact
+from fileio.env import default_env, on_fork
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -93,9 +92,10 @@ class AzureBackend(Backend):
         self._container = container
         self._settings = settings
         self._url = f"az://{container}"
-        self._secrets = [value for f in fields(settings) if isinstance(value := getattr(settings, f.name), Secret)]
         self._credential = credential_of(settings)
         self._client = container_client(container, settings, self._credential)
+        self._parents: Any = None
+        """A client that a fork brought along: kept, since closing its connections would disturb the parent's TLS sessions."""
         self._missing: Mapping[str, Any] = {"match_condition": MatchConditions.IfMissing}
         self._unchanged = MatchConditions.IfNotModified
         self._changed = MatchConditions.IfModified
@@ -103,6 +103,13 @@ class AzureBackend(Backend):
         self._writing: dict[str, Any] = dict(self._reading)
         if settings.encryption_scope:
             self._writing["encryption_scope"] = settings.encryption_scope
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        """The connections, and locks within the credential, are the parent's."""
+        self._parents = (self._client, self._credential)
+        self._credential = credential_of(self._settings)
+        self._client = container_client(self._container, self._settings, self._credential)
 
     @property
     def url(self) -> str:
@@ -337,7 +344,7 @@ class AzureBackend(Backend):
         from azure.core.exceptions import ClientAuthenticationError
 
         status = _status(error)
-        text = redact(f"{type(error).__name__}: {error.message}".split("\n", 1)[0], self._secrets)
+        text = redact(f"{type(error).__name__}: {error.message}".split("\n", 1)[0], self._settings.secrets)
         if status is None and isinstance(error, ClientAuthenticationError):
             return CredentialsError(f"{self._url}: cannot {what} {key!r}: no usable credentials ({text}): {_CREDENTIALS_HINT}")
         return self._classify(status, _code(error), what, key, text)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import logging
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fileio.config import Secret, redact
+from fileio.config import Secret, hide_in_logs, redact
 from fileio.errors import InvalidConfig, MissingDependency
 
 if TYPE_CHECKING:
@@ -54,11 +53,16 @@ class AzureOptions:
     endpoint: str | None = None
     encryption_scope: str | None = None
     customer_key: Secret | None = None
-    proxy: str | None = field(default=None, repr=False)  # may hold a password
+    proxy: Secret | None = None
     ca_bundle: str | None = None
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 60.0
     max_connections: int = 32
+
+    @property
+    def secrets(self) -> tuple[Secret | None, ...]:
+        """What no message may show."""
+        return (self.account_key, self.sas_token, self.connection_string, self.client_secret, self.customer_key, self.proxy)
 
 
 _CREDENTIALS = (
@@ -113,7 +117,6 @@ def credential_of(settings: AzureOptions) -> Any:
         account = settings.account or _account_of(settings.endpoint or "")
         return {"account_name": account, "account_key": settings.account_key.reveal()}
     if settings.sas_token:
-        _hide_signatures()
         return settings.sas_token.reveal().lstrip("?")
     try:
         import azure.identity
@@ -147,16 +150,16 @@ def container_client(container: str, settings: AzureOptions, credential: Any) ->
         "max_chunk_get_size": _READ_BYTES_MAX,
     }
     if settings.proxy:
-        common["proxies"] = {"http": settings.proxy, "https": settings.proxy}
+        common["proxies"] = dict.fromkeys(("http", "https"), settings.proxy.reveal())
     try:
         if settings.connection_string:
-            _hide_signatures()
             client = ContainerClient.from_connection_string(settings.connection_string.reveal(), container, **common)
         else:
             endpoint = settings.endpoint or f"https://{settings.account}.blob.core.windows.net"
             client = ContainerClient(endpoint.rstrip("/"), container, credential=credential, **common)
     except ValueError as error:
-        raise InvalidConfig(f"az://{container} cannot be opened: {redact(str(error), [settings.connection_string])}") from None
+        raise InvalidConfig(f"az://{container} cannot be opened: {redact(str(error), settings.secrets)}") from None
+    hide_in_logs(("azure", "msal", "urllib3", "requests"), settings.secrets)
     if settings.customer_key and client.scheme != "https":
         raise InvalidConfig(f"az://{container}: the option customer_key needs an https endpoint")
     if not settings.proxy:
@@ -220,19 +223,3 @@ def _transport_class() -> type[RequestsTransport]:
             return answer
 
     return WholeBodyTransport
-
-
-class _SignatureFilter(logging.Filter):
-    """urllib3 logs the path of every request at DEBUG, and a SAS token is part of it."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if isinstance(record.args, tuple):
-            record.args = tuple(redact(value) if isinstance(value, str) else value for value in record.args)
-        return True
-
-
-_signature_filter = _SignatureFilter()
-
-
-def _hide_signatures() -> None:
-    logging.getLogger("urllib3.connectionpool").addFilter(_signature_filter)

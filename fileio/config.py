@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import re
 import types
 import typing
@@ -46,9 +47,18 @@ class Secret:
         return (Secret, (self._value,))
 
 
-_SECRET_TEXT = re.compile(
-    r"(?i)((?:sig|signature|x-amz-signature|x-amz-security-token|x-amz-credential|accountkey|sharedaccesssignature|access_token|token|password|secret)"
-    r"\s*[=:]\s*)[^\s&;,'\"<>]+|(bearer\s+|sharedkey\s+)[^\s'\"<>]+|(//)[^/@\s]+@"
+_SECRET_NAMES = "|".join(
+    (
+        *("sig", "signature", "x-amz-signature", "x-amz-security-token", "x-amz-credential", "accountkey", "sharedaccesssignature"),
+        *("access_token", "token", "password", "secret", "secret_?access_?key", "upload_id"),
+    )
+)
+_SECRET_TEXTS = (
+    (re.compile(rf"(?i)((?:{_SECRET_NAMES})['\"]?\s*[=:]\s*['\"]?)[^\s&;,'\"<>]+"), r"\1***"),
+    (re.compile(r"(?i)(private_key['\"]?\s*:\s*['\"])[^'\"]+"), r"\1***"),
+    (re.compile(r"(?i)(bearer\s+|sharedkey\s+)[^\s'\"<>]+"), r"\1***"),
+    (re.compile(r"(?i)(<(?:SecretAccessKey|SessionToken)>)[^<]+"), r"\1***"),
+    (re.compile(r"(//)[^/@\s]+@"), r"\1***@"),
 )
 
 
@@ -57,7 +67,38 @@ def redact(text: str, secrets: Iterable[Secret | None] = ()) -> str:
     for secret in secrets:
         if secret is not None and secret.reveal():
             text = text.replace(secret.reveal(), "***")
-    return _SECRET_TEXT.sub(lambda m: (m.group(1) or m.group(2) or m.group(3)) + ("***@" if m.group(3) else "***"), text)
+    for pattern, replacement in _SECRET_TEXTS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+class _HideSecrets(logging.Filter):
+    """Takes secrets out of records: SDKs log requests and answers whole at level DEBUG."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secrets: frozenset[Secret] = frozenset()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redact(record.getMessage(), self.secrets), ()
+        if record.exc_info:
+            record.exc_text = redact(logging.Formatter().formatException(record.exc_info), self.secrets)
+            record.exc_info = None
+        return True
+
+
+_hide_secrets = _HideSecrets()
+
+
+def hide_in_logs(packages: Iterable[str], secrets: Iterable[Secret | None]) -> None:
+    """Take `secrets`, and whatever looks like one, out of all that the loggers of these packages say in this process from now on.
+
+    A filter belongs to one logger and not to those below it, so a package must be imported before.
+    """
+    _hide_secrets.secrets |= {secret for secret in secrets if secret is not None and secret.reveal()}
+    for name in list(logging.root.manager.loggerDict):
+        if any(name == package or name.startswith(package + ".") for package in packages):
+            logging.getLogger(name).addFilter(_hide_secrets)
 
 
 def quote_path(path: str) -> str:

@@ -11,6 +11,7 @@ import random
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -115,6 +116,30 @@ class SystemEnv:
         return self._io.submit(function)
 
 
+class Forkable(Protocol):
+    """Something that holds what a fork cannot share: locks, threads, connections."""
+
+    def after_fork(self) -> None:
+        """Called in the child, where only the thread that forked is left."""
+
+
+_forkables: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def on_fork(holder: Forkable) -> None:
+    """Call `holder.after_fork()` in every process that is forked from this one, before anything else runs there, while `holder` lives."""
+    _forkables.add(holder)
+
+
+def _after_fork() -> None:
+    for holder in list(_forkables):
+        holder.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class _Pool:
     """Threads that are started when they are first needed, and anew in a forked process."""
 
@@ -123,8 +148,13 @@ class _Pool:
         self._name = name
         self._lock = threading.Lock()
         self._executor: ThreadPoolExecutor | None = None
-        self._pid = 0
         self._mine = threading.local()
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        """Threads do not come along, and one of them may have held the lock."""
+        self._lock = threading.Lock()
+        self._executor = None
 
     def is_mine(self) -> bool:
         """Whether the calling thread belongs to this pool."""
@@ -135,9 +165,8 @@ class _Pool:
 
     def executor(self) -> ThreadPoolExecutor:
         with self._lock:
-            if self._executor is None or self._pid != os.getpid():
+            if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.threads, thread_name_prefix=self._name, initializer=self._mark)
-                self._pid = os.getpid()
             return self._executor
 
     def _mark(self) -> None:

@@ -43,7 +43,7 @@ from fileio.base import (
     Version,
     Written,
 )
-from fileio.env import default_env
+from fileio.env import default_env, on_fork
 from fileio.errors import BucketNotFound, FileIOError, MissingDependency, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.gcs_client import (
     ConditionFailed,
@@ -98,6 +98,8 @@ class GCSBackend(Backend):
         self._key_headers = customer_key_headers(self._key)
         self._lock = threading.Lock()
         self._client_or_none: Any = None
+        self._parents: Any = None
+        """A client that a fork brought along: kept, since closing its connections would disturb the parent's TLS sessions."""
         self._bucket_seen = False
         self._has_batch = True
         # A composition cannot be given the key or the KMS key of its result through the SDK.
@@ -109,6 +111,12 @@ class GCSBackend(Backend):
             part_bytes_multiple=CHUNK_BYTES_MULTIPLE,
             parts_max=1_000_000,
         )
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        """The connections are the parent's, and a thread that is not here may have held the lock."""
+        self._lock = threading.Lock()
+        self._client_or_none, self._parents = None, self._client_or_none
 
     @property
     def url(self) -> str:
@@ -400,7 +408,7 @@ class GCSBackend(Backend):
             classed = classify(error, self.url, key, self._options, self._bucket_is_missing)
             if classed is None:
                 raise
-            raise classed from error
+            raise classed from None  # texts of the SDK can hold the id of an upload or a proxy's password, ours are redacted
 
     def _read(self, key: str | None, call: Callable[[], T]) -> T:
         result = self._translated(key, call)

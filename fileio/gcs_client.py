@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fileio.base import ByteRange, Create, Overwrite, PutMode, Range, Suffix, Update
-from fileio.config import Secret, redact
+from fileio.config import Secret, hide_in_logs, redact
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -81,8 +81,10 @@ def check_options(bucket: str, options: GCSOptions) -> None:
         raise InvalidConfig(f"{url}: the options {' and '.join(map(repr, given))} contradict each other: give one of them")
     if options.encryption_key is not None and options.kms_key is not None:
         raise InvalidConfig(f"{url}: the options 'encryption_key' and 'kms_key' contradict each other: give one of them")
-    if options.endpoint is not None and not options.endpoint.startswith(("http://", "https://")):
-        raise InvalidConfig(f"{url}: the option 'endpoint' must begin with http:// or https://, but is {redact(options.endpoint)!r}")
+    if options.endpoint is not None and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", options.endpoint):
+        raise InvalidConfig(
+            f"{url}: the option 'endpoint' must be a URL such as https://host:port without credentials, but is {redact(options.endpoint)!r}"
+        )
     if min(options.connect_timeout_s, options.read_timeout_s, options.max_connections) <= 0:
         raise InvalidConfig(f"{url}: the options 'connect_timeout_s', 'read_timeout_s' and 'max_connections' must be above 0")
     if options.ca_bundle is not None and not Path(options.ca_bundle).exists():
@@ -135,6 +137,7 @@ def make_client(options: GCSOptions) -> Any:
     client = google.cloud.storage.Client(project=options.project, credentials=credentials, _http=session, client_options=where)
     # Without this the SDK asks for the bucket in a thread of its own, for the sake of traces, and again after a 404: no argument stops it.
     client._bucket_metadata_cache = None
+    hide_in_logs(("google", "urllib3", "requests"), options.secrets)
     return client
 
 
@@ -293,8 +296,8 @@ def _classify_status(refused: Refused, name: str, options: GCSOptions) -> FileIO
 
 
 def _shown(error: Exception, options: GCSOptions) -> str:
-    """The error's text without secrets: whoever has the id of an upload may write to it."""
-    return re.sub(r"upload_id=[^&\s'\")]+", "upload_id=***", redact(str(error), options.secrets))[:300]
+    """The error's text without secrets."""
+    return redact(str(error), options.secrets)[:300]
 
 
 # ---- conversions

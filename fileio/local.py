@@ -51,7 +51,7 @@ from fileio.base import (
     Written,
 )
 from fileio.config import quote_path
-from fileio.env import default_env
+from fileio.env import default_env, on_fork
 from fileio.errors import FileIOError, InvalidConfig, InvalidKey, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.local_files import (
     LEFTOVER_AGE_MS,
@@ -118,6 +118,11 @@ class LocalBackend(Backend):
         self._lock = threading.Lock()
         self._durable: dict[str, int] = {}
         self._swept = False
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        """A thread that is not here may have held the lock."""
+        self._lock = threading.Lock()
 
     @property
     def url(self) -> str:

@@ -37,7 +37,7 @@ from fileio.base import (
     Version,
     Written,
 )
-from fileio.env import Env, default_env
+from fileio.env import Env, default_env, on_fork
 from fileio.errors import BucketNotFound, InvalidConfig, NotFound, Unsupported, UploadLost
 
 MEMORY_CAPABILITIES = Capabilities(append=True, store_clock=False, part_bytes_min=1)
@@ -108,6 +108,11 @@ class MemoryBackend(Backend):
         self._counter = 0
         self._dropped = False
         self._history: defaultdict[str, list[Landed]] | None = defaultdict(list) if keep_history else None
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        """The child has a copy of its own; a thread that is not there may have held the lock."""
+        self._lock = threading.Lock()
 
     # ---- what it is
 

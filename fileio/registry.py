@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from fileio.base import Backend, check_key
-from fileio.config import nearest, parse_options, quote_path, unquote_path
+from fileio.config import nearest, parse_options, quote_path, redact, unquote_path
 from fileio.env import Env
 from fileio.errors import InvalidConfig, MissingDependency
 from fileio.settle import RetryPolicy
@@ -99,6 +99,9 @@ class StoreDescription:
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return redact(f"StoreDescription(url={self.url!r}, options={dict(self.options)!r})")
 
     def open(self, *, env: Env | None = None, policy: RetryPolicy | None = None) -> FileIO:
         """The opened store. Raises InvalidConfig or MissingDependency; sends no request."""

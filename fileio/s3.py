@@ -45,7 +45,7 @@ _UNFIT_FOR_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 def open_s3(bucket: str, options: S3Options) -> Backend:
     """A backend over the whole bucket. Sends no request. Raises MissingDependency when boto3 is absent, InvalidConfig."""
     try:
-        import boto3  # noqa: F401, PLC0415
+        import boto3  # noqa: F401
     except ImportError as error:
         raise MissingDependency("s3:// needs boto3, which is not installed: pip install 'objcat[s3]'") from error
     if options.ca_bundle is not None and not os.path.exists(options.ca_bundle):
@@ -97,7 +97,7 @@ class S3Backend(Backend):
                 return NotModified()
             if byte_range is not None and (failure.code == "InvalidRange" or failure.status == 416):
                 return self._empty(key, byte_range, if_none_match)
-            raise failure.error from failure.__cause__
+            raise failure.error from None
         content_range = response.get("ContentRange")
         if content_range is not None:
             bounds, _, size_text = content_range.removeprefix("bytes ").partition("/")
@@ -114,9 +114,9 @@ class S3Backend(Backend):
             response = self._client.send("head_object", key, Key=key, **self._decrypt)
         except Failure as failure:
             if failure.status == 404 and self._client.bucket_seen:
-                raise NotFound(str(failure.error)) from failure.__cause__
+                raise NotFound(str(failure.error)) from None
             error = self._explained(key) if failure.status in (400, 403, 404) else None
-            raise (error or failure.error) from failure.__cause__
+            raise (error or failure.error) from None
         return _meta(key, response, response["ContentLength"])
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
@@ -132,7 +132,7 @@ class S3Backend(Backend):
         try:
             response = self._client.send("list_objects_v2", prefix, **arguments)
         except Failure as failure:
-            raise failure.error from failure.__cause__
+            raise failure.error from None
         after = start_after or ""
         objects = [
             _meta(entry["Key"], entry, entry["Size"])
@@ -167,7 +167,7 @@ class S3Backend(Backend):
             if failure.code == "InvalidWriteOffset" or failure.status == 412 or (failure.absent and offset > 0):
                 return Conflict(None)
             if failure.code == "TooManyParts":
-                raise Unsupported(f"{key!r} in {self.url} has taken 10,000 appends: go on in another object") from failure.__cause__
+                raise Unsupported(f"{key!r} in {self.url} has taken 10,000 appends: go on in another object") from None
             return failure.as_unknown()
         return _written(response, key, response)
 
@@ -193,7 +193,7 @@ class S3Backend(Backend):
         try:
             response = self._client.send("create_multipart_upload", key, Key=key, Metadata=metadata, **arguments)
         except Failure as failure:
-            raise failure.error from failure.__cause__
+            raise failure.error from None
         return _S3Upload(self, key, mode, response["UploadId"])
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
@@ -207,7 +207,7 @@ class S3Backend(Backend):
                     if code not in ABSENT_CODES:
                         errors[key] = self._client.error(code, None, entry.get("Message", ""), "delete_objects", key)
         except Failure as failure:
-            raise failure.error from failure.__cause__
+            raise failure.error from None
         for key in keys:
             if _UNFIT_FOR_XML.search(key):
                 try:
@@ -264,7 +264,7 @@ class _S3Upload(Upload):
             body = backend._sendable(data)
             response = backend._client.send("upload_part", self._key, **self._where, PartNumber=number, Body=body, **backend._decrypt)
         except Failure as failure:
-            raise self._lost(failure) from failure.__cause__
+            raise self._lost(failure) from None
         if "ETag" not in response:
             raise Unavailable(f"the store's answer to part {number} of {self._key!r} in {backend.url} names no etag")
         part = {"PartNumber": number, "ETag": response["ETag"]}
@@ -281,7 +281,7 @@ class _S3Upload(Upload):
             if failure.condition_failed(self._mode) or failure.code == "NoSuchUpload":
                 return Conflict(None)
             if failure.code in ("ConditionalRequestConflict", "InvalidPart"):
-                raise self._lost(failure) from failure.__cause__
+                raise self._lost(failure) from None
             return failure.as_unknown()
         return _written(response, self._key, response)
 
@@ -290,7 +290,7 @@ class _S3Upload(Upload):
             self._backend._client.send("abort_multipart_upload", self._key, **self._where)
         except Failure as failure:
             if not failure.absent:
-                raise failure.error from failure.__cause__
+                raise failure.error from None
 
     def _lost(self, failure: Failure) -> FileIOError:
         if failure.code in ("NoSuchUpload", "ConditionalRequestConflict", "InvalidPart"):

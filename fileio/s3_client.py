@@ -7,7 +7,6 @@ classed by their error code first and by their status second, since an error may
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 import ssl
 import threading
@@ -20,7 +19,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fileio.base import Overwrite, PutMode, Unknown, Update
-from fileio.config import Secret, nearest, redact
+from fileio.config import Secret, hide_in_logs, nearest, redact
+from fileio.env import on_fork
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -128,14 +128,22 @@ class S3Client:
         self._bucket = bucket
         self._lock = threading.Lock()
         self._client: Any = None
+        self._parents: Any = None
+        """A client that a fork brought along: kept, since closing its connections would disturb the parent's TLS sessions."""
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        """The connections are the parent's, and a thread that is not here may have held the lock."""
+        self._lock = threading.Lock()
+        self._client, self._parents = None, self._client
 
     def send(self, operation: str, what: str, **arguments: Any) -> Any:
         """One request. Raises Failure, whatever went wrong."""
         client = self._client or self._connect(operation, what)
         try:
             response = getattr(client, operation)(Bucket=self._bucket, **arguments)
-        except Exception as error:
-            raise self._failure(error, operation, what) from error
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raises is classed
+            raise self._failure(error, operation, what) from None
         self.bucket_seen = True
         return response
 
@@ -143,8 +151,8 @@ class S3Client:
         """All bytes of the answer to a `get_object`. Raises Failure when it breaks off."""
         try:
             data: bytes = response["Body"].read()
-        except Exception as error:
-            raise self._failure(error, "get_object", key) from error
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raises is classed
+            raise self._failure(error, "get_object", key) from None
         return data
 
     def close(self) -> None:
@@ -158,14 +166,14 @@ class S3Client:
             if self._client is None:
                 try:
                     self._client = _make_client(self.options)
-                except Exception as error:
-                    raise self._failure(error, operation, what) from error
+                except Exception as error:  # noqa: BLE001 - the same
+                    raise self._failure(error, operation, what) from None
         return self._client
 
     # ---- what an answer means
 
     def _failure(self, error: Exception, operation: str, what: str) -> Failure:
-        from botocore.exceptions import ClientError  # noqa: PLC0415
+        from botocore.exceptions import ClientError
 
         if not isinstance(error, ClientError):
             return Failure("", None, self._transport_error(error, operation, what))
@@ -195,7 +203,7 @@ class S3Client:
 
     def _transport_error(self, error: Exception, operation: str, what: str) -> FileIOError:
         """The typed error of a request that got no (whole) answer."""
-        from botocore import exceptions as sdk  # noqa: PLC0415
+        from botocore import exceptions as sdk
 
         said = redact(" ".join(str(error).split()), self.options.secrets)
         asked = f"{operation} of {what!r} in {self.url}"
@@ -222,7 +230,10 @@ class S3Client:
 
 
 class Failure(Exception):
-    """What became of a request: the store's code and status, when it gave any, and the typed error for the caller."""
+    """What became of a request: the store's code and status, when it gave any, and the typed error for the caller.
+
+    The error is raised `from None`: texts of the SDK can hold a proxy's password or what a store repeats, ours are redacted.
+    """
 
     def __init__(self, code: str, status: int | None, error: FileIOError) -> None:
         super().__init__(str(error))
@@ -245,7 +256,7 @@ class Failure(Exception):
         """The outcome of a write that got this answer; raises when it certainly had no effect."""
         if isinstance(self.error, Unavailable):
             return Unknown(self.error)
-        raise self.error from self.__cause__
+        raise self.error from None
 
 
 # ---- what codes mean ---------------------------------------------------------------------------------------------
@@ -319,7 +330,7 @@ _REQUEST_ERRORS = (
 
 def _sdk_errors(names: Sequence[str]) -> tuple[type[Exception], ...]:
     """The SDK's exception classes of these names, as far as the installed version has them."""
-    from botocore import exceptions  # noqa: PLC0415
+    from botocore import exceptions
 
     return tuple(getattr(exceptions, name) for name in names if hasattr(exceptions, name))
 
@@ -352,11 +363,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _make_client(options: S3Options) -> Any:
     """The SDK's client for S3. Raises what the SDK raises."""
-    import boto3  # noqa: PLC0415
-    from botocore import UNSIGNED  # noqa: PLC0415
-    from botocore.config import Config  # noqa: PLC0415
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
 
-    _hide_in_logs(options.secrets)
     session = _make_session(options)
     path_style = options.endpoint is not None if options.path_style is None else options.path_style
     config = Config(
@@ -375,6 +385,7 @@ def _make_client(options: S3Options) -> Any:
         **({} if options.role_arn is not None else _static_credentials(options)),
     )
     client.meta.events.register("before-call.s3", _expect_continue)
+    hide_in_logs(("botocore", "boto3", "urllib3"), options.secrets)
     if options.endpoint is not None:
         client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
     return client
@@ -382,7 +393,7 @@ def _make_client(options: S3Options) -> Any:
 
 def _make_session(options: S3Options) -> Any:
     """A session whose credentials are those of the role, when there is one, renewed through STS before they expire."""
-    from botocore.credentials import CredentialResolver, DeferredRefreshableCredentials, create_assume_role_refresher  # noqa: PLC0415
+    from botocore.credentials import CredentialResolver, DeferredRefreshableCredentials, create_assume_role_refresher
 
     session = _new_session(options)
     if options.role_arn is None:
@@ -406,7 +417,7 @@ def _make_session(options: S3Options) -> Any:
 
 
 def _new_session(options: S3Options) -> Any:
-    from botocore.session import Session  # noqa: PLC0415
+    from botocore.session import Session
 
     session = Session(profile=options.profile)
     session.register_component("data_loader", _service_models(session.get_config_variable("data_path")))
@@ -416,7 +427,7 @@ def _new_session(options: S3Options) -> Any:
 @cache
 def _service_models(data_path: str | None) -> Any:
     """The SDK's descriptions of services: reading them takes longer than all else that opening a store does."""
-    from botocore.loaders import create_loader  # noqa: PLC0415
+    from botocore.loaders import create_loader
 
     return create_loader(data_path)
 
@@ -434,7 +445,7 @@ class _Provider:
 
 
 def _transport_config(options: S3Options) -> Any:
-    from botocore.config import Config  # noqa: PLC0415
+    from botocore.config import Config
 
     proxy = None if options.proxy is None else options.proxy.reveal()
     return Config(
@@ -471,31 +482,6 @@ def _expect_continue(params: dict[str, Any], **_: Any) -> None:
 def _add_content_md5(params: dict[str, Any], **_: Any) -> None:
     """Servers older than the SDK's checksums insist on the MD5 of a batch delete; newer ones take both."""
     params["headers"]["Content-MD5"] = b64encode(hashlib.md5(params["body"], usedforsecurity=False).digest()).decode()
-
-
-_LOGGERS = ("auth", "endpoint", "parsers", "httpsession", "client", "hooks", "regions", "handlers", "utils", "httpchecksum", "awsrequest")
-
-
-class _HideSecrets(logging.Filter):
-    """The SDK logs requests and answers whole at level DEBUG: takes secrets out of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.secrets: frozenset[Secret] = frozenset()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = re.sub(r"(<(?:SecretAccessKey|SessionToken)>)[^<]*", r"\1***", record.getMessage())
-        record.msg, record.args = redact(text, self.secrets), ()
-        return True
-
-
-_hide_secrets = _HideSecrets()
-
-
-def _hide_in_logs(secrets: Sequence[Secret | None]) -> None:
-    _hide_secrets.secrets |= {secret for secret in secrets if secret is not None}
-    for name in _LOGGERS:
-        logging.getLogger(f"botocore.{name}").addFilter(_hide_secrets)
 
 
 def customer_key(key: Secret) -> bytes:

@@ -177,7 +177,12 @@ def settle(
                 verdict = _judge(read_back, mode=mode, ambiguous=ambiguous)
                 if verdict is not None:
                     return verdict
-                refused = Throttled("the store refuses to write an object that it also says is absent: ask again later")
+                contradiction = Throttled("the store refuses to write an object that it also says is absent: ask again later")
+                if isinstance(mode, Create):
+                    # What stood in the way may have been our own first copy, which the read-back did not see yet.
+                    ambiguous = ambiguous or contradiction
+                else:
+                    refused = contradiction
     if ambiguous is not None:
         return _last_look(read_back, ambiguous)
     assert refused is not None
@@ -185,7 +190,7 @@ def settle(
 
 
 def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Exception | None) -> PutOutcome | None:
-    """The outcome after a failed condition; None: the write certainly has no effect yet and may be sent again.
+    """The outcome after a failed condition; None: the object is not there, and the write may be sent again.
 
     Without a read-back it is Unknown, also when no attempt was ambiguous: it is the read-back that tells our own object, landed by a
     request that something on the way repeated, from a competitor's.

@@ -352,12 +352,15 @@ class SettledUpload(Upload):
             refused = isinstance(outcome, Conflict)
             return outcome
 
+        lost = f"the upload of {self._key!r} is gone and nothing of it landed: write the object again"
         try:
             outcome = self._fileio._settle(self._key, self._write_id, self._mode, attempt, doubt=self._doubt)
         except Throttled as error:
             if not refused:
                 raise
-            raise UploadLost(f"the upload of {self._key!r} is gone and nothing of it landed: write the object again") from error
+            raise UploadLost(lost) from error
+        if refused and isinstance(outcome, Unknown) and isinstance(outcome.cause, Throttled):
+            raise UploadLost(lost) from outcome.cause
         if isinstance(outcome, Unknown):
             self._doubt = outcome.cause
         return outcome

@@ -28,7 +28,7 @@ from fileio.base import (
     Version,
 )
 from fileio.config import quote_path
-from fileio.env import Env
+from fileio.env import Env, on_fork
 from fileio.errors import FileIOError, InvalidKey
 
 T = TypeVar("T")
@@ -77,6 +77,11 @@ class Metrics:
         self._retries = 0
         self._bytes_read = 0
         self._bytes_written = 0
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        """A thread that is not here may have held the lock."""
+        self._lock = threading.Lock()
 
     def snapshot(self) -> MetricsSnapshot:
         """An immutable copy of the counters."""

@@ -343,7 +343,7 @@ def test_the_proxy_is_asked_instead_of_the_endpoint(stub: Stub) -> None:
     store = open_store("az://data", options, policy=QUICK)
     assert isinstance(store.put("a", b"1"), Written)
     assert stub.seen[-1].path.startswith("http://account.invalid/data/a")
-    assert "word" not in repr(AzureOptions(proxy=options["proxy"])) and "word" not in repr(store)
+    assert "word" not in repr(AzureOptions(proxy=Secret(options["proxy"]))) and "word" not in repr(store)
 
 
 def test_credentials_of_the_environment_are_used_when_none_are_given(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def test_the_read_timeout_is_kept() -> None:
         ({"anonymous": True, "access_token": SECRET}, "'anonymous' and 'access_token' contradict"),
         ({"encryption_key": SECRET}, "'encryption_key' must be 32 bytes in base64"),
         ({"encryption_key": base64.b64encode(bytes(32)).decode(), "kms_key": "k"}, "'encryption_key' and 'kms_key' contradict"),
-        ({"endpoint": "127.0.0.1:4443"}, "must begin with http:// or https://"),
+        ({"endpoint": "127.0.0.1:4443"}, "must be a URL such as https://host:port"),
         ({"max_connections": "0"}, "'max_connections' must be above 0"),
         ({"ca_bundle": "no-such-file.pem"}, "'no-such-file.pem', which does not exist"),
         ({"endpiont": "x"}, "did you mean 'endpoint'?"),
