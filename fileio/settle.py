@@ -88,6 +88,10 @@ class Absent:
 Evidence: TypeAlias = Ours | Foreign | Absent
 
 
+class Contradicted(Throttled):
+    """The store said that a condition failed, and then that no object is there."""
+
+
 def write_metadata(write_id: str, mode: PutMode) -> dict[str, str]:
     """The metadata that every write leaves: who wrote, and what it replaced."""
     base: str
@@ -177,7 +181,7 @@ def settle(
                 verdict = _judge(read_back, mode=mode, ambiguous=ambiguous)
                 if verdict is not None:
                     return verdict
-                contradiction = Throttled("the store refuses to write an object that it also says is absent: ask again later")
+                contradiction = Contradicted("the store refuses to write an object that it also says is absent: ask again later")
                 if isinstance(mode, Create):
                     # What stood in the way may have been our own first copy, which the read-back did not see yet.
                     ambiguous = ambiguous or contradiction
@@ -227,4 +231,16 @@ def _last_look(read_back: Callable[[], Evidence], cause: Exception) -> PutOutcom
             return Unknown(cause)
 
 
-__all__ = ["Absent", "Evidence", "Foreign", "Ours", "RetryPolicy", "attempts", "evidence_of", "retry", "settle", "write_metadata"]
+__all__ = [
+    "Absent",
+    "Contradicted",
+    "Evidence",
+    "Foreign",
+    "Ours",
+    "RetryPolicy",
+    "attempts",
+    "evidence_of",
+    "retry",
+    "settle",
+    "write_metadata",
+]

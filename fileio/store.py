@@ -38,7 +38,7 @@ from fileio.base import (
 from fileio.env import Env, default_env, map_io
 from fileio.errors import FileIOError, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.ranges import coalesce
-from fileio.settle import Absent, Evidence, Foreign, Ours, RetryPolicy, evidence_of, retry, settle, write_metadata
+from fileio.settle import Absent, Contradicted, Evidence, Foreign, Ours, RetryPolicy, evidence_of, retry, settle, write_metadata
 from fileio.stream import ReadStream, StreamSettings, WriteStream
 from fileio.wrap import Metered, Metrics, Prefixed
 
@@ -359,7 +359,7 @@ class SettledUpload(Upload):
             if not refused:
                 raise
             raise UploadLost(lost) from error
-        if refused and isinstance(outcome, Unknown) and isinstance(outcome.cause, Throttled):
+        if refused and isinstance(outcome, Unknown) and isinstance(outcome.cause, Contradicted):
             raise UploadLost(lost) from outcome.cause
         if isinstance(outcome, Unknown):
             self._doubt = outcome.cause
