@@ -45,7 +45,9 @@ class SparkEngine:
             columns = [F.col(_quoted(c.name)).try_cast(str(c.type)) for c in task.spec.bucket_columns]
             bucket = F.pmod(F.hash(*columns), F.lit(task.spec.index.count))
             data = data.repartition(task.spec.index.count, bucket)
-        rows = data.mapInArrow(_writer(self._store, task), _RESULT_SCHEMA).collect()
+        # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
+        names = data.columns
+        rows = data.toDF(*map(str, range(len(names)))).mapInArrow(_writer(self._store, task, names), _RESULT_SCHEMA).collect()
         for row in rows:
             if row.error is not None:
                 raise pickle.loads(bytes(row.error))  # noqa: S301 - our own executors wrote it
@@ -53,7 +55,7 @@ class SparkEngine:
         return sum(results, WriteResult())
 
 
-def _writer(store: StoreDescription, task: WriteTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _writer(store: StoreDescription, task: WriteTask, names: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
@@ -61,7 +63,8 @@ def _writer(store: StoreDescription, task: WriteTask) -> Callable[[Iterable[pa.R
         number = context.partitionId() if context is not None else 0
         result, error = None, None
         try:
-            result = msgspec.msgpack.encode(_write_partition(store, task, f"spark-{number}", batches))
+            named = (batch.rename_columns(names) for batch in batches)
+            result = msgspec.msgpack.encode(_write_partition(store, task, f"spark-{number}", named))
         except (ObjcatError, FileIOError) as failure:
             # Returned, not raised: Spark would repeat the task, which cannot mend a bad row, and bury the sentence in a stack trace.
             error = pickle.dumps(failure)

@@ -29,9 +29,9 @@ _NATIVE_OPTIONS = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     "mergeSchema": "false",
-    "__globPaths__": "false",
 }
-"""Settings of a session that would lose rows, shift dates before 1582 or take a path for a pattern are overruled for each relation."""
+"""Settings of a session that would lose rows or shift dates before 1582 are overruled for each relation."""
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
 
 
 def scan_dataframe(spark: SparkSession, store: StoreDescription, plan: ScanPlan) -> DataFrame:
@@ -76,11 +76,12 @@ def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
 def _native(spark: SparkSession, root: str, plan: ScanPlan, groups: Sequence[FileGroup]) -> DataFrame:
     """Base files as Spark reads them: by physical names, which never change, with a projection to the logical ones.
 
-    Hadoop takes paths as they are, while ours are percent-encoded.
+    Hadoop takes paths as they are, while ours are percent-encoded; Spark takes them for patterns, unless it is told otherwise.
     """
     schema = plan.snapshot.spec.table_schema
     physical = from_arrow_schema(_plain(schema.to_arrow_physical()), prefer_timestamp_ntz=True)
-    paths = [f"{unquote(root).rstrip('/')}/{group.base.path}" for group in groups if group.base is not None]
+    folder = _PATTERN.sub(r"\\\g<0>", unquote(root).rstrip("/"))
+    paths = [f"{folder}/{group.base.path}" for group in groups if group.base is not None]
     rows = spark.read.schema(physical).options(**_NATIVE_OPTIONS).parquet(*paths)
     rows = rows.select([F.col(_quoted(column.physical)).alias(column.name) for column in schema.columns])
     if plan.where is not None:

@@ -19,6 +19,7 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
 from objcat import local, tasks
 from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, NullKey, ObjcatError, TableNotFound
+from objcat.storage import files
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 BEFORE = {1: "old", 2: "old"}
@@ -84,7 +85,7 @@ def state(lake: objcat.Lake) -> dict[int, str] | None:
         return None
 
 
-def files(backend: MemoryBackend) -> set[str]:
+def data_files(backend: MemoryBackend) -> set[str]:
     return {key for key in FileIO(backend).list_keys() if "/data/" in key}
 
 
@@ -103,7 +104,7 @@ def strike(case: Case, fault: Fault, first: int, last: int, *, rival: bool) -> b
     extra = {100: "rival"} if rival else {}
     before = None if case.before is None else case.before | extra
     after = None if case.after is None else case.after | extra
-    present = files(memory)
+    present = data_files(memory)
     asked = sum(backend.asked.values())
     script.first, script.last = asked + first, asked + last
     outcome = "acknowledged"
@@ -118,12 +119,13 @@ def strike(case: Case, fault: Fault, first: int, last: int, *, rival: bool) -> b
     if not script.hits:
         return False
     allowed = {"acknowledged": [after], "failed": [before]}.get(outcome, [before, after])
+    found: dict[int, str] | None = None
     for _ in range(2):
         found = state(clean)
         assert found in allowed, (fault, first, outcome, found)
         # An answer that is still under way may leave a file behind, and where everything fails nothing can be removed.
         if outcome == "failed" and first == last and fault is not Fault.LATER:
-            assert files(memory) == present, (fault, first, "files stay")
+            assert data_files(memory) == present, (fault, first, "files stay")
         allowed = [found] if outcome != "unknown" else allowed
         backend.release()
     if found is not None:
@@ -241,18 +243,17 @@ def test_pieces_that_still_run_when_another_fails_leave_no_file(lake: objcat.Lak
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert"])
-def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(
-    lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch, operation: str
-) -> None:
+def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
     table = lake.create_table("t", SCHEMA, key=["id"])
     before = keys_of(lake)
-    real = tasks.write_log if operation == "upsert" else tasks.write_base
+    name = "write_log" if operation == "upsert" else "write_base"
+    real = getattr(files, name)
 
     def write_and_fail(*args: Any) -> None:
         real(*args)
         raise MemoryError("no memory is left")
 
-    monkeypatch.setattr(tasks, real.__name__, write_and_fail)
+    monkeypatch.setattr(tasks, name, write_and_fail)
     with pytest.raises(MemoryError):
         getattr(table, operation)(BATCH)
     assert keys_of(lake) == before
@@ -261,7 +262,7 @@ def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(
 def test_two_base_files_of_one_home_never_reach_the_log(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake.create_table("t", SCHEMA, key=["id"])
     before = keys_of(lake)
-    real = local.write_inserts
+    real = tasks.write_inserts
     monkeypatch.setattr(local, "write_inserts", lambda *args: real(*args) + real(*args))
     with pytest.raises(InvalidBatch, match="cast the key columns"):
         table.insert(BATCH)
