@@ -1,0 +1,237 @@
+"""The named cells. A cell is a few actors and a budget; see `Cell`."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from functools import cache
+
+from objcat.table.snapshot import snapshot_of
+from objcat.tasks import Operation
+from objcat.timeline.entry import decode_entry
+from tests.explorer.actors import Actor, Tree
+from tests.explorer.engine import Beginning, Cell, Result, Search, Universe
+from tests.explorer.roles import CreateTable, Read, RollBack, Write
+from tests.explorer.store import Fault, Profile, perform, settled
+
+HOUR_MS = 3_600_000
+
+
+@cache
+def beginning(profile: Profile, *, empty: bool = False) -> Beginning:
+    """A store that holds one new table, made by the code itself in calm weather; or nothing."""
+    if empty:
+        return Beginning({}, None)
+    tree = Tree(Actor("creator", 15, CreateTable()), profile, None)
+    contents: dict = {}
+    node = 0
+    while (request := tree.steps[node].request) is not None:
+        answer, contents = perform(contents, request, profile)
+        node = tree.child(node, answer)
+    contents = settled(contents)
+    ((key, place),) = contents.items()
+    return Beginning(contents, snapshot_of([decode_entry(place.now.data, key=key)], where="explorer"))
+
+
+class Explorer:
+    """Runs cells, each once, and remembers what came of them."""
+
+    def __init__(self) -> None:
+        self.universe = Universe()
+        self.results: dict[str, Result] = {}
+
+    def explore(self, cell: Cell) -> Result:
+        """The result of a cell."""
+        if cell.name not in self.results:
+            start = beginning(cell.profile, empty=cell.empty)
+            gc.disable()  # millions of tuples live until the end of the search: looking through them for garbage is half of the time
+            try:
+                self.results[cell.name] = Search(cell, start, self.universe).run()
+            finally:
+                gc.enable()
+        return self.results[cell.name]
+
+
+def cell_named(name: str) -> Cell:
+    """The cell of that name."""
+    return next(cell for cell in CELLS if cell.name == name)
+
+
+def writer(number: int, *buckets: int, operation: Operation = Operation.UPSERT, resolves: bool = False, **settings: int) -> Actor:
+    """A writer to these buckets (to 0 when none is named)."""
+    return Actor(f"writer {number}", number, Write(buckets or (0,), operation, resolves), **settings)
+
+
+def inserter(number: int, *buckets: int) -> Actor:
+    """A writer of base files into these buckets, where they are empty."""
+    return writer(number, *buckets, operation=Operation.INSERT)
+
+
+def rollback(number: int, *owners: int) -> Actor:
+    """Rolls back whatever it finds of these actors."""
+    return Actor(f"rollback {number}", number, RollBack(owners))
+
+
+READER = Actor("reader", 9, Read())
+CARELESS_READER = Actor("reader", 9, Read(consistent=False))
+CREATE_1, CREATE_2 = Actor("creator 1", 1, CreateTable()), Actor("creator 2", 2, CreateTable())
+FRESH = frozenset(Fault) - {Fault.STALE}
+"""Without stale reads: what a reader gets is as new as the store promises, or it is not."""
+LATE = frozenset({Fault.LATER, Fault.ECHO, Fault.BEFORE})
+"""Requests that land when nobody expects them any more."""
+LOG = ("t/log/",)
+CLOCK = Profile(clock=True)
+ETAGS = Profile(content_versions=True)
+
+CELLS: tuple[Cell, ...] = (
+    # Two writers, one home.
+    Cell(name="write, write", actors=(writer(1), writer(2)), states_min=49, all_succeed=True),
+    Cell(name="write, write: 1 fault", actors=(writer(1), writer(2)), faults_max=1, states_min=1_440, all_succeed=True),
+    Cell(name="write, write: 2 faults", actors=(writer(1), writer(2)), faults_max=2, states_min=27_000, all_succeed=True),
+    Cell(name="write, write: 1 fault, 1 crash", actors=(writer(1), writer(2)), faults_max=1, crashes_max=1, states_min=3_440),
+    Cell(name="write, write: 3 late requests", actors=(writer(1), writer(2)), faults_max=3, faults=LATE, where=LOG, states_min=9_000),
+    Cell(
+        name="write, write without retries: 2 faults",
+        actors=(writer(1, attempts_max=1), writer(2, attempts_max=1)),
+        faults_max=2,
+        states_min=17_000,
+    ),
+    Cell(name="write, write: 3 faults", actors=(writer(1), writer(2)), faults_max=3, states_min=1, slow=True),
+    Cell(name="write, write, etags of content: 1 fault", actors=(writer(1), writer(2)), faults_max=1, profile=ETAGS, states_min=1_440),
+    Cell(
+        name="write, write, store with a clock, an hour ahead and behind: 1 fault",
+        actors=(writer(1, clock_ms=HOUR_MS), writer(2, clock_ms=-HOUR_MS)),
+        faults_max=1,
+        profile=CLOCK,
+        states_min=1_460,
+    ),
+    Cell(
+        name="write, write, store without a clock, an hour ahead and behind: 1 fault",
+        actors=(writer(1, clock_ms=HOUR_MS), writer(2, clock_ms=-HOUR_MS)),
+        faults_max=1,
+        states_min=1_440,
+    ),
+    Cell(
+        name="write, write, store with a clock: 2 faults, 1 crash at the intents",
+        actors=(writer(1, clock_ms=HOUR_MS), writer(2)),
+        faults_max=2,
+        crashes_max=1,
+        where=("t/intents/",),
+        profile=CLOCK,
+        states_min=9_000,
+    ),
+    # Two writers, disjoint homes.
+    Cell(name="write, write elsewhere", actors=(writer(1), writer(2, 1)), states_min=49, all_succeed=True),
+    Cell(name="write, write elsewhere: 1 fault", actors=(writer(1), writer(2, 1)), faults_max=1, states_min=1_440),
+    Cell(name="write, write elsewhere: 2 faults", actors=(writer(1), writer(2, 1)), faults_max=2, states_min=1, slow=True),
+    # Three writers.
+    Cell(name="write, write, write", actors=(writer(1), writer(2), writer(3)), states_min=780, all_succeed=True),
+    Cell(name="write, write, write: 1 fault at the log", actors=(writer(1), writer(2), writer(3)), faults_max=1, where=LOG, states_min=19_000),
+    Cell(name="write, write, write: 1 fault", actors=(writer(1), writer(2), writer(3)), faults_max=1, states_min=1, slow=True),
+    Cell(
+        name="write, write, write: 2 faults at the log",
+        actors=(writer(1), writer(2), writer(3)),
+        faults_max=2,
+        where=LOG,
+        states_min=1,
+        slow=True,
+    ),
+    # First base files.
+    Cell(name="insert, insert", actors=(inserter(1), inserter(2)), states_min=120, all_succeed=True),
+    Cell(name="insert, insert: 1 fault", actors=(inserter(1), inserter(2)), faults_max=1, states_min=4_180, all_succeed=True),
+    Cell(name="insert, insert: 2 faults at the log", actors=(inserter(1), inserter(2)), faults_max=2, where=LOG, states_min=16_000),
+    Cell(name="insert, insert: 1 fault, 1 crash", actors=(inserter(1), inserter(2)), faults_max=1, crashes_max=1, states_min=10_000),
+    Cell(name="insert, insert: 2 faults", actors=(inserter(1), inserter(2)), faults_max=2, states_min=1, slow=True),
+    Cell(name="insert, insert elsewhere: 1 fault", actors=(inserter(1), inserter(2, 1)), faults_max=1, states_min=2_370, all_succeed=True),
+    Cell(name="insert of two homes, write, write", actors=(inserter(1, 0, 1), writer(2), writer(3, 1)), states_min=1_840, all_succeed=True),
+    Cell(name="insert, write: 1 fault", actors=(inserter(1), writer(2)), faults_max=1, states_min=2_790, all_succeed=True),
+    Cell(name="insert, write: 2 faults", actors=(inserter(1), writer(2)), faults_max=2, states_min=1, slow=True),
+    # Creation.
+    Cell(name="create, create", actors=(CREATE_1, CREATE_2), empty=True, states_min=40),
+    Cell(name="create, create: 2 faults at the log", actors=(CREATE_1, CREATE_2), empty=True, faults_max=2, where=LOG, states_min=3_670),
+    Cell(name="create, create: 2 faults", actors=(CREATE_1, CREATE_2), empty=True, faults_max=2, states_min=1, slow=True),
+    Cell(name="create, create: 1 fault, 1 crash", actors=(CREATE_1, CREATE_2), empty=True, faults_max=1, crashes_max=1, states_min=1_770),
+    Cell(
+        name="create, create without retries: 2 faults, 1 crash",
+        actors=(replace(CREATE_1, attempts_max=1), replace(CREATE_2, attempts_max=1)),
+        empty=True,
+        faults_max=2,
+        crashes_max=1,
+        states_min=8_000,
+    ),
+    Cell(name="create, create: 3 faults", actors=(CREATE_1, CREATE_2), empty=True, faults_max=3, states_min=1, slow=True),
+    # Rollbacks.
+    Cell(name="write, rollback", actors=(writer(1), rollback(3, 1)), states_min=107),
+    Cell(name="write, rollback: 2 faults", actors=(writer(1), rollback(3, 1)), faults_max=2, states_min=62_000),
+    Cell(name="write, rollback: 1 fault, 1 crash", actors=(writer(1), rollback(3, 1)), faults_max=1, crashes_max=1, states_min=5_000),
+    Cell(name="write, rollback: 3 late requests", actors=(writer(1), rollback(3, 1)), faults_max=3, faults=LATE, where=LOG, states_min=24_000),
+    Cell(
+        name="write, rollback without retries: 2 faults, 1 crash",
+        actors=(writer(1, attempts_max=1), replace(rollback(3, 1), attempts_max=1)),
+        faults_max=2,
+        crashes_max=1,
+        states_min=37_000,
+    ),
+    Cell(name="insert, rollback: 1 fault", actors=(inserter(1), rollback(3, 1)), faults_max=1, states_min=3_350),
+    Cell(name="write, write, rollback", actors=(writer(1), writer(2), rollback(3, 1)), states_min=2_810),
+    Cell(
+        name="write, write, rollback: 1 fault, 1 crash at the log",
+        actors=(writer(1), writer(2), rollback(3, 1)),
+        faults_max=1,
+        crashes_max=1,
+        where=LOG,
+        states_min=108_000,
+    ),
+    Cell(
+        name="write, write, rollback: 1 fault, 1 crash",
+        actors=(writer(1), writer(2), rollback(3, 1)),
+        faults_max=1,
+        crashes_max=1,
+        states_min=1,
+        slow=True,
+    ),
+    Cell(name="write, rollback, rollback", actors=(writer(1), rollback(3, 1), rollback(4, 1)), states_min=5_000),
+    Cell(
+        name="write, rollback, rollback: 1 fault at the log",
+        actors=(writer(1), rollback(3, 1), rollback(4, 1)),
+        faults_max=1,
+        where=LOG,
+        states_min=133_000,
+    ),
+    Cell(name="write, rollback, rollback: 1 fault", actors=(writer(1), rollback(3, 1), rollback(4, 1)), faults_max=1, states_min=1, slow=True),
+    Cell(name="write, rollback, rollback of both", actors=(writer(1), rollback(3, 1), rollback(4, 1, 3)), states_min=9_000),
+    # Writers who ask for the outcome that they do not know.
+    Cell(
+        name="write and resolve, write, without retries: 2 faults",
+        actors=(writer(1, resolves=True, attempts_max=1), writer(2, attempts_max=1)),
+        faults_max=2,
+        states_min=29_000,
+    ),
+    Cell(
+        name="write and resolve, rollback, without retries: 2 faults",
+        actors=(writer(1, resolves=True, attempts_max=1), rollback(3, 1)),
+        faults_max=2,
+        states_min=90_000,
+    ),
+    Cell(
+        name="write and resolve, without retries: 2 faults, 1 crash",
+        actors=(writer(1, resolves=True, attempts_max=1),),
+        faults_max=2,
+        crashes_max=1,
+        states_min=1_140,
+    ),
+    # Readers.
+    Cell(name="write, write, read", actors=(writer(1), writer(2), READER), states_min=1_000, all_succeed=True),
+    Cell(name="write, read: 1 fault", actors=(writer(1), READER), faults_max=1, faults=FRESH, states_min=880, all_succeed=True),
+    Cell(name="write, read: 1 fault, 1 crash", actors=(writer(1), CARELESS_READER), faults_max=1, crashes_max=1, states_min=1_350),
+    Cell(name="write, rollback, read", actors=(writer(1), rollback(3, 1), READER), states_min=1_420),
+    Cell(name="insert, write, read", actors=(inserter(1), writer(2), READER), states_min=1_700, all_succeed=True),
+    Cell(
+        name="write, write, read: 1 fault",
+        actors=(writer(1), writer(2), READER),
+        faults_max=1,
+        faults=FRESH,
+        states_min=1,
+        slow=True,
+    ),
+)

@@ -1,0 +1,40 @@
+"""Counterexamples that the explorer found in the code, each as a plain test."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from fileio.base import Create, Unknown, Written
+from fileio.memory import MemoryBackend
+from fileio.settle import RetryPolicy
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.errors import CommitUnknown
+from objcat.lake import Lake
+
+LOG = "log/"
+
+
+def test_a_repeated_put_whose_read_back_is_stale_is_not_a_failure() -> None:
+    """Our own first copy made the condition of its repetition fail, and the read did not see it yet: it was reported as never written."""
+    memory = MemoryBackend("repeated")
+    rules = [Rule(fault=Fault.TWICE, kinds=frozenset({"put"})), Rule(fault=Fault.STALE, kinds=frozenset({"head"}))]
+    store = FileIO(FaultyBackend(memory, rules), env=FakeEnv(), policy=RetryPolicy(attempts_max=1))
+    outcome = store.put("log/1", b"entry", Create())
+    assert isinstance(outcome, (Written, Unknown))
+    assert memory.get("log/1", None, None)
+
+
+def test_the_intent_of_a_creation_that_may_still_land_stays() -> None:
+    memory = MemoryBackend("create")
+    rules = [Rule(fault=Fault.LATER, kinds=frozenset({"put"}), key=lambda key: LOG in key, times=99)]
+    backend = FaultyBackend(memory, rules)
+    lake = Lake(FileIO(backend, env=FakeEnv(), policy=RetryPolicy(attempts_max=2)))
+    with pytest.raises(CommitUnknown) as caught:
+        lake.create_table("t", pa.schema([("k", pa.int64())]), key=["k"])
+    intents = list(lake.fileio.list_keys("t/intents/"))
+    assert intents == [f"t/intents/{caught.value.txn}.inflight.json"]
+    backend.release()
+    assert lake.table("t").snapshot.slot == 0
