@@ -56,6 +56,7 @@ from fileio.errors import (
     Unsupported,
     UploadLost,
 )
+from fileio.transport import is_untrusted, why_unreachable
 
 if TYPE_CHECKING:
     from azure.core.exceptions import AzureError
@@ -346,7 +347,13 @@ class AzureBackend(Backend):
         status = _status(error)
         text = redact(f"{type(error).__name__}: {error.message}".split("\n", 1)[0], self._settings.secrets)
         if status is None and isinstance(error, ClientAuthenticationError):
-            return CredentialsError(f"{self._url}: cannot {what} {key!r}: no usable credentials ({text}): {_CREDENTIALS_HINT}")
+            return CredentialsError(f"{self._url}: cannot {what} {key!r}: no usable credentials ({text}): {_NO_CREDENTIALS_HINT}")
+        if status is None and is_untrusted(error):
+            advice = "give its authority as option 'ca_bundle'"
+            return InvalidConfig(f"{self._url}: the certificate of {self._client.primary_hostname} is not trusted: {advice}")
+        if status is None and (why := why_unreachable(error)) is not None:
+            advice = "check the account or option 'endpoint', the proxy and the network"
+            return Unavailable(f"{self._url}: cannot {what} {key!r}: cannot reach {self._client.primary_hostname}, {why}: {advice}")
         return self._classify(status, _code(error), what, key, text)
 
     def _classify(self, status: int | None, code: str | None, what: str, key: str, text: str) -> FileIOError:
@@ -431,6 +438,7 @@ class _AzureUpload(Upload):
 # ---- what Azure says ---------------------------------------------------------------------------------------------
 
 _CREDENTIALS_HINT = "check the key, SAS token or identity, and whether it has expired"
+_NO_CREDENTIALS_HINT = "give 'account_key', 'sas_token' or 'connection_string', or sign in with az login"
 _CONDITION_CODES = frozenset({"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "AppendPositionConditionNotMet"})
 _CONTAINER_CODES = frozenset({"ContainerNotFound", "ContainerBeingDeleted", "ContainerBeingDisabled", "ContainerDisabled"})
 _DENIED = (PermissionDenied, "grant 'Storage Blob Data Contributor' or a SAS with racwdl, and check key and network rules")

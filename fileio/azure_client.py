@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import logging
 import os
 import re
 from dataclasses import dataclass, replace
@@ -122,6 +123,8 @@ def credential_of(settings: AzureOptions) -> Any:
         import azure.identity
     except ImportError as error:
         raise MissingDependency("az:// without a key or SAS token needs azure-identity: run pip install 'objcat[azure]'") from error
+    # Without a handler anywhere, its warnings would go to stderr, over many lines; our error says what to do.
+    logging.getLogger("azure.identity").addHandler(logging.NullHandler())
     if settings.client_secret:
         assert settings.tenant_id is not None and settings.client_id is not None
         return azure.identity.ClientSecretCredential(settings.tenant_id, settings.client_id, settings.client_secret.reveal())

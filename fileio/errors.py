@@ -52,7 +52,7 @@ class Unavailable(FileIOError):
 
 
 class StoreFull(FileIOError):
-    """The store has no room left, or a quota or size limit is reached. Nothing was written; asking again is of no use until room is made."""
+    """The store has no room left, or a quota or size limit is reached. Nothing was written; asking again helps once room is made."""
 
 
 class UploadLost(FileIOError):

@@ -27,6 +27,7 @@ from fileio.errors import (
     Throttled,
     Unavailable,
 )
+from fileio.transport import is_untrusted, why_unreachable
 
 THROTTLE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 SESSION_GONE = frozenset({410, 499})
@@ -274,6 +275,11 @@ def classify(error: Exception, url: str, key: str | None, options: GCSOptions, b
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
         hint = "give 'credentials_file', 'credentials_json' or 'access_token', or run gcloud auth application-default login"
         return CredentialsError(f"{name}: no valid credentials: {text}; {hint}")
+    endpoint = redact(options.endpoint or "https://storage.googleapis.com")
+    if is_untrusted(error):
+        return InvalidConfig(f"{name}: the certificate of {endpoint} is not trusted: give its authority as option 'ca_bundle'")
+    if (why := why_unreachable(error)) is not None:
+        return Unavailable(f"{name}: cannot reach {endpoint}, {why}: check option 'endpoint', the proxy and the network")
     if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError, sdk.InvalidResponse, sdk.DataCorruption, OSError)):
         return Unavailable(f"{name}: no valid answer: {type(error).__name__}: {text}")
     return None

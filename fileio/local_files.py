@@ -315,4 +315,4 @@ def error_of(error: OSError, path: str) -> FileIOError:
         case errno.EMFILE | errno.ENFILE | errno.EAGAIN:
             return Throttled(f"{path!r} could not be opened now ({reason}): close files or raise the limit")
         case _:
-            return Unavailable(f"the filesystem failed on {path!r}: {reason}")
+            return Unavailable(f"the filesystem failed on {path!r} ({reason}): check that it is mounted and can be written to")

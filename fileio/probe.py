@@ -29,7 +29,7 @@ from fileio.base import (
     Written,
 )
 from fileio.env import SystemEnv
-from fileio.errors import FileIOError, StoreUnfit, Unsupported
+from fileio.errors import BucketNotFound, FileIOError, NotFound, StoreUnfit, Unsupported
 from fileio.store import FileIO, require_written
 
 SCRATCH_PREFIX = ".objcat-check-"
@@ -149,7 +149,7 @@ def _why(url: str, broken: Sequence[ProbeRow], warnings: Sequence[ProbeRow]) -> 
 
 
 def check_commit_store(fileio: FileIO) -> None:
-    """Refuse a store on which concurrent commits would overwrite one another: nine small requests and a deletion.
+    """Refuse a store on which concurrent commits would overwrite one another: ten small requests and a deletion.
 
     Raises StoreUnfit that names what the store ignores, or another FileIOError when it cannot be asked.
     """
@@ -176,6 +176,13 @@ def check_commit_store(fileio: FileIO) -> None:
 @contextmanager
 def _scratch(fileio: FileIO) -> Iterator[Scratch]:
     scratch = Scratch(fileio, f"{SCRATCH_PREFIX}{fileio.env.new_id()}/")
+    # Reading comes first: what stands in the way of everything is then said plainly, not as a write of unknown outcome.
+    try:
+        fileio.get(scratch.key("nothing"))
+    except BucketNotFound:
+        raise
+    except NotFound:
+        pass
     try:
         yield scratch
     finally:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import ssl
 import threading
 from base64 import b64decode, b64encode
 from binascii import Error as BinasciiError
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -33,6 +32,7 @@ from fileio.errors import (
     Unavailable,
     Unsupported,
 )
+from fileio.transport import is_untrusted
 
 SSE_KINDS = ("AES256", "aws:kms", "aws:kms:dsse")
 CHECKSUM_KINDS = ("when_required", "when_supported")
@@ -212,7 +212,7 @@ class S3Client:
             return CredentialsError(f"{asked}: no usable credentials ({said}): {advice}")
         if isinstance(error, sdk.UnseekableStreamError):
             return Throttled(f"{asked}: the store sent the request to another region: ask again there")
-        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
+        if is_untrusted(error):
             advice = "give its authority as option 'ca_bundle'"
             return InvalidConfig(f"{asked}: the certificate of {self._endpoint(error)} is not trusted ({said}): {advice}")
         if isinstance(error, _sdk_errors(_REQUEST_ERRORS)):
@@ -344,18 +344,6 @@ def _kind_of(code: str, status: int | None) -> tuple[type[FileIOError], str]:
     if code == "SlowDown" or (status is not None and status >= 500):
         return _UNANSWERED
     return (FileIOError, "")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and whatever it wraps, as the SDK and its HTTP library nest them."""
-    pending: list[Any] = [error]
-    seen: set[int] = set()
-    while pending:
-        one = pending.pop()
-        if isinstance(one, BaseException) and id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            pending += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args, *getattr(one, "kwargs", {}).values()]
 
 
 # ---- making the client -------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ The server here is `Canned`: on loopback, it records what the real SDK sends, an
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import logging
 import os
 import pickle
@@ -38,6 +38,7 @@ from fileio.errors import (
 from fileio.registry import describe_store, open_store
 from fileio.s3 import S3Options, open_s3
 from fileio.settle import RetryPolicy
+from tests.fileio.certificates import self_signed
 
 SECRET = "very-secret-key-material"
 TOKEN = "very-secret-session-token"
@@ -95,7 +96,7 @@ class Canned:
                     self.wfile.write(answer.body)
                 self.close_connection = answer.cut_bytes > 0
 
-            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -300,7 +301,7 @@ def is_final_request(request: Request) -> bool:
     ids=lambda value: (value.body or b"no body").decode()[:40] if isinstance(value, Answer) else None,
 )
 def test_what_a_write_makes_of_an_answer(
-    start_canned: StartCanned, write: str, answer: Answer, mode: PutMode, expected: PutOutcome | type[Unknown] | type[FileIOError]
+    start_canned: StartCanned, write: str, answer: Answer, mode: PutMode, expected: type[Unknown | FileIOError] | PutOutcome
 ) -> None:
     canned = start_canned(lambda request: answer if is_final_request(request) else well(request))
     backend = canned.backend()
@@ -405,7 +406,7 @@ def test_a_store_that_stays_silent_is_unavailable(start_canned: StartCanned) -> 
     canned = start_canned(silent)
     backend = canned.backend(read_timeout_s=0.2)
     outcome = write_put(backend, Create())
-    with pytest.raises(Unavailable, match="127.0.0.1"):
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
         backend.get("key", None, None)
     done.set()
     assert isinstance(outcome, Unknown)
@@ -520,7 +521,7 @@ def test_requests_go_through_the_proxy(start_canned: StartCanned) -> None:
 
 def test_a_private_authority_is_trusted_only_when_named(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
-    canned = Canned(well, tls=_self_signed(bundle))
+    canned = Canned(well, tls=self_signed(bundle))
     try:
         with pytest.raises(InvalidConfig, match="ca_bundle"):
             write_put(canned.backend(), Create())
@@ -530,38 +531,6 @@ def test_a_private_authority_is_trusted_only_when_named(tmp_path: Path) -> None:
             assert isinstance(write_put(canned.backend(verify_tls=False), Create()), Written)
     finally:
         canned.close()
-
-
-def _self_signed(bundle: Path) -> ssl.SSLContext:
-    """A server context with a fresh certificate for 127.0.0.1, which is written to `bundle`."""
-    from ipaddress import ip_address
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "objcat test")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    bundle.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    both = bundle.with_name("server.pem")
-    both.write_bytes(private + bundle.read_bytes())
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(both)
-    return context
 
 
 # ---- credentials -------------------------------------------------------------------------------------------------
@@ -584,7 +553,7 @@ def test_a_role_is_assumed_and_renewed(start_canned: StartCanned, caplog: pytest
 
     def sts(request: Request) -> Answer:
         assumed.append(request.body)
-        expiry = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=1)
+        expiry = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
         credentials = f"""<AccessKeyId>ASIA{len(assumed)}</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>
             <SessionToken>{TOKEN}{len(assumed)}</SessionToken><Expiration>{expiry:%Y-%m-%dT%H:%M:%SZ}</Expiration>"""
         body = f"<AssumeRoleResponse><AssumeRoleResult><Credentials>{credentials}</Credentials></AssumeRoleResult></AssumeRoleResponse>"
