@@ -9,7 +9,7 @@ import datetime as dt
 import decimal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,15 @@ _COMPARISONS: Mapping[type[sql.Expression], Callable[[Any, Any], pc.Expression]]
     sql.LTE: lambda a, b: a <= b,
     sql.GT: lambda a, b: a > b,
     sql.GTE: lambda a, b: a >= b,
+}
+
+_MIRRORED: Mapping[type[sql.Expression], type[sql.Expression]] = {
+    sql.EQ: sql.EQ,
+    sql.NEQ: sql.NEQ,
+    sql.LT: sql.GT,
+    sql.LTE: sql.GTE,
+    sql.GT: sql.LT,
+    sql.GTE: sql.LTE,
 }
 
 
@@ -61,7 +70,11 @@ def parse_predicate(text: str, schema: TableSchema) -> Predicate:
     tree = _parse(text)
     names = dict.fromkeys(_name(text, column, schema) for column in tree.find_all(sql.Column))
     predicate = Predicate(text, tuple(names), schema)
-    predicate.to_arrow()
+    try:
+        schema.to_arrow().empty_table().filter(predicate.to_arrow())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidPredicate(f"the filter {text!r} compares what cannot be compared ({reason}): cast one of them") from error
     return predicate
 
 
@@ -74,6 +87,11 @@ def _parse(text: str) -> Any:
 
 
 def _name(text: str, column: sql.Column, schema: TableSchema) -> str:
+    if column.table:
+        raise InvalidPredicate(
+            f"the filter {text!r} names {column.sql()!r}: write a column's name without its table, and one that holds a dot in backticks; "
+            "fields of a struct cannot be filtered by"
+        )
     if column.name in schema.names:
         return column.name
     same = [name for name in schema.names if name.lower() == column.name.lower()]
@@ -128,23 +146,55 @@ class _Translator:
     def _say_type(self, node: Any, value: pa.Scalar) -> None:
         if not value.is_valid or not (pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)):
             return
-        name = "DATE" if pa.types.is_date(value.type) else "TIMESTAMP_NTZ" if value.type.tz is None else "TIMESTAMP"
+        name = "DATE" if pa.types.is_date(value.type) else "TIMESTAMP_NTZ" if value.type.tz is None else "TIMESTAMP_LTZ"
         text = sql.Literal.string(value.as_py().isoformat())
         node.replace(sql.Cast(this=text, to=sql.DataType.build(name, dialect="spark")))
 
     def _compare(self, kind: type[sql.Expression], left: sql.Expression, right: sql.Expression) -> pc.Expression:
+        if isinstance(right, sql.Column) and not isinstance(left, sql.Column):
+            kind, left, right = _MIRRORED[kind], right, left
+        if isinstance(left, sql.Column) and not isinstance(right, sql.Column) and _is_exact(self._type(left)):
+            value = self._python(right)
+            if isinstance(value, (int, decimal.Decimal)) and not isinstance(value, bool):
+                return self._compare_exactly(kind, self._column(left), decimal.Decimal(value), self._type(left))
         return _COMPARISONS[kind](self._value(left, beside=right), self._value(right, beside=left))
+
+    def _compare_exactly(
+        self, kind: type[sql.Expression], column: pc.Expression, value: decimal.Decimal, data_type: pa.DataType
+    ) -> pc.Expression:
+        """A column of integers or decimals with any number, also one that its type cannot hold, without rounding either."""
+        floor = _floor(value, data_type)
+        if not isinstance(floor, pa.Scalar):
+            below = floor == "above"  # every value of the column is below the number
+            true = kind is sql.NEQ or (kind is not sql.EQ and (kind in (sql.LT, sql.LTE)) == below)
+            return pc.if_else(column.is_null(), pc.scalar(pa.scalar(None, pa.bool_())), true)
+        if floor.as_py() == value:
+            return _COMPARISONS[kind](column, pc.scalar(floor))
+        if kind in (sql.EQ, sql.NEQ):
+            return pc.if_else(column.is_null(), pc.scalar(pa.scalar(None, pa.bool_())), kind is sql.NEQ)
+        return column > pc.scalar(floor) if kind in (sql.GT, sql.GTE) else column <= pc.scalar(floor)
 
     def _in(self, node: sql.In) -> pc.Expression:
         if not node.expressions:
             raise self._unknown(node)
         column = self._column(node.this)
-        values = [self._literal(value, beside=node.this) for value in node.expressions if not isinstance(value, sql.Null)]
-        found = column.isin(pa.array([value.as_py() for value in values], type=self._type(node.this)))
+        data_type = self._type(node.this)
+        values = [value for value in node.expressions if not isinstance(value, sql.Null)]
+        members = [member for value in values for member in self._members(value, beside=node.this)]
+        wide = pa.float64() if pa.types.is_floating(data_type) else data_type
+        found = column.cast(wide).isin(pa.array(members, type=wide))
         unknown = pc.scalar(pa.scalar(None, pa.bool_()))
         if len(values) < len(node.expressions):
             return pc.if_else(found, True, unknown)
         return pc.if_else(column.is_null(), unknown, found)
+
+    def _members(self, node: sql.Expression, *, beside: sql.Expression) -> list[Any]:
+        """What a column may hold that equals a literal: nothing where its type does not hold that number."""
+        value, data_type = self._python(node), self._type(beside)
+        if not _is_exact(data_type) or isinstance(value, (bool, str)):
+            return [self._literal(node, beside=beside).as_py()]
+        floor = _floor(decimal.Decimal(value), data_type)
+        return [floor.as_py()] if isinstance(floor, pa.Scalar) and floor.as_py() == value else []
 
     def _value(self, node: sql.Expression, *, beside: sql.Expression) -> pc.Expression:
         if isinstance(node, sql.Paren):
@@ -164,23 +214,21 @@ class _Translator:
         return arrow_type(self._schema.column(_name(self._text, node, self._schema)).type)
 
     def _literal(self, node: sql.Expression, *, beside: sql.Expression) -> pa.Scalar:
-        """A literal in the type of the column beside it. Numbers keep their own type where the column's would lose digits."""
+        """A literal in the type of the column beside it."""
         value = self._python(node)
         wanted = self._type(beside) if isinstance(beside, sql.Column) else None
         if wanted is None or value is None:
             return pa.scalar(value, wanted)
         try:
+            if isinstance(value, bool) != pa.types.is_boolean(wanted):
+                raise ValueError("a truth value is compared with something else")
             if isinstance(value, str) and (pa.types.is_timestamp(wanted) or pa.types.is_date(wanted)):
                 return _moment(value, wanted)
-            if isinstance(value, decimal.Decimal) and pa.types.is_floating(wanted):
-                return pa.scalar(float(value), wanted)
-            if isinstance(value, (int, decimal.Decimal)) and not isinstance(value, bool) and not pa.types.is_decimal(wanted):
-                plain = int(value) if value == int(value) else None
-                return pa.scalar(float(value), pa.float64()) if plain is None else pa.scalar(plain, wanted)
+            if isinstance(value, (int, decimal.Decimal)) and pa.types.is_floating(wanted):
+                # As in SQL: a 32-bit 0.1 is not the 64-bit one.
+                return pa.scalar(float(value), pa.float64())
             return pa.scalar(value, wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError) as error:
-            if isinstance(value, (int, decimal.Decimal)) and pa.types.is_integer(wanted):
-                return pa.scalar(float(value), pa.float64())
             raise InvalidPredicate(
                 f"the filter {self._text!r} compares {beside.sql()} of type {wanted} with {node.sql()}: cast one of them"
             ) from error
@@ -199,7 +247,7 @@ class _Translator:
                 if node.is_string:
                     return node.this
                 return int(node.this) if node.this.isdigit() else decimal.Decimal(node.this)
-            case sql.Cast() if isinstance(node.this, sql.Literal):
+            case sql.Cast() if isinstance(node.this, sql.Literal) and node.to.is_type(*sql.DataType.TEMPORAL_TYPES):
                 return node.this.this
             case sql.TsOrDsToDate() | sql.TsOrDsToTimestamp() if isinstance(node.this, sql.Literal):
                 return node.this.this
@@ -222,3 +270,23 @@ def _moment(text: str, wanted: pa.DataType) -> pa.Scalar:
     if wanted.tz is None and when.tzinfo is not None:
         raise ValueError("the column has no time zone")
     return pa.scalar(when, wanted)
+
+
+def _is_exact(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_decimal(data_type))
+
+
+def _floor(value: decimal.Decimal, data_type: pa.DataType) -> pa.Scalar | Literal["above", "below"]:
+    """The greatest value of a type of integers or decimals that is not above a number; or where the number lies, seen from the type."""
+    scale, limit = 0, 2 ** (data_type.bit_width - 1) - 1
+    if pa.types.is_decimal(data_type):
+        scale, limit = data_type.scale, 10**data_type.precision - 1
+    if value.adjusted() > 60:
+        return "above" if value > 0 else "below"
+    context = decimal.Context(prec=200)
+    units = int(value.scaleb(scale, context).to_integral_value(decimal.ROUND_FLOOR, context))
+    if units > limit:
+        return "above"
+    if units < (-limit if pa.types.is_decimal(data_type) else -limit - 1):
+        return "below"
+    return pa.scalar(decimal.Decimal(units).scaleb(-scale, context) if scale else units, data_type)

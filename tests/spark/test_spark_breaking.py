@@ -80,8 +80,8 @@ def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[tuple[st
 @contextmanager
 def session(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
     former: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+    for name, wanted in settings.items():
+        spark.conf.set(name, wanted)
     try:
         yield
     finally:

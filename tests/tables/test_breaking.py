@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import objcat
 from fileio.errors import FileIOError
@@ -18,7 +24,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
 from objcat import local, tasks
-from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, NullKey, ObjcatError, TableNotFound
+from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, InvalidPredicate, NullKey, ObjcatError, TableNotFound
 from objcat.storage import files
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
@@ -175,7 +181,7 @@ def test_metadata_that_is_not_text_does_not_make_the_table_unreadable(lake: objc
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("given", "says"),
     [
         ({"properties": {"owner": 7}}, "properties holds"),
         ({"index": objcat.Bucket(4.0)}, "whole number"),  # type: ignore[arg-type]
@@ -185,9 +191,9 @@ def test_metadata_that_is_not_text_does_not_make_the_table_unreadable(lake: objc
         ({"index": objcat.Bucket(4, columns="id")}, r"give a list of column names, \['id'\]"),  # type: ignore[arg-type]
     ],
 )
-def test_settings_of_a_wrong_type_do_not_make_a_table_that_nobody_opens(lake: objcat.Lake, settings: dict[str, Any], says: str) -> None:
+def test_settings_of_a_wrong_type_do_not_make_a_table_that_nobody_opens(lake: objcat.Lake, given: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
-        lake.create_table("t", SCHEMA, **({"key": ["id"]} | settings))
+        lake.create_table("t", SCHEMA, **({"key": ["id"]} | given))
     assert list(lake.fileio.list_keys()) == []
 
 
@@ -289,3 +295,186 @@ def test_threads_on_one_handle_see_what_was_acknowledged_before_they_ask(lake: o
         thread.join()
     assert wrong == []
     assert sorted(rows_of(table)) == sorted(number * 100 + step for number in range(4) for step in range(15))
+
+
+# ---- filters -------------------------------------------------------------------------------------------------------
+
+WIDE = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("tiny", pa.int8()),
+        pa.field("price", pa.decimal128(6, 2)),
+        pa.field("ratio", pa.float32()),
+        pa.field("x", pa.int64()),
+        pa.field("p", pa.struct([("x", pa.int64())])),
+    ]
+)
+WIDE_ROWS: list[dict[str, Any]] = [
+    {"id": 1, "tiny": 1, "price": Decimal("1.50"), "ratio": 0.1, "x": 1, "p": {"x": 100}},
+    {"id": 2, "tiny": None, "price": None, "ratio": None, "x": None, "p": None},
+    {"id": 2**53 + 1, "tiny": -128, "price": Decimal("-9999.99"), "ratio": 0.5, "x": 3, "p": None},
+    {"id": 2**63 - 1, "tiny": 127, "price": Decimal("9999.99"), "ratio": -0.0, "x": 4, "p": None},
+]
+
+
+@pytest.fixture
+def wide(lake: objcat.Lake) -> objcat.Table:
+    table = lake.create_table("wide", WIDE, key=["id"], index=objcat.Bucket(2))
+    table.upsert(pa.Table.from_pylist(WIDE_ROWS, schema=WIDE))
+    return table
+
+
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+NUMBERS = [
+    "0",
+    "1",
+    "1.0",
+    "1.5",
+    "1.505",
+    "-0.001",
+    "-128",
+    "-128.5",
+    "127.5",
+    "1e3",
+    "300",
+    "-10000",
+    "9999.99",
+    "9999.995",
+    "1e90",
+    "-1e90",
+]
+NUMBERS += ["9007199254740992.5", "9007199254740993", "9223372036854775807", "9223372036854775808", "-9223372036854775809.5"]
+
+
+@pytest.mark.parametrize("column", ["id", "tiny", "price"])
+def test_a_number_of_any_size_and_scale_compares_exactly(wide: objcat.Table, column: str) -> None:
+    for number in NUMBERS:
+        for sign, compare in COMPARE.items():
+            expected = {row["id"] for row in WIDE_ROWS if row[column] is not None and compare(Decimal(row[column]), Decimal(number))}
+            for where, wanted in (
+                (f"{column} {sign} {number}", expected),
+                (f"not {column} {sign} {number}", {row["id"] for row in WIDE_ROWS if row[column] is not None} - expected),
+            ):
+                found = {row["id"] for row in wide.scan(where=where, columns=["id"]).to_arrow().to_pylist()}
+                assert found == wanted, where
+        members = wide.scan(where=f"{column} in ({number}, 1)", columns=["id"]).to_arrow().to_pylist()
+        assert {row["id"] for row in members} == {row["id"] for row in WIDE_ROWS if row[column] in (Decimal(number), 1)}
+
+
+def test_a_short_float_compares_as_sql_does(wide: objcat.Table) -> None:
+    """A 32-bit 0.1 is above the 64-bit one, and 0.5 is the same in both."""
+    found = {
+        where: wide.scan(where=where).to_arrow().num_rows for where in ("ratio = 0.1", "ratio > 0.1", "ratio in (0.1, 0.5)", "ratio = 0")
+    }
+    assert found == {"ratio = 0.1": 0, "ratio > 0.1": 2, "ratio in (0.1, 0.5)": 1, "ratio = 0": 1}
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("p.x = 1", "without its table"),
+        ("wide.id = 1", "without its table"),
+        ("id = true", "cast one of them"),
+        ("id = p", "cannot be compared"),
+        ("id = cast('1' as int)", "cannot push down"),
+    ],
+)
+def test_a_filter_that_would_mean_another_column_or_fail_late_is_refused(wide: objcat.Table, where: str, says: str) -> None:
+    with pytest.raises(InvalidPredicate, match=says):
+        wide.scan(where=where)
+
+
+def test_a_long_list_of_values(wide: objcat.Table) -> None:
+    assert wide.scan(where=f"id in ({', '.join(map(str, range(3000)))})").to_arrow().num_rows == 2
+
+
+# ---- a model beside the table --------------------------------------------------------------------------------------
+
+KEYS = st.tuples(st.integers(0, 3), st.sampled_from([0.0, -0.0, math.nan, 1.5]))
+MODEL_SCHEMA = pa.schema([("a", pa.int64()), ("f", pa.float64()), ("o", pa.int64()), ("v", pa.int64())])
+
+
+def same_key(a: int, f: float) -> tuple[int, str]:
+    return a, "nan" if math.isnan(f) else str(f + 0.0)
+
+
+class TableBesideModel(RuleBasedStateMachine):
+    """Two handles on one table, and a dict that folds the same operations; every slot is read again at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lake = objcat.Lake(FileIO(MemoryBackend("model"), env=FakeEnv(3)))
+        self.count = 0
+
+    @initialize(ordered=st.booleans(), buckets=st.sampled_from([1, 3]))
+    def create(self, ordered: bool, buckets: int) -> None:
+        self.ordered = ordered
+        table = self.lake.create_table(
+            "t", MODEL_SCHEMA, key=["a", "f"], ordering="o" if ordered else None, index=objcat.Bucket(buckets, columns=("a",))
+        )
+        self.handles = [table, self.lake.table("t")]
+        self.model: dict[tuple[int, str], tuple[int, int | None]] = {}  # key -> (ordering, value, None once deleted)
+        self.slots: list[dict[tuple[int, str], int]] = [{}]
+
+    def done(self, slot: int) -> None:
+        assert slot == len(self.slots)
+        self.slots.append({key: value for key, (_, value) in self.model.items() if value is not None})
+
+    def put(self, key: tuple[int, str], ordering: int, value: int | None) -> None:
+        if not self.ordered or key not in self.model or ordering >= self.model[key][0]:
+            self.model[key] = (ordering, value)
+
+    @rule(handle=st.integers(0, 1), insert=st.booleans(), rows=st.lists(st.tuples(KEYS, st.integers(0, 4)), min_size=1, max_size=6))
+    def write(self, handle: int, insert: bool, rows: list[tuple[tuple[int, float], int]]) -> None:
+        batch = []
+        for (a, f), ordering in rows:
+            self.count += 1
+            batch.append({"v": self.count, "f": f, "a": a, "o": ordering})
+            self.put(same_key(a, f), ordering, self.count)
+        table = self.handles[handle]
+        self.done((table.insert if insert else table.upsert)(batch).slot)
+
+    @rule(handle=st.integers(0, 1), keys=st.lists(KEYS, min_size=1, max_size=3))
+    def delete_whatever_came_before(self, handle: int, keys: list[tuple[int, float]]) -> None:
+        for a, f in keys:
+            self.model.pop(same_key(a, f), None)
+        self.done(self.handles[handle].delete([{"a": a, "f": f} for a, f in keys]).slot)
+
+    @rule(handle=st.integers(0, 1), rows=st.lists(st.tuples(KEYS, st.integers(0, 4)), min_size=1, max_size=3))
+    def delete_what_is_not_newer(self, handle: int, rows: list[tuple[tuple[int, float], int]]) -> None:
+        for (a, f), ordering in rows:
+            if self.ordered:
+                self.put(same_key(a, f), ordering, None)
+            else:
+                self.model.pop(same_key(a, f), None)
+        self.done(self.handles[handle].delete([{"a": a, "f": f, "o": ordering} for (a, f), ordering in rows]).slot)
+
+    @rule(handle=st.integers(0, 1))
+    def reopen(self, handle: int) -> None:
+        self.handles[handle] = self.lake.table("t")
+
+    def read(self, table: objcat.Table, slot: int | None) -> dict[tuple[int, str], int]:
+        rows = table.scan(as_of=slot).to_arrow().to_pylist()
+        found = {same_key(row["a"], row["f"]): row["v"] for row in rows}
+        assert len(found) == len(rows), "a key is there twice"
+        return found
+
+    @rule(handle=st.integers(0, 1))
+    def the_newest_rows_are_the_models(self, handle: int) -> None:
+        assert self.read(self.handles[handle], None) == self.slots[-1]
+
+    def teardown(self) -> None:
+        if hasattr(self, "slots"):
+            for slot, rows in enumerate(self.slots):
+                assert self.read(self.handles[0], slot) == rows
+
+
+TestTableBesideModel = TableBesideModel.TestCase
+TestTableBesideModel.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
