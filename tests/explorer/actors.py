@@ -123,7 +123,7 @@ class Role(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """number: of its identifiers, unique in a cell, 1 to 255. clock_ms: how far its clock is ahead. attempts_max: of one call to the store."""
+    """number: of its identifiers, unique in a cell, 1 to 255. clock_ms: how far its clock is ahead. attempts_max: of one call."""
 
     name: str
     number: int

@@ -12,7 +12,7 @@ from objcat.timeline.entry import decode_entry
 from tests.explorer.actors import Actor, Tree
 from tests.explorer.engine import Beginning, Cell, Result, Search, Universe
 from tests.explorer.roles import CreateTable, Read, RollBack, Write
-from tests.explorer.store import Fault, Profile, perform, settled
+from tests.explorer.store import Contents, Fault, Profile, perform, settled
 
 HOUR_MS = 3_600_000
 
@@ -23,14 +23,14 @@ def beginning(profile: Profile, *, empty: bool = False) -> Beginning:
     if empty:
         return Beginning({}, None)
     tree = Tree(Actor("creator", 15, CreateTable()), profile, None)
-    contents: dict = {}
+    contents: Contents = {}
     node = 0
     while (request := tree.steps[node].request) is not None:
         answer, contents = perform(contents, request, profile)
         node = tree.child(node, answer)
     contents = settled(contents)
-    ((key, place),) = contents.items()
-    return Beginning(contents, snapshot_of([decode_entry(place.now.data, key=key)], where="explorer"))
+    entries = [decode_entry(place.now.data, key=key) for key, place in contents.items() if place.now is not None]
+    return Beginning(contents, snapshot_of(entries, where="explorer"))
 
 
 class Explorer:
@@ -126,7 +126,9 @@ CELLS: tuple[Cell, ...] = (
     Cell(name="write, write elsewhere: 2 faults", actors=(writer(1), writer(2, 1)), faults_max=2, states_min=1, slow=True),
     # Three writers.
     Cell(name="write, write, write", actors=(writer(1), writer(2), writer(3)), states_min=780, all_succeed=True),
-    Cell(name="write, write, write: 1 fault at the log", actors=(writer(1), writer(2), writer(3)), faults_max=1, where=LOG, states_min=19_000),
+    Cell(
+        name="write, write, write: 1 fault at the log", actors=(writer(1), writer(2), writer(3)), faults_max=1, where=LOG, states_min=19_000
+    ),
     Cell(name="write, write, write: 1 fault", actors=(writer(1), writer(2), writer(3)), faults_max=1, states_min=1, slow=True),
     Cell(
         name="write, write, write: 2 faults at the log",
@@ -164,7 +166,9 @@ CELLS: tuple[Cell, ...] = (
     Cell(name="write, rollback", actors=(writer(1), rollback(3, 1)), states_min=107),
     Cell(name="write, rollback: 2 faults", actors=(writer(1), rollback(3, 1)), faults_max=2, states_min=62_000),
     Cell(name="write, rollback: 1 fault, 1 crash", actors=(writer(1), rollback(3, 1)), faults_max=1, crashes_max=1, states_min=5_000),
-    Cell(name="write, rollback: 3 late requests", actors=(writer(1), rollback(3, 1)), faults_max=3, faults=LATE, where=LOG, states_min=24_000),
+    Cell(
+        name="write, rollback: 3 late requests", actors=(writer(1), rollback(3, 1)), faults_max=3, faults=LATE, where=LOG, states_min=24_000
+    ),
     Cell(
         name="write, rollback without retries: 2 faults, 1 crash",
         actors=(writer(1, attempts_max=1), replace(rollback(3, 1), attempts_max=1)),
@@ -198,7 +202,9 @@ CELLS: tuple[Cell, ...] = (
         where=LOG,
         states_min=133_000,
     ),
-    Cell(name="write, rollback, rollback: 1 fault", actors=(writer(1), rollback(3, 1), rollback(4, 1)), faults_max=1, states_min=1, slow=True),
+    Cell(
+        name="write, rollback, rollback: 1 fault", actors=(writer(1), rollback(3, 1), rollback(4, 1)), faults_max=1, states_min=1, slow=True
+    ),
     Cell(name="write, rollback, rollback of both", actors=(writer(1), rollback(3, 1), rollback(4, 1, 3)), states_min=9_000),
     # Writers who ask for the outcome that they do not know.
     Cell(

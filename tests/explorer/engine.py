@@ -1,4 +1,4 @@
-"""The search: every order of the actors' requests and every fault within a budget, breadth first, so that the first counterexample is the shortest.
+"""The search: every order of the actors' requests and every fault within a budget, breadth first: the first counterexample is the shortest.
 
 A state is the store, where each actor is in its tree, what is left of the budget, and the requests that are still under way. Its future
 depends on nothing else, so schedules that lead to the same state are one. An actor that has ended is only what it said.
@@ -18,6 +18,7 @@ from tests.explorer.properties import check_notes, check_store
 from tests.explorer.store import (
     CRASHES,
     LOST,
+    PLAIN,
     REFUSED,
     UNAVAILABLE,
     Answer,
@@ -56,7 +57,7 @@ class Cell:
     crashes_max: int = 0
     faults: frozenset[Fault] = frozenset(Fault)
     where: tuple[str, ...] = ("",)
-    profile: Profile = Profile()
+    profile: Profile = PLAIN
     empty: bool = False
     all_succeed: bool = False
     slow: bool = False
@@ -182,11 +183,12 @@ class Search:
             state, depth = queue.popleft()
             result.depth = depth
             broken = None
-            for move, following, broken in self._moves(state):
+            for move, following, wrong in self._moves(state):
                 result.moves += 1
+                broken = wrong
                 if following not in came_from:
                     came_from[following] = (state, move)
-                    broken = broken or self._judge(state, following, move.actor)
+                    broken = wrong or self._judge(state, following, move.actor)
                     queue.append((following, depth + 1))
                 if broken is not None:
                     came_from[following] = (state, move)
@@ -216,12 +218,16 @@ class Search:
             ways = self._ways.get((store, index, node, spendable)) or self._find_ways(store, index, node, spendable=spendable)
             wrong = self._wrong_to_ask(state, index, ways[0].move.request) if ways[0].move.request in self._deletes else None
             for move, after, becomes, faulty, crash, pending, broken in ways:
-                if crash and not crashes or faulty and not faults:
+                if (crash and not crashes) or (faulty and not faults):
                     continue
                 changed = (*actors[:index], becomes, *actors[index + 1 :])
                 landing = tuple(sorted((*under_way, move.request))) if pending else under_way
                 heads = floors
-                if becomes >= 0 and not crash and (mine := self._floors(floors[index], after, self._notes(index, becomes))) is not floors[index]:
+                if (
+                    becomes >= 0
+                    and not crash
+                    and (mine := self._floors(floors[index], after, self._notes(index, becomes))) is not floors[index]
+                ):
                     heads = (*floors[:index], mine, *floors[index + 1 :])
                 yield move, (after, changed, faults - faulty, crashes - crash, landing, heads), wrong or broken
         for position, request in enumerate(under_way):
@@ -253,7 +259,7 @@ class Search:
     def _way(self, move: Move, store: int, after: int, node: int, *, pending: bool = False, site: str = "") -> Way:
         tree = self._trees[move.actor]
         crash = move.answer is None
-        if crash:
+        if move.answer is None:
             becomes = self._intern_ending(Ending(True, tree.steps[node].notes))
         else:
             becomes = self._arrive(move.actor, tree.child(node, move.answer))
@@ -383,7 +389,7 @@ class Search:
 
     def _solo_steps(self, store: int, index: int, node: int) -> int:
         """How many requests an actor needs to its end when nothing else happens."""
-        path = []
+        path: list[tuple[int, int, int]] = []
         while True:
             key = store, index, node
             known = self._solo.get(key)

@@ -12,11 +12,11 @@ from fileio.base import Create, GetResult, require_written
 from fileio.errors import FileIOError, NotFound
 from objcat.errors import CommitUnknown, ObjcatError
 from objcat.lake import Lake
+from objcat.storage.files import base_path, log_path
 from objcat.table import BaseFile, Bucket, LogObject, LogRows, Snapshot
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import Operation, WriteResult, WriteTask
-from objcat.storage.files import base_path, log_path
-from objcat.timeline import Candidate, Committed, Committer, CommittedAt, Entry, Log, Txn, resolve
+from objcat.timeline import Candidate, Committed, CommittedAt, Committer, Entry, Log, Txn, resolve
 from objcat.write import WriteOperation
 from tests.explorer.actors import Acknowledged, Began, Broke, Created, Failed, Participant, RolledBack, Saw, Undecided, owner_of
 
@@ -157,9 +157,7 @@ class CreateTable:
 
     def __call__(self, me: Participant) -> None:
         with mock.patch("objcat.lake.check_commit_store"):
-            table = Lake(me.fileio).create_table(
-                TABLE_NAME, pa.schema([("k", pa.int64())]), key=["k"], index=Bucket(BUCKETS)
-            )
+            table = Lake(me.fileio).create_table(TABLE_NAME, pa.schema([("k", pa.int64())]), key=["k"], index=Bucket(BUCKETS))
         snapshot = table.snapshot
         me.note(Created(snapshot.spec.table, snapshot.slot))
 

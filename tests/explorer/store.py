@@ -71,7 +71,7 @@ Contents: TypeAlias = Mapping[str, Place]
 
 
 class Request(NamedTuple):
-    """One request. keys: one, or those of a batch of deletes, or the prefix of a listing. rest: what else was asked for, as plain values."""
+    """One request. keys: one, or those of a batch of deletes, or the prefix of a listing. rest: what else was asked for."""
 
     kind: str
     keys: tuple[str, ...]
@@ -108,6 +108,8 @@ class Profile(NamedTuple):
     content_versions: bool = False
     clock: bool = False
 
+
+PLAIN = Profile()
 
 # ---- what a request does -----------------------------------------------------------------------------------------
 

@@ -79,5 +79,3 @@ def _content(data: bytes) -> str:
     except (json.JSONDecodeError, KeyError, UnicodeDecodeError):
         return ""
     return f" = {slot.action} {short(slot.txn)}"
-
-

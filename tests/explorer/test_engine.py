@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +15,7 @@ from tests.explorer.store import Fault, Profile, Request, perform, settled, stal
 from tests.explorer.story import tell
 
 NOTHING = Beginning({}, None)
+BOAST = "20270115T080000000Z-0100000000000001"
 LOG_KEY = "t/log/00000000000000000000.json"
 
 
@@ -49,14 +51,13 @@ class Boast:
     """Says that it failed, without waiting for what is still under way."""
 
     def __call__(self, me: Participant) -> None:
-        body = (
-            b'{"txn": "20270115T080000000Z-0100000000000001", "action": "CREATE", "committed_at_ms": 1, "slot": 0, "changes": {}, "base": -1}'
-        )
+        entry = {"txn": BOAST, "action": "CREATE", "committed_at_ms": 1, "slot": 0}
+        body = json.dumps(entry).encode()
         outcome = me.fileio.put(LOG_KEY, body, Create())
         if not isinstance(outcome, Written):
-            me.note(Failed("20270115T080000000Z-0100000000000001"))
+            me.note(Failed(BOAST))
         else:
-            me.note(Acknowledged("20270115T080000000Z-0100000000000001", 0))
+            me.note(Acknowledged(BOAST, 0))
 
 
 def test_a_failure_that_may_still_land_is_found_and_told() -> None:

@@ -1,0 +1,380 @@
+"""Bugs of the protocol, each planted in the real code by replacing one function; and the cells in which each must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import fileio.settle
+import fileio.store
+import objcat.timeline.commit
+import objcat.timeline.conflicts
+import objcat.timeline.log
+import objcat.timeline.rollback
+import objcat.write
+import tests.explorer.roles
+from fileio.base import Conflict, Overwrite, PutOutcome, Unknown, Written
+from fileio.errors import Throttled
+from fileio.settle import Absent, Foreign, Ours
+from fileio.store import FileIO
+from objcat.errors import CommitConflict, CommitUnknown
+from objcat.timeline import Action, Candidate, CommittedAt, Committer, Entry, Footprint, Log, Resolution, RolledBackAt, Txn
+from objcat.timeline.commit import remove_files
+from objcat.timeline.entry import data_prefix, encode_entry, log_key, new_txn
+from objcat.write import WriteOperation
+from tests.explorer.cells import HOUR_MS
+from tests.explorer.store import STORE_TIME_MS
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """plant: puts it in. broken: the property that must break. cells: where it is looked for, in this order."""
+
+    name: str
+    plant: Plant
+    broken: str
+    cells: tuple[str, ...]
+
+
+BUGS: list[Bug] = []
+
+
+def bug(name: str, broken: str, *cells: str) -> Callable[[Plant], Plant]:
+    """Registers the function below as the planter of a bug."""
+
+    def register(plant: Plant) -> Plant:
+        BUGS.append(Bug(name, plant, broken, cells))
+        return plant
+
+    return register
+
+
+# ---- settling ----------------------------------------------------------------------------------------------------
+
+
+def _not_ours(meta: Any, write_id: str, mode: Any) -> Any:
+    found = fileio.settle.evidence_of(meta, write_id, mode)
+    return Foreign(found.version, came_instead=True) if isinstance(found, Ours) else found
+
+
+@bug("own failed condition taken as defeat", "P0", "write, write: 1 fault")
+def _own_conflict(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fileio.store, "evidence_of", _not_ours)
+
+
+@bug("own failed condition taken as defeat, and own entry not recognised", "P4", "write, write: 3 late requests", "write, write: 1 fault")
+def _own_conflict_and_own_entry(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fileio.store, "evidence_of", _not_ours)
+    judge = Committer._judge
+
+    def blind(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
+        return None if found.txn == candidate.txn else judge(self, candidate, found)
+
+    patch.setattr(Committer, "_judge", blind)
+
+
+@bug("whatever is found taken as one's own", "P3", "write, write: 1 fault", "write, write")
+def _all_ours(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fileio.store, "evidence_of", lambda meta, write_id, mode: Ours(meta.version))
+
+
+@bug("a failed condition believed without reading back", "P0", "write, write: 1 fault")
+def _no_read_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fileio.settle, "_judge", lambda read_back, *, mode, ambiguous: Conflict(None))
+
+
+@bug("a read-back that finds nothing taken as failure", "P4", "write, write without retries: 2 faults")
+def _absent_is_failure(patch: pytest.MonkeyPatch) -> None:
+    def last_look(read_back: Any, cause: Exception) -> PutOutcome:
+        found = read_back()
+        if isinstance(found, Absent):
+            raise Throttled("nothing is there")
+        return Written(found.version) if isinstance(found, Ours) else Unknown(cause)
+
+    patch.setattr(fileio.settle, "_last_look", last_look)
+
+
+@bug("a failed condition with nothing behind it taken as certain", "P4", "write, write without retries: 2 faults")
+def _contradiction_is_certain(patch: pytest.MonkeyPatch) -> None:
+    last_look = fileio.settle._last_look
+
+    def certain(read_back: Any, cause: Exception) -> PutOutcome:
+        if isinstance(cause, fileio.settle.Contradicted):
+            raise cause
+        return last_look(read_back, cause)
+
+    patch.setattr(fileio.settle, "_last_look", certain)
+
+
+@bug("an unknown outcome raised as refusal", "P4", "write, write without retries: 2 faults")
+def _unknown_is_refused(patch: pytest.MonkeyPatch) -> None:
+    settle = fileio.settle.settle
+
+    def certain(*arguments: Any, **named: Any) -> PutOutcome:
+        outcome = settle(*arguments, **named)
+        if isinstance(outcome, Unknown):
+            raise Throttled("no answer, so it failed")
+        return outcome
+
+    patch.setattr(fileio.store, "settle", certain)
+
+
+@bug("an SDK that repeats a put unseen", "P4", "write, write: 3 late requests", "write, write: 1 fault")
+def _blind_retry(patch: pytest.MonkeyPatch) -> None:
+    """The second answer is believed; and so is the log, which is only asked who won, not whether it was oneself."""
+
+    def repeat(attempt: Callable[[], PutOutcome], *_: Any, **__: Any) -> PutOutcome:
+        outcome = attempt()
+        return attempt() if isinstance(outcome, Unknown) else outcome
+
+    patch.setattr(fileio.store, "settle", repeat)
+    judge = Committer._judge
+    patch.setattr(Committer, "_judge", lambda self, mine, found: None if found.txn == mine.txn else judge(self, mine, found))
+
+
+# ---- the commit loop ---------------------------------------------------------------------------------------------
+
+
+@bug("no fence check", "P2", "write, rollback")
+def _no_fence(patch: pytest.MonkeyPatch) -> None:
+    judge = Committer._judge
+
+    def blind(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
+        return None if found.rollback_of == candidate.txn else judge(self, candidate, found)
+
+    patch.setattr(Committer, "_judge", blind)
+
+
+@bug("acknowledged because a slot names the transaction", "P3", "write, rollback")
+def _named_is_committed(patch: pytest.MonkeyPatch) -> None:
+    judge = Committer._judge
+
+    def names(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
+        return found if candidate.txn == found.rollback_of else judge(self, candidate, found)
+
+    patch.setattr(Committer, "_judge", names)
+
+
+def _skipping_log(committed_at_ms: int) -> type[Log]:
+    """A log that says of the next slot that somebody has it, since then, without reading it."""
+
+    class Skipping(Log):
+        def read_after(self, slot: int, *, until: int | None = None) -> list[Entry]:
+            unread = Txn("20270115T080000000Z-ff00000000000001")
+            return [Entry(format=1, slot=slot + 1, action=Action.DELTA_COMMIT, txn=unread, base=slot, committed_at_ms=committed_at_ms)]
+
+    return Skipping
+
+
+@bug("a slot skipped without reading who has it", "P2", "write, rollback")
+def _skip_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.timeline.commit, "Log", _skipping_log(STORE_TIME_MS + HOUR_MS))
+
+
+@bug("a slot skipped without reading its time", "P6", "write, write")
+def _skip_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.timeline.commit, "Log", _skipping_log(0))
+
+
+@bug("a lost slot asked for again for ever", "P11", "write, write")
+def _never_on(patch: pytest.MonkeyPatch) -> None:
+    class Deaf(Log):
+        def read_after(self, slot: int, *, until: int | None = None) -> list[Entry]:
+            return []
+
+    patch.setattr(objcat.timeline.commit, "Log", Deaf)
+
+
+@bug("no overlap check", "P9", "insert, insert")
+def _no_overlap(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.timeline.commit, "find_conflict", lambda action, footprint, entry: None)
+
+
+@bug("a base file below log rows that came first", "P9", "insert, write: 1 fault")
+def _no_append_rule(patch: pytest.MonkeyPatch) -> None:
+    def created(candidate: Footprint, later: Footprint) -> Any:
+        return objcat.timeline.conflicts._common(candidate.creates, later.creates)
+
+    patch.setattr(objcat.timeline.conflicts, "RULES", {"both created": created})
+
+
+@bug("a creation does not mind another", "P9", "create, create")
+def _create_over(patch: pytest.MonkeyPatch) -> None:
+    conflict = objcat.timeline.conflicts.find_conflict
+
+    def careless(action: Action, candidate: Any, entry: Entry) -> Any:
+        return None if action is Action.CREATE else conflict(action, candidate, entry)
+
+    patch.setattr(objcat.timeline.commit, "find_conflict", careless)
+
+
+@bug("raw wall clock", "P6", "write, write, store without a clock, an hour ahead and behind: 1 fault")
+def _raw_clock(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.timeline.commit, "max", lambda _, now_ms: now_ms, raising=False)
+
+
+@bug("a slot put without a condition", "P1", "write, write")
+def _overwrite(patch: pytest.MonkeyPatch) -> None:
+    def put(self: Committer, entry: Entry) -> PutOutcome:
+        return self._fileio.put(log_key(entry.slot), encode_entry(entry), Overwrite())
+
+    patch.setattr(Committer, "_put", put)
+
+
+@bug("an unknown commit taken as failed, its files deleted", "P4", "write, write without retries: 2 faults")
+def _unknown_is_failed(patch: pytest.MonkeyPatch) -> None:
+    commit = Committer.commit
+
+    def certain(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
+        try:
+            return commit(self, candidate, skew_ms=skew_ms)
+        except CommitUnknown as error:
+            raise CommitConflict("no answer, so it failed", winner_slot=-1) from error
+
+    patch.setattr(Committer, "commit", certain)
+
+
+@bug("an unknown commit's intent deleted", "P8", "write, write without retries: 2 faults")
+def _intent_of_unknown(patch: pytest.MonkeyPatch) -> None:
+    commit = Committer.commit
+
+    def tidy(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
+        try:
+            return commit(self, candidate, skew_ms=skew_ms)
+        except CommitUnknown:
+            self.retract(candidate.txn)
+            raise
+
+    patch.setattr(Committer, "commit", tidy)
+
+
+@bug("an unknown commit's files deleted", "P8", "write, write without retries: 2 faults")
+def _files_of_unknown(patch: pytest.MonkeyPatch) -> None:
+    commit = Committer.commit
+
+    def tidy(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
+        try:
+            return commit(self, candidate, skew_ms=skew_ms)
+        except CommitUnknown:
+            remove_files(self._fileio, list(self._fileio.list_keys(data_prefix(candidate.txn))), why="tidy")
+            raise
+
+    patch.setattr(Committer, "commit", tidy)
+
+
+@bug("a loser of a slot deletes its files and goes on", "P7", "write, write")
+def _loser_deletes(patch: pytest.MonkeyPatch) -> None:
+    judge = Committer._judge
+
+    def tidy(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
+        own = judge(self, candidate, found)
+        if own is None:
+            remove_files(self._fileio, list(self._fileio.list_keys(data_prefix(candidate.txn))), why="tidy")
+        return own
+
+    patch.setattr(Committer, "_judge", tidy)
+
+
+@bug("a redo from the snapshot that lost", "P11", "insert, insert")
+def _stale_redo(patch: pytest.MonkeyPatch) -> None:
+    run = WriteOperation.run
+    patch.setattr(WriteOperation, "run", lambda self, first, refresh: run(self, first, lambda: first))
+
+
+@bug("a redo under the transaction that failed", "P4", "insert, insert")
+def _same_txn(patch: pytest.MonkeyPatch) -> None:
+    def once(env: Any) -> Txn:
+        """The first one that this actor's world gave."""
+        if not hasattr(env, "first_txn"):
+            env.first_txn = new_txn(env)
+        return Txn(env.first_txn)
+
+    patch.setattr(objcat.write, "new_txn", once)
+
+
+# ---- the log -----------------------------------------------------------------------------------------------------
+
+
+@bug("a gap in the log ignored", "P10", "write, write, read")
+def _gap_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Log, "_fill_gaps", lambda self, first, found: [entry for entry in found if entry is not None])
+
+
+@bug("a gap in the log taken as corruption at once", "P0", "write, write, read")
+def _gap_is_corrupt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.timeline.log, "REREADS_MAX", 0)
+
+
+@bug("a read that stops before the head", "P10", "write, write, read")
+def _early_end(patch: pytest.MonkeyPatch) -> None:
+    read_after = Log.read_after
+
+    def short(self: Log, slot: int, *, until: int | None = None) -> list[Entry]:
+        return read_after(self, slot, until=slot + 1)
+
+    patch.setattr(Log, "read_after", short)
+
+
+# ---- rollback ----------------------------------------------------------------------------------------------------
+
+
+@bug("a rollback deletes before it claims", "P8", "write, rollback")
+def _delete_first(patch: pytest.MonkeyPatch) -> None:
+    claim = objcat.timeline.rollback._claim
+
+    def tidy(fileio: Any, txn: Any, entries: Any) -> Entry:
+        remove_files(fileio, list(fileio.list_keys(data_prefix(txn))), why=txn)
+        return claim(fileio, txn, entries)
+
+    patch.setattr(objcat.timeline.rollback, "_claim", tidy)
+
+
+@bug("a rollback that claims no slot", "P8", "write, rollback")
+def _no_claim(patch: pytest.MonkeyPatch) -> None:
+    def claim(_: Any, txn: Any, entries: list[Entry]) -> Entry:
+        return Entry(format=1, slot=len(entries), action=Action.ROLLBACK, txn=txn + "-none", base=-1, committed_at_ms=0, rollback_of=txn)
+
+    patch.setattr(objcat.timeline.rollback, "_claim", claim)
+
+
+@bug("a rollback that does not look whether its target committed meanwhile", "P2", "write, rollback")
+def _no_look(patch: pytest.MonkeyPatch) -> None:
+    judge = Committer._judge
+
+    def blind(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
+        return None if found.txn == candidate.rollback_of else judge(self, candidate, found)
+
+    patch.setattr(Committer, "_judge", blind)
+
+
+@bug("a rollback that does not see another one", "P2", "write, rollback, rollback")
+def _two_rollbacks(patch: pytest.MonkeyPatch) -> None:
+    judge = Committer._judge
+
+    def blind(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
+        own = found.rollback_of is not None and found.rollback_of == candidate.rollback_of and found.txn != candidate.txn
+        return None if own else judge(self, candidate, found)
+
+    patch.setattr(Committer, "_judge", blind)
+
+
+@bug("a rollback that does not look its target up first", "P2", "write, rollback")
+def _no_look_up(patch: pytest.MonkeyPatch) -> None:
+    def resolve(store: FileIO, txn: Txn) -> Resolution:
+        found = objcat.timeline.rollback._claim(store, txn, Log(store).read_after(-1))
+        return CommittedAt(found.slot) if found.txn == txn else RolledBackAt(found.slot, 0)
+
+    patch.setattr(tests.explorer.roles, "resolve", resolve)
+
+
+@bug("a rollback that deletes the files of somebody else", "P8", "write, write, rollback")
+def _wrong_files(patch: pytest.MonkeyPatch) -> None:
+    def newest(txn: Txn) -> str:
+        return data_prefix(Txn(txn[:20] + "02" + txn[22:]))
+
+    patch.setattr(objcat.timeline.rollback, "data_prefix", newest)

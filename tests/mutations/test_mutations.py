@@ -1,0 +1,31 @@
+"""Each planted bug is found by a cell of the explorer, as a breach of the property that it must break."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explorer.cells import Explorer, beginning, cell_named
+from tests.explorer.story import tell
+from tests.mutations.bugs import BUGS, Bug
+from tests.mutations.conftest import found
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [cell_named(name) for name in bug.cells]
+    for cell in cells:
+        beginning(cell.profile, empty=cell.empty)  # made by the code as it should be
+    bug.plant(monkeypatch)
+    explorer = Explorer()
+    for cell in cells:
+        example = explorer.explore(cell).counterexample
+        if example is not None:
+            break
+    else:
+        pytest.fail(f"nobody notices: {bug.name}")
+    found.append(f"{bug.name}: {example.broken.split(':')[0]} in {len(example.steps)} steps of {cell.name!r}")
+    assert example.broken.startswith(bug.broken + ":"), f"{bug.name} breaks something else:\n{tell(example)}"
+
+
+def test_there_are_enough_bugs_and_each_has_a_name() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 30
