@@ -93,7 +93,7 @@ class Committer:
                 case Unknown(cause):
                     raise cause
 
-        return env.submit(put)
+        return env.submit_io(put)
 
     def retract(self, txn: Txn) -> Future[None]:
         """Delete the intent of a settled txn, off the critical path. Failure is logged and harmless: a rollback finds the txn settled."""
@@ -101,7 +101,7 @@ class Committer:
         def delete() -> None:
             remove_files(self._fileio, [intent_key(txn)], why=txn)
 
-        return self._fileio.env.submit(delete)
+        return self._fileio.env.submit_io(delete)
 
     def commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed:
         """Claim a slot above the candidate's base.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fileio.base import GetResult
+from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
@@ -41,7 +42,7 @@ class Log:
         while until is None or slot + len(entries) < until:
             first = slot + len(entries) + 1
             last = first + window - 1 if until is None else min(until, first + window - 1)
-            found = self._fill_gaps(first, list(self._fileio.env.map(self.read_slot, range(first, last + 1))))
+            found = self._fill_gaps(first, map_io(self._fileio.env, self.read_slot, range(first, last + 1)))
             entries.extend(found)
             if len(found) < last - first + 1:
                 return entries
