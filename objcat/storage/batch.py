@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -19,11 +20,12 @@ def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
     Raises InvalidBatch for a column that is missing, unknown or does not cast without loss, for a null where none is allowed; NullKey for
     a null key or a null or NaN ordering value.
     """
+    given = set(batch.column_names)
     check_columns(batch.column_names, spec)
     columns = spec.table_schema.columns
     arrays = []
     for column in columns:
-        if column.name in batch.column_names:
+        if column.name in given:
             arrays.append(_cast(batch.column(column.name), column))
         else:
             arrays.append(pa.chunked_array([pa.nulls(batch.num_rows, arrow_type(column.type, physical=True))]))
@@ -82,8 +84,9 @@ def normalise_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def _check_columns(given: list[str], valid: list[str], *, required: list[str]) -> None:
+    counts = Counter(given)
     for name in given:
-        if given.count(name) > 1:
+        if counts[name] > 1:
             raise InvalidBatch(f"the batch has the column {name!r} twice: drop or rename one; nothing was written")
         if name not in valid:
             raise InvalidBatch(f"the batch has the column {name!r}, which the table does not: {nearest(name, valid)} Nothing was written.")
