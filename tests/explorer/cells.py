@@ -96,7 +96,7 @@ CELLS: tuple[Cell, ...] = (
         faults_max=2,
         states_min=17_000,
     ),
-    Cell(name="write, write: 3 faults", actors=(writer(1), writer(2)), faults_max=3, states_min=1, slow=True),
+    Cell(name="write, write: 3 faults", actors=(writer(1), writer(2)), faults_max=3, states_min=363_000, slow=True),
     Cell(name="write, write, etags of content: 1 fault", actors=(writer(1), writer(2)), faults_max=1, profile=ETAGS, states_min=1_440),
     Cell(
         name="write, write, store with a clock, an hour ahead and behind: 1 fault",
@@ -123,19 +123,19 @@ CELLS: tuple[Cell, ...] = (
     # Two writers, disjoint homes.
     Cell(name="write, write elsewhere", actors=(writer(1), writer(2, 1)), states_min=49, all_succeed=True),
     Cell(name="write, write elsewhere: 1 fault", actors=(writer(1), writer(2, 1)), faults_max=1, states_min=1_440),
-    Cell(name="write, write elsewhere: 2 faults", actors=(writer(1), writer(2, 1)), faults_max=2, states_min=1, slow=True),
+    Cell(name="write, write elsewhere: 2 faults", actors=(writer(1), writer(2, 1)), faults_max=2, states_min=27_000, slow=True),
     # Three writers.
     Cell(name="write, write, write", actors=(writer(1), writer(2), writer(3)), states_min=780, all_succeed=True),
     Cell(
         name="write, write, write: 1 fault at the log", actors=(writer(1), writer(2), writer(3)), faults_max=1, where=LOG, states_min=19_000
     ),
-    Cell(name="write, write, write: 1 fault", actors=(writer(1), writer(2), writer(3)), faults_max=1, states_min=1, slow=True),
+    Cell(name="write, write, write: 1 fault", actors=(writer(1), writer(2), writer(3)), faults_max=1, states_min=43_000, slow=True),
     Cell(
         name="write, write, write: 2 faults at the log",
         actors=(writer(1), writer(2), writer(3)),
         faults_max=2,
         where=LOG,
-        states_min=1,
+        states_min=300_000,
         slow=True,
     ),
     # First base files.
@@ -143,15 +143,15 @@ CELLS: tuple[Cell, ...] = (
     Cell(name="insert, insert: 1 fault", actors=(inserter(1), inserter(2)), faults_max=1, states_min=4_180, all_succeed=True),
     Cell(name="insert, insert: 2 faults at the log", actors=(inserter(1), inserter(2)), faults_max=2, where=LOG, states_min=16_000),
     Cell(name="insert, insert: 1 fault, 1 crash", actors=(inserter(1), inserter(2)), faults_max=1, crashes_max=1, states_min=10_000),
-    Cell(name="insert, insert: 2 faults", actors=(inserter(1), inserter(2)), faults_max=2, states_min=1, slow=True),
+    Cell(name="insert, insert: 2 faults", actors=(inserter(1), inserter(2)), faults_max=2, states_min=103_000, slow=True),
     Cell(name="insert, insert elsewhere: 1 fault", actors=(inserter(1), inserter(2, 1)), faults_max=1, states_min=2_370, all_succeed=True),
     Cell(name="insert of two homes, write, write", actors=(inserter(1, 0, 1), writer(2), writer(3, 1)), states_min=1_840, all_succeed=True),
     Cell(name="insert, write: 1 fault", actors=(inserter(1), writer(2)), faults_max=1, states_min=2_790, all_succeed=True),
-    Cell(name="insert, write: 2 faults", actors=(inserter(1), writer(2)), faults_max=2, states_min=1, slow=True),
+    Cell(name="insert, write: 2 faults", actors=(inserter(1), writer(2)), faults_max=2, states_min=64_000, slow=True),
     # Creation.
     Cell(name="create, create", actors=(CREATE_1, CREATE_2), empty=True, states_min=40),
     Cell(name="create, create: 2 faults at the log", actors=(CREATE_1, CREATE_2), empty=True, faults_max=2, where=LOG, states_min=3_670),
-    Cell(name="create, create: 2 faults", actors=(CREATE_1, CREATE_2), empty=True, faults_max=2, states_min=1, slow=True),
+    Cell(name="create, create: 2 faults", actors=(CREATE_1, CREATE_2), empty=True, faults_max=2, states_min=12_000, slow=True),
     Cell(name="create, create: 1 fault, 1 crash", actors=(CREATE_1, CREATE_2), empty=True, faults_max=1, crashes_max=1, states_min=1_770),
     Cell(
         name="create, create without retries: 2 faults, 1 crash",
@@ -161,7 +161,7 @@ CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         states_min=8_000,
     ),
-    Cell(name="create, create: 3 faults", actors=(CREATE_1, CREATE_2), empty=True, faults_max=3, states_min=1, slow=True),
+    Cell(name="create, create: 3 faults", actors=(CREATE_1, CREATE_2), empty=True, faults_max=3, states_min=124_000, slow=True),
     # Rollbacks.
     Cell(name="write, rollback", actors=(writer(1), rollback(3, 1)), states_min=107),
     Cell(name="write, rollback: 2 faults", actors=(writer(1), rollback(3, 1)), faults_max=2, states_min=62_000),
@@ -191,7 +191,7 @@ CELLS: tuple[Cell, ...] = (
         actors=(writer(1), writer(2), rollback(3, 1)),
         faults_max=1,
         crashes_max=1,
-        states_min=1,
+        states_min=408_000,
         slow=True,
     ),
     Cell(name="write, rollback, rollback", actors=(writer(1), rollback(3, 1), rollback(4, 1)), states_min=5_000),
@@ -203,7 +203,11 @@ CELLS: tuple[Cell, ...] = (
         states_min=133_000,
     ),
     Cell(
-        name="write, rollback, rollback: 1 fault", actors=(writer(1), rollback(3, 1), rollback(4, 1)), faults_max=1, states_min=1, slow=True
+        name="write, rollback, rollback: 1 fault",
+        actors=(writer(1), rollback(3, 1), rollback(4, 1)),
+        faults_max=1,
+        states_min=312_000,
+        slow=True,
     ),
     Cell(name="write, rollback, rollback of both", actors=(writer(1), rollback(3, 1), rollback(4, 1, 3)), states_min=9_000),
     # Writers who ask for the outcome that they do not know.
@@ -237,7 +241,7 @@ CELLS: tuple[Cell, ...] = (
         actors=(writer(1), writer(2), READER),
         faults_max=1,
         faults=FRESH,
-        states_min=1,
+        states_min=38_000,
         slow=True,
     ),
 )
