@@ -140,6 +140,7 @@ def _account_of(endpoint: str) -> str:
 
 
 def container_client(container: str, settings: AzureOptions, credential: Any) -> ContainerClient:
+    """The SDK's client of the container: one request a call, no retries, nothing split. Raises InvalidConfig for what it refuses."""
     import requests.utils
     from azure.storage.blob import ContainerClient
 
@@ -171,6 +172,7 @@ def container_client(container: str, settings: AzureOptions, credential: Any) ->
 
 
 def customer_key_of(settings: AzureOptions) -> dict[str, Any]:
+    """What requests add for a key of the customer's own. Raises InvalidConfig when it is none."""
     if settings.customer_key is None:
         return {}
     from azure.storage.blob import CustomerProvidedEncryptionKey

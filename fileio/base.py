@@ -242,20 +242,24 @@ class Backend(ABC):
     def capabilities(self) -> Capabilities: ...
 
     @abstractmethod
-    def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified: ...
+    def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        """Bytes, version and metadata of one state of the object; NotModified when its version is `if_none_match`. Raises NotFound."""
 
     @abstractmethod
-    def head(self, key: str) -> ObjectMeta: ...
+    def head(self, key: str) -> ObjectMeta:
+        """What there is to say of the object, metadata included. Raises NotFound."""
 
     @abstractmethod
-    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome: ...
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        """Write the whole object in one request; `len(data)` counts bytes, at most `put_bytes_max`."""
 
     @abstractmethod
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
         """Add bytes to an object whose size is `offset` (0 creates it); another size is `Conflict`. Unsupported where not declared."""
 
     @abstractmethod
-    def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload: ...
+    def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
+        """Begin an upload whose completion is under `mode`. A condition that fails already may be told by `complete` alone."""
 
     @abstractmethod
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
@@ -270,7 +274,8 @@ class Backend(ABC):
         """Copy within the store, without the bytes passing through here. `metadata` replaces the source's."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release connections. Harmless when repeated."""
 
 
 def check_key(key: str) -> str:

@@ -30,6 +30,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
+        """The string itself, for the SDK and for nobody else."""
         return self._value
 
     def __repr__(self) -> str:

@@ -38,6 +38,7 @@ from fileio.base import (
 from fileio.errors import FileIOError, InvalidConfig, MissingDependency, NotFound, Unavailable, Unsupported, UploadLost
 from fileio.s3_client import ABSENT_CODES, Failure, S3Client, S3Options, customer_key
 
+_BOTO3_VERSION = (1, 41)
 _EXPRESS_SUFFIX = "--x-s3"
 _UNFIT_FOR_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
@@ -45,9 +46,14 @@ _UNFIT_FOR_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 def open_s3(bucket: str, options: S3Options) -> Backend:
     """A backend over the whole bucket. Sends no request. Raises MissingDependency when boto3 is absent, InvalidConfig."""
     try:
-        import boto3  # noqa: F401
+        import boto3
     except ImportError as error:
         raise MissingDependency("s3:// needs boto3, which is not installed: pip install 'objcat[s3]'") from error
+    if tuple(map(int, boto3.__version__.split(".")[:2])) < _BOTO3_VERSION:
+        # An older one drops the conditions of a copy without a word.
+        raise MissingDependency(
+            f"s3:// needs boto3 1.41 or newer, but {boto3.__version__} is installed: pip install --upgrade 'objcat[s3]'"
+        )
     if options.ca_bundle is not None and not os.path.exists(options.ca_bundle):
         raise InvalidConfig(f"option 'ca_bundle' names {options.ca_bundle!r}, which does not exist: give the path of a PEM file")
     return S3Backend(bucket, options)

@@ -473,6 +473,7 @@ def _add_content_md5(params: dict[str, Any], **_: Any) -> None:
 
 
 def customer_key(key: Secret) -> bytes:
+    """The 32 bytes of an SSE-C key. Raises InvalidConfig when it is none."""
     try:
         raw = b64decode(key.reveal(), validate=True)
     except (BinasciiError, ValueError):

@@ -85,7 +85,7 @@ class Slow(MemoryBackend):
         super().__init__(env=env)
         self.clock = env
 
-    def put(self, key, data, mode, metadata):  # type: ignore[no-untyped-def]
+    def put(self, key, data, mode, metadata):
         self.clock.advance(2.0)
         return super().put(key, data, mode, metadata)
 

@@ -533,6 +533,16 @@ def test_a_private_authority_is_trusted_only_when_named(tmp_path: Path) -> None:
         canned.close()
 
 
+def test_an_sdk_that_drops_conditions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import boto3
+
+    monkeypatch.setattr(boto3, "__version__", "1.40.76")
+    with pytest.raises(MissingDependency, match=r"1\.41 or newer, but 1\.40\.76 is installed: pip install --upgrade"):
+        open_s3("bucket", S3Options(region="r"))
+    monkeypatch.setattr(boto3, "__version__", "2.0")
+    open_s3("bucket", S3Options(region="r")).close()
+
+
 # ---- credentials -------------------------------------------------------------------------------------------------
 
 

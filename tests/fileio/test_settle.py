@@ -419,7 +419,7 @@ class Refusing(MemoryBackend):
 
     granted = 0
 
-    def put(self, key, data, mode, metadata):  # type: ignore[no-untyped-def]
+    def put(self, key, data, mode, metadata):
         if self.granted:
             self.granted -= 1
             return Unknown(Unavailable("no answer"))
@@ -490,7 +490,7 @@ def test_pauses_grow_within_the_policy_and_the_deadline_ends_them() -> None:
 )
 def test_a_policy_that_cannot_be_is_refused(settings: Mapping[str, int]) -> None:
     with pytest.raises(InvalidConfig, match=f"'{next(iter(settings))}' must be at least"):
-        RetryPolicy(**settings)  # type: ignore[arg-type]
+        RetryPolicy(**settings)
 
 
 def test_every_write_leaves_its_marks_beside_the_callers_metadata() -> None:
