@@ -141,7 +141,9 @@ CELLS: tuple[Cell, ...] = (
     # First base files.
     Cell(name="insert, insert", actors=(inserter(1), inserter(2)), states_min=120, all_succeed=True),
     Cell(name="insert, insert: 1 fault", actors=(inserter(1), inserter(2)), faults_max=1, states_min=4_180, all_succeed=True),
-    Cell(name="insert, insert: 2 faults at the log", actors=(inserter(1), inserter(2)), faults_max=2, where=LOG, states_min=16_000),
+    Cell(
+        name="insert, insert: 2 faults at the log", actors=(inserter(1), inserter(2)), faults_max=2, where=LOG, slow=True, states_min=16_000
+    ),
     Cell(name="insert, insert: 1 fault, 1 crash", actors=(inserter(1), inserter(2)), faults_max=1, crashes_max=1, states_min=10_000),
     Cell(name="insert, insert: 2 faults", actors=(inserter(1), inserter(2)), faults_max=2, states_min=103_000, slow=True),
     Cell(name="insert, insert elsewhere: 1 fault", actors=(inserter(1), inserter(2, 1)), faults_max=1, states_min=2_370, all_succeed=True),
@@ -218,9 +220,17 @@ CELLS: tuple[Cell, ...] = (
         states_min=29_000,
     ),
     Cell(
+        name="write and resolve, rollback, without retries: 2 faults at the log",
+        actors=(writer(1, resolves=True, attempts_max=1), rollback(3, 1)),
+        faults_max=2,
+        where=LOG,
+        states_min=27_000,
+    ),
+    Cell(
         name="write and resolve, rollback, without retries: 2 faults",
         actors=(writer(1, resolves=True, attempts_max=1), rollback(3, 1)),
         faults_max=2,
+        slow=True,
         states_min=90_000,
     ),
     Cell(
