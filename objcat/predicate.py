@@ -55,7 +55,9 @@ class Predicate:
     def to_spark_sql(self) -> str:
         """As Spark SQL text: every column quoted, every time with type and zone, so that no setting of the session changes its meaning."""
         tree = _parse(self.text)
-        _Translator(self).say_types_of_times(tree)
+        translator = _Translator(self)
+        translator.say_types_of_times(tree)
+        tree = translator.keep_nan_apart(tree)
         for column in tree.find_all(sql.Column):
             column.set("this", sql.to_identifier(_name(self.text, column, self.schema), quoted=True))
         return str(tree.sql(dialect="spark"))
@@ -143,6 +145,28 @@ class _Translator:
                 if isinstance(column, sql.Column) and not isinstance(literal, sql.Column):
                     self._say_type(literal, self._literal(literal, beside=column))
 
+    def keep_nan_apart(self, tree: Any) -> Any:
+        """Say of every comparison of a floating column what NaN means in it: equal to nothing, neither less nor greater, as in Arrow.
+
+        Spark takes NaN for equal to itself and greater than all, and Parquet's bounds leave it out, so that its answer would depend on which
+        row groups it skips.
+        """
+
+        kinds = (*_COMPARISONS, sql.Between, sql.In)
+
+        def spelled_out(node: Any) -> Any:
+            if type(node) not in kinds:
+                return node
+            operands = [child for child in node.iter_expressions() if isinstance(child, sql.Column)]
+            floating = [child for child in operands if pa.types.is_floating(self._type(child))]
+            for column in floating:
+                is_nan = sql.IsNan(this=column.copy())
+                apart = sql.Not(this=is_nan)
+                node = sql.Or(this=node, expression=is_nan) if _is_unequal(node) else sql.And(this=node, expression=apart)
+            return sql.Paren(this=node) if floating else node
+
+        return _transformed_bottom_up(tree, spelled_out)
+
     def _say_type(self, node: Any, value: pa.Scalar) -> None:
         if not value.is_valid or not (pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)):
             return
@@ -153,11 +177,21 @@ class _Translator:
     def _compare(self, kind: type[sql.Expression], left: sql.Expression, right: sql.Expression) -> pc.Expression:
         if isinstance(right, sql.Column) and not isinstance(left, sql.Column):
             kind, left, right = _MIRRORED[kind], right, left
+        if isinstance(left, sql.Column) and isinstance(right, sql.Column):
+            self._check_alike(left, right)
         if isinstance(left, sql.Column) and not isinstance(right, sql.Column) and _is_exact(self._type(left)):
             value = self._python(right)
             if isinstance(value, (int, decimal.Decimal)) and not isinstance(value, bool):
                 return self._compare_exactly(kind, self._column(left), decimal.Decimal(value), self._type(left))
         return _COMPARISONS[kind](self._value(left, beside=right), self._value(right, beside=left))
+
+    def _check_alike(self, left: sql.Column, right: sql.Column) -> None:
+        mine, theirs = self._type(left), self._type(right)
+        if mine != theirs:
+            raise InvalidPredicate(
+                f"the filter {self._text!r} compares {left.sql()} of type {mine} with {right.sql()} of type {theirs}, "
+                "which cannot be compared in a scan: compare columns of one type, and filter the rest afterwards"
+            )
 
     def _compare_exactly(
         self, kind: type[sql.Expression], column: pc.Expression, value: decimal.Decimal, data_type: pa.DataType
@@ -258,6 +292,18 @@ class _Translator:
             f"the filter {self._text!r} holds {node.sql()!r}, which a scan cannot push down: use comparisons of columns with literals, "
             "AND, OR, NOT, IN, BETWEEN and IS NULL, and filter the rest afterwards"
         )
+
+
+def _is_unequal(node: Any) -> bool:
+    """Whether a comparison, or the one that an OR has been added to, is `<>`."""
+    return isinstance(node, sql.NEQ) or (isinstance(node, sql.Or) and _is_unequal(node.this))
+
+
+def _transformed_bottom_up(node: Any, change: Callable[[Any], Any]) -> Any:
+    """The tree with every node replaced by `change(node)`, children first; what `change` returns is not visited again."""
+    for child in list(node.iter_expressions()):
+        child.replace(_transformed_bottom_up(child, change))
+    return change(node) if node.parent is None else change(node.copy())
 
 
 def _moment(text: str, wanted: pa.DataType) -> pa.Scalar:

@@ -8,11 +8,11 @@ from typing import Generic, Protocol, TypeVar
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import CommitConflict, CommitUnknown, Contention, InvalidBatch, ObjcatError
+from objcat.errors import CommitConflict, CommitUnknown, Contention, InvalidBatch, ObjcatError, TableNotFound
 from objcat.table import Snapshot
 from objcat.table.snapshot import TableDelta, encode_delta
 from objcat.tasks import Operation, WriteResult, WriteTask
-from objcat.timeline import Action, Candidate, Committed, Committer, Footprint, Home, Txn, new_txn
+from objcat.timeline import Action, Candidate, Committed, Committer, Entry, Footprint, Home, Log, Txn, new_txn
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import data_prefix
 
@@ -95,8 +95,10 @@ class WriteOperation(Generic[D]):
 
     def _once(self, snapshot: Snapshot, txn: Txn) -> tuple[WriteResult, Committed]:
         intent = self.committer.announce(txn, Action.DELTA_COMMIT, snapshot.slot, engine=self.engine.name)
+        base = self.fileio.env.submit_io(lambda: Log(self.fileio).read_slot(snapshot.slot))
         try:
             written = self._write_files(snapshot, txn)
+            _check_still_there(self.fileio, snapshot, base.result())
         except Exception:
             # Whatever went wrong, a full memory or a failed job of Spark's too: no slot was asked for, so none can be ours.
             intent.exception()
@@ -149,6 +151,18 @@ class WriteOperation(Generic[D]):
         if keys:
             remove_files(self.fileio, keys, why=txn)
         self.committer.retract(txn).result()
+
+
+def _check_still_there(fileio: FileIO, snapshot: Snapshot, base: Entry | None) -> None:
+    """Refuse to write above a log that somebody deleted, or replaced by another table's, since the snapshot was taken.
+
+    Deleting objects by hand is outside of the protocol: this finds it unless it happens in the moment between this look and the commit.
+    """
+    if base is None or base.committed_at_ms != snapshot.committed_at_ms:
+        raise TableNotFound(
+            f"slot {snapshot.slot} of the table at {fileio.url} is gone or another one: it was deleted by hand under this handle; "
+            "open the table again; nothing was written"
+        )
 
 
 def _sorted(homes: Mapping[Home, None]) -> tuple[Home, ...]:

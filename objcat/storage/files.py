@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fileio.base import Create, ObjectMeta, Version
+from fileio.errors import NotFound
 from fileio.store import FileIO
+from objcat.errors import CorruptTable
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogObject, LogRows, TableSpec
 from objcat.timeline import Home, Txn
@@ -77,7 +79,13 @@ def _write(fileio: FileIO, path: str, rows: pa.Table, *, row_group_rows: int, di
 
 def _open(fileio: FileIO, path: str, size: int) -> pq.ParquetFile:
     meta = ObjectMeta(path, size, Version(""), 0)
-    return pq.ParquetFile(fileio.open_read(path, meta=meta), pre_buffer=True)
+    try:
+        return pq.ParquetFile(fileio.open_read(path, meta=meta), pre_buffer=True)
+    except NotFound as error:
+        raise CorruptTable(
+            f"{path} is missing in {fileio.url} although a commit names it: the table, or that object, was deleted by hand; "
+            "restore it from a backup"
+        ) from error
 
 
 def _constant(text: str, length: int) -> pa.Array:

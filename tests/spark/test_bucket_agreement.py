@@ -16,9 +16,6 @@ from pyspark.sql import SparkSession
 
 from objcat.storage.hashing import bucket_of, spark_hash
 
-# PySpark 4.1 leaves the socket of every `collect` to the garbage collector; 4.3 closes it.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
 ROWS = 1_000_000
 SEED = 20_130_101
 NULL_SHARE = 0.03

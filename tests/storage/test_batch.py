@@ -97,3 +97,24 @@ def test_a_cast_that_keeps_the_value_is_made(given: pa.Array, wanted: pa.DataTyp
 def test_a_number_that_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidBatch, match="does not cast without loss"):
         conform(pa.table({"id": [1], "v": pa.array([70_000])}), spec(v=pa.int16()))
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (pa.array([{"x": 1, "y": 5}]), pa.struct([("x", pa.int64())])),
+        (pa.array([{"x": "1"}]), pa.struct([("x", pa.int64())])),
+        (pa.array([["1"]]), pa.list_(pa.int64())),
+        (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), pa.map_(pa.string(), pa.string())),
+        (pa.array([1]), pa.list_(pa.int64())),
+    ],
+)
+def test_a_guess_inside_a_nested_column_is_refused_too(given: pa.Array, wanted: pa.DataType) -> None:
+    with pytest.raises(InvalidBatch, match="cast it yourself") as caught:
+        conform(pa.table({"id": [1], "v": given}), spec(v=wanted))
+    assert "StructType" not in str(caught.value)
+
+
+def test_nested_integers_widen() -> None:
+    batch = pa.table({"id": [1], "v": pa.array([[{"x": 1}]], pa.list_(pa.struct([("x", pa.int8())])))})
+    assert conform(batch, spec(v=pa.list_(pa.struct([("x", pa.int64())])))).column("v").to_pylist() == [[{"x": 1}]]

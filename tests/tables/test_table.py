@@ -20,6 +20,7 @@ from fileio.store import FileIO
 from fileio.testing.faults import Fault, FaultyBackend, Rule
 from objcat.errors import (
     CommitUnknown,
+    CorruptTable,
     InvalidBatch,
     InvalidInput,
     InvalidPredicate,
@@ -281,7 +282,7 @@ def test_an_unknown_commit_deletes_nothing() -> None:
             memory,
             [
                 Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.AFTER, times=100),
-                Rule(kinds=frozenset({"get", "head"}), key=lambda key: "/log/" in key, fault=Fault.BEFORE, nth=4, times=100),
+                Rule(kinds=frozenset({"get", "head"}), key=lambda key: "/log/" in key, fault=Fault.BEFORE, nth=5, times=100),
             ],
         ),
         policy=RetryPolicy(attempts_max=2),
@@ -357,3 +358,26 @@ def test_resolve_settles_an_unknown_commit_and_refuses_what_is_no_transaction(la
     for text in ("", "a typo", "../x", dead + "\n"):
         with pytest.raises(InvalidInput, match="not a transaction id"):
             table.resolve(text)
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "delete"])
+@pytest.mark.parametrize("recreated", [False, True])
+def test_a_table_deleted_by_hand_under_a_handle_acknowledges_nothing(lake: objcat.Lake, operation: str, recreated: bool) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    table.upsert([row(1)])
+    lake.fileio.delete(list(lake.fileio.list_keys("t/")))
+    if recreated:
+        lake.create_table("t", SCHEMA, key=["id"]).upsert([row(9)])
+    before = {key for key in lake.fileio.list_keys("t/") if "/intents/" not in key}
+    with pytest.raises(TableNotFound, match="deleted by hand"):
+        getattr(table, operation)([row(2)])
+    assert {key for key in lake.fileio.list_keys("t/") if "/intents/" not in key} == before
+
+
+def test_a_scan_of_a_file_that_was_deleted_by_hand_says_so(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    table.upsert([row(1)])
+    scan = table.scan()
+    lake.fileio.delete(list(lake.fileio.list_keys("t/data/")))
+    with pytest.raises(CorruptTable, match="deleted by hand"):
+        scan.to_arrow()
