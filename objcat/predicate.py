@@ -148,7 +148,7 @@ class _Translator:
     def keep_nan_apart(self, tree: Any) -> Any:
         """Say of every comparison of a floating column what NaN means in it: equal to nothing, neither less nor greater, as in Arrow.
 
-        Spark takes NaN for equal to itself and greater than all, and Parquet's bounds leave it out, so that its answer would depend on which
+        Spark takes NaN for equal to itself and greater than all, and Parquet's bounds leave it out: its answer would depend on which
         row groups it skips.
         """
 
