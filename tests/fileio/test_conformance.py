@@ -13,7 +13,7 @@ import pytest
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
 from fileio.env import default_env
-from fileio.errors import FileIOError, Throttled
+from fileio.errors import FileIOError
 from fileio.memory import MemoryBackend, MemoryOptions, drop_memory, open_memory
 from fileio.registry import describe_store, open_store
 from fileio.store import FileIO
@@ -165,7 +165,7 @@ DEVIATIONS: Mapping[ServerName, Sequence[Deviation]] = {
     "azurite": [
         Deviation(test="test_list_orders_by_the_bytes_of_utf_8", reason="orders by the units of UTF-16"),
         *(
-            Deviation(test=test, reason="a key with uncommitted blocks counts as present for a conditional put", raises=Throttled)
+            Deviation(test=test, reason="a key with uncommitted blocks counts as present for a conditional put")
             for test in ("test_an_aborted_upload_leaves_nothing", "test_an_upload_that_loses_leaves_the_winner")
         ),
     ],

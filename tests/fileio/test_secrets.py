@@ -124,6 +124,8 @@ ANSWERS: Mapping[str, tuple[int, Mapping[str, str], bytes]] = {
 def test_nothing_shows_a_secret(name: str, chatty: tuple[str, Answer], caplog: pytest.LogCaptureFixture) -> None:
     url, answer = chatty
     scheme, options = STORES[name](url)
+    # Signing in is tried again for seconds by the SDK itself, so one call must do where that fails.
+    acts = {"get": CALLS["get"]} if name == "gs-user" else CALLS
     shown: list[str] = []
     calls = 0
     with caplog.at_level(logging.DEBUG):
@@ -132,7 +134,7 @@ def test_nothing_shows_a_secret(name: str, chatty: tuple[str, Answer], caplog: p
             shown.append(repr(description) + str(description) + repr(description.options.get("proxy")))
             with description.open(policy=RetryPolicy(attempts_max=1)) as store:
                 shown.append(repr(store) + repr(store.describe()))
-                for (answer.status, answer.headers, answer.body), act in ((a, c) for a in ANSWERS.values() for c in CALLS.values()):
+                for (answer.status, answer.headers, answer.body), act in ((a, c) for a in ANSWERS.values() for c in acts.values()):
                     calls += 1
                     try:
                         result = act(store)
@@ -147,4 +149,4 @@ def test_nothing_shows_a_secret(name: str, chatty: tuple[str, Answer], caplog: p
     formatter = logging.Formatter()
     shown += [formatter.format(record) for record in caplog.records]
     assert [text for text in shown if any(form in text for form in EVERY_FORM)] == []
-    assert calls == len(ANSWERS) * len(CALLS) or name in ("gs-endpoint", "az-bad-string")
+    assert calls == len(ANSWERS) * len(acts) or name in ("gs-endpoint", "az-bad-string")
