@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
+from objcat.spark.names import quoted
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
 from objcat.tasks import Operation, WriteResult, WriteTask, write_inserts, write_rows
@@ -42,7 +43,7 @@ class SparkEngine:
         executors."""
         if task.operation is Operation.INSERT:
             # Only routing: all rows of a bucket must meet in one task. A value that does not cast is refused there, with a sentence.
-            columns = [F.col(_quoted(c.name)).try_cast(str(c.type)) for c in task.spec.bucket_columns]
+            columns = [F.col(quoted(c.name)).try_cast(str(c.type)) for c in task.spec.bucket_columns]
             bucket = F.pmod(F.hash(*columns), F.lit(task.spec.index.count))
             data = data.repartition(task.spec.index.count, bucket)
         # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
@@ -81,7 +82,3 @@ def _write_partition(store: StoreDescription, task: WriteTask, name: str, batche
             return write_rows(fileio, task, name, batches)
         held = [batch for batch in batches if batch.num_rows]
         return write_inserts(fileio, task, name, pa.Table.from_batches(held)) if held else WriteResult()
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from fileio.registry import StoreDescription
 from objcat.read import ScanPlan
+from objcat.spark.names import quoted
 from objcat.table import FileGroup
 from objcat.tasks import ScanTask, scan_groups, scan_schema
 
@@ -83,10 +84,10 @@ def _native(spark: SparkSession, root: str, plan: ScanPlan, groups: Sequence[Fil
     folder = _PATTERN.sub(r"\\\g<0>", unquote(root).rstrip("/"))
     paths = [f"{folder}/{group.base.path}" for group in groups if group.base is not None]
     rows = spark.read.schema(physical).options(**_NATIVE_OPTIONS).parquet(*paths)
-    rows = rows.select([F.col(_quoted(column.physical)).alias(column.name) for column in schema.columns])
+    rows = rows.select([F.col(quoted(column.physical)).alias(column.name) for column in schema.columns])
     if plan.where is not None:
         rows = rows.where(plan.where.to_spark_sql())
-    return rows.select([_quoted(name) for name in plan.columns])
+    return rows.select([quoted(name) for name in plan.columns])
 
 
 def _merged(spark: SparkSession, store: StoreDescription, plan: ScanPlan, groups: Sequence[FileGroup]) -> DataFrame:
@@ -113,7 +114,3 @@ def _spark_schema(plan: ScanPlan) -> StructType:
 
 def _plain(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type, field.nullable) for field in schema])
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

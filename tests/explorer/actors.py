@@ -28,7 +28,7 @@ from fileio.base import (
     Version,
 )
 from fileio.env import done_at_once
-from fileio.errors import FileIOError
+from fileio.errors import FileIOError, Unsupported
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from objcat.errors import CorruptTable, ObjcatError
@@ -230,13 +230,13 @@ class ExplorerBackend(Backend):
         return deletions_of(self._ask(request), request)
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
-        raise NotImplementedError("the explorer's store does not append")
+        raise Unsupported("the explorer's store does not append")
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
-        raise NotImplementedError("the explorer's store has no uploads: write objects of one part")
+        raise Unsupported("the explorer's store has no uploads: write objects of one part")
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
-        raise NotImplementedError("the explorer's store does not copy")
+        raise Unsupported("the explorer's store does not copy")
 
     def close(self) -> None:
         pass
