@@ -113,7 +113,18 @@ DEVIATIONS: Mapping[ServerName, Sequence[Deviation]] = {
         ),
         Deviation(test="test_race_of_uploads", reason="completing an upload under a condition is not atomic", sometimes=True),
     ],
-    "versitygw": [],
+    "versitygw": [
+        # Seen with the bare SDK too: about 6 of 13,000 reads beside a writer named the etag of one write, and size or bytes of the one
+        # before.
+        Deviation(
+            test="test_race_of_reads_with_writes", reason="reads size, etag and bytes of an object one after the other", sometimes=True
+        ),
+        Deviation(
+            test="test_a_counter_raised_by_many_loses_nothing",
+            reason="reads size, etag and bytes of an object one after the other, so that a swap may rest on older bytes",
+            sometimes=True,
+        ),
+    ],
     "fake-gcs-server": [
         *(
             Deviation(test=test, case=case, reason="ignores conditions on a rewrite")
