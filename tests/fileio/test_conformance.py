@@ -119,11 +119,6 @@ DEVIATIONS: Mapping[ServerName, Sequence[Deviation]] = {
         Deviation(
             test="test_race_of_reads_with_writes", reason="reads size, etag and bytes of an object one after the other", sometimes=True
         ),
-        Deviation(
-            test="test_a_counter_raised_by_many_loses_nothing",
-            reason="reads size, etag and bytes of an object one after the other, so that a swap may rest on older bytes",
-            sometimes=True,
-        ),
     ],
     "fake-gcs-server": [
         *(
