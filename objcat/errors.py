@@ -10,9 +10,13 @@ ObjcatError                 root
 ├── TableExists             another table (or writer) has that name
 ├── TableClosed             the table was dropped
 ├── UnsupportedFormat       the table needs a newer client: the message names the version
+├── SnapshotExpired         the slot was cleaned away: read a newer one, or keep it by a savepoint next time
 ├── CorruptTable            metadata contradicts itself or is missing: the message names the object
 ├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
-│   └── Contention          other writers took every slot that was tried, within bounds: write again, with fewer writers
+│   ├── Contention          other writers took every slot that was tried, within bounds: write again, with fewer writers
+│   ├── AlreadyApplied      this version of the application is in the table: go on with the next one
+│   ├── AlreadyDone         somebody else executed the same plan: there is nothing left to do
+│   └── StreamRewound       a RESTORE took back what the application had written: start it again from the version that the message names
 ├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
 └── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; table.resolve(txn) settles it
 """
@@ -85,6 +89,22 @@ def _commit_conflict(kind: type[CommitConflict], message: str, winner_slot: int,
 
 class Contention(CommitConflict):
     """Other writers took every slot that was tried, until the bounds of the policy were reached."""
+
+
+class AlreadyApplied(CommitConflict):
+    """The application's version, or a later one, is in the table since `winner_slot`: this write must not count twice, and did not."""
+
+
+class AlreadyDone(CommitConflict):
+    """The plan was executed by somebody else at `winner_slot`."""
+
+
+class StreamRewound(CommitConflict):
+    """A RESTORE at `winner_slot` took back commits of this application: writing on would leave a gap."""
+
+
+class SnapshotExpired(ObjcatError):
+    """The slot lies below the bound of cleaning, and no savepoint keeps it."""
 
 
 class Fenced(ObjcatError):

@@ -24,7 +24,7 @@ from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import TableDelta, encode_delta, snapshot_of
 from objcat.table.spec import check_names_listed, check_texts, make_spec
 from objcat.tasks import Operation, scan_schema
-from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Log, Resolution, new_txn, parse_txn, resolve
+from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Log, LogState, Resolution, new_txn, parse_txn, resolve
 from objcat.write import CommitResult, WriteOperation
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ class Lake:
         candidate = Candidate(
             txn=txn,
             action=Action.CREATE,
-            base=-1,
-            base_time_ms=0,
+            base=LogState(),
             changes={spec.table: encode_delta(TableDelta(spec=spec))},
             footprint={spec.table: Footprint()},
         )

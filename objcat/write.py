@@ -135,8 +135,7 @@ class WriteOperation(Generic[D]):
         return Candidate(
             txn=txn,
             action=Action.DELTA_COMMIT,
-            base=snapshot.slot,
-            base_time_ms=snapshot.committed_at_ms,
+            base=snapshot.log,
             changes={table: encode_delta(TableDelta(bases=written.bases, logs=written.logs))},
             footprint={table: footprint},
             metadata=self.metadata,

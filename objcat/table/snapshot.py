@@ -12,7 +12,7 @@ import msgspec
 
 from objcat.errors import CorruptTable, TableClosed
 from objcat.table.spec import TableSpec
-from objcat.timeline import Action, Entry, Home, Txn
+from objcat.timeline import Action, Entry, Home, LogState, Txn
 
 
 class BaseFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,23 +76,30 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A table as of one slot. slot: the newest folded. committed_at_ms: its commit time."""
+    """A table as of one slot. log: the log up to that slot."""
 
     spec: TableSpec
-    slot: int
-    committed_at_ms: int
+    log: LogState
     groups: Mapping[Home, FileGroup] = field(default_factory=dict)
+
+    @property
+    def slot(self) -> int:
+        """The newest slot folded."""
+        return self.log.slot
+
+    @property
+    def committed_at_ms(self) -> int:
+        """Its commit time, ms since 1970 UTC."""
+        return self.log.committed_at_ms
 
     def advance(self, entries: Iterable[Entry]) -> Snapshot:
         """The snapshot after further entries, which must follow its slot without a gap."""
         groups = dict(self.groups)
-        slot, time_ms = self.slot, self.committed_at_ms
+        log = self.log
         for entry in entries:
-            if entry.slot != slot + 1:
-                raise CorruptTable(f"slot {entry.slot} of table {self.spec.table} does not follow slot {slot}: open the table again")
+            log = log.advance([entry])
             _fold(self.spec, groups, entry)
-            slot, time_ms = entry.slot, entry.committed_at_ms
-        return replace(self, slot=slot, committed_at_ms=time_ms, groups=groups)
+        return replace(self, log=log, groups=groups)
 
 
 def snapshot_of(entries: Iterable[Entry], *, where: str) -> Snapshot:
@@ -105,7 +112,7 @@ def snapshot_of(entries: Iterable[Entry], *, where: str) -> Snapshot:
     spec = decode_delta(raw).spec
     if spec is None:
         raise CorruptTable(f"slot 0 of {where} creates a table without a spec: restore that object from a backup of the bucket")
-    return Snapshot(spec, first.slot, first.committed_at_ms).advance(iterator)
+    return Snapshot(spec, LogState().advance([first])).advance(iterator)
 
 
 def encode_delta(delta: TableDelta) -> msgspec.Raw:

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
 from fileio.base import Conflict, Create, PutOutcome, Unknown, Written
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import CommitConflict, CommitUnknown, Contention, CorruptTable, Fenced
-from objcat.timeline.conflicts import find_conflict
-from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, Footprint, Intent, Txn, encode_entry, intent_key, log_key
+from fileio.wrap import MetricsSnapshot
+from objcat.errors import AlreadyApplied, AlreadyDone, CommitConflict, CommitUnknown, Contention, CorruptTable, Fenced, StreamRewound
+from objcat.timeline.conflicts import Overlap, find_conflicts
+from objcat.timeline.entry import (
+    FORMAT_VERSION,
+    Action,
+    Entry,
+    Footprint,
+    Intent,
+    SideObject,
+    Summary,
+    Txn,
+    check_writable,
+    encode_entry,
+    intent_key,
+    log_key,
+)
 from objcat.timeline.log import Log
+from objcat.timeline.side import get_digests, spill
+from objcat.timeline.state import AppVersion, LogState
 
 logger = logging.getLogger("objcat.timeline")
 
@@ -27,28 +44,38 @@ CLOCK_WARNING_MS = 300_000
 class CommitPolicy:
     """Bounds of one commit.
 
-    slots_max: slots lost to other writers before giving up. deadline_s: from the first try of a slot.
+    slots_max: slots lost to other writers before giving up. deadline_s: from the first try of a slot. pause_s_max: between two tries.
     """
 
     slots_max: int = 10_000
     deadline_s: float = 300.0
+    pause_s_max: float = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """An operation that wants a slot.
 
-    base_time_ms: the commit time of its base slot (0 without one). rollback_of: the transaction that a ROLLBACK fences.
+    base: the log as the operation knows it; all that it read, it read there. changes, footprint: by table id. app: applies to every table
+    of the footprint. plan: the txn of the plan that it executes. rollback_of: the transaction that a ROLLBACK fences. summary: what it did,
+    as far as it is known before the slot is. began: what the store had been asked when the operation began.
     """
 
     txn: Txn
     action: Action
-    base: int
-    base_time_ms: int
+    base: LogState
     changes: Mapping[str, msgspec.Raw]
     footprint: Mapping[str, Footprint]
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    writer: str = ""
+    features: Mapping[str, str] = field(default_factory=dict)
+    writer_features: Mapping[str, str] = field(default_factory=dict)
+    app: AppVersion | None = None
+    apps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    plan: Txn | None = None
     rollback_of: Txn | None = None
+    summary: Summary | None = None
+    began: MetricsSnapshot | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +88,31 @@ class Committed:
     entry: Entry
     read: tuple[Entry, ...]
     slots_lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """The candidate cannot stand above the log as it is now; nothing of it is visible, and nothing ever will be in this form.
+
+    overlaps: every later entry that it conflicts with, and why. read: all entries above its base up to the head, judged every one: a
+    candidate that redoes what overlaps may go on from there, under the same txn. slots_lost: as in `Committed`.
+    """
+
+    txn: Txn
+    overlaps: tuple[tuple[Entry, Overlap], ...]
+    read: tuple[Entry, ...]
+    slots_lost: int
+
+    def error(self) -> CommitConflict:
+        """What a caller is told who does not redo it."""
+        found, overlap = self.overlaps[0]
+        homes = tuple(str(home) for home in overlap.homes)
+        return CommitConflict(
+            f"{self.txn} conflicts with the {found.action} {found.txn} at slot {found.slot}: {overlap.rule}"
+            f"{' (' + ', '.join(homes[:5]) + ')' if homes else ''}; read the table again and write again",
+            winner_slot=found.slot,
+            homes=homes,
+        )
 
 
 class Committer:
@@ -78,7 +130,17 @@ class Committer:
         second (which is how finely most stores tell the time).
         """
         env = self._fileio.env
-        intent = Intent(format=FORMAT_VERSION, txn=txn, action=action, base=base, host=socket.gethostname(), engine=engine)
+        now_ms = env.now_ms()
+        intent = Intent(
+            format=FORMAT_VERSION,
+            txn=txn,
+            action=action,
+            base=base,
+            host=socket.gethostname(),
+            engine=engine,
+            requested_at_ms=now_ms,
+            heartbeat_ms=now_ms,
+        )
         body = msgspec.json.format(msgspec.json.encode(intent), indent=1)
 
         def put() -> int:
@@ -104,79 +166,163 @@ class Committer:
         return self._fileio.env.submit_io(delete)
 
     def commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed:
+        """`try_commit`, for an operation that is not redone: raises CommitConflict where that returns Beaten."""
+        outcome = self.try_commit(candidate, skew_ms=skew_ms)
+        if isinstance(outcome, Beaten):
+            raise outcome.error()
+        return outcome
+
+    def try_commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed | Beaten:
         """Claim a slot above the candidate's base.
 
         skew_ms: from `announce`; commit times follow the store's clock, whatever the local one says.
-        Raises CommitConflict or Fenced (certain: nothing of it is visible), CommitUnknown (delete nothing), and storage errors that
-        certainly had no effect.
+        Raises Fenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention and UnsupportedFormat (certain: nothing of it is visible),
+        CommitUnknown (delete nothing), and storage errors that certainly had no effect.
         """
         env = self._fileio.env
-        began_s = env.monotonic_s()
+        check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self._fileio.url)
+        _check_app(candidate, candidate.base)
+        changes, side = spill(self._fileio, candidate.txn, candidate.changes)
+        began_s = tried_s = env.monotonic_s()
+        pause_s = 0.0
+        state = candidate.base
         read: list[Entry] = []
         slots_lost = 0
-        previous_ms = candidate.base_time_ms
         while True:
-            slot = candidate.base + 1 + len(read)
-            entry = Entry(
-                format=FORMAT_VERSION,
-                slot=slot,
-                action=candidate.action,
-                txn=candidate.txn,
-                base=candidate.base,
-                committed_at_ms=max(previous_ms + 1, env.now_ms() + skew_ms),
-                changes=dict(candidate.changes),
-                footprint=dict(candidate.footprint),
-                metadata=dict(candidate.metadata),
-                rollback_of=candidate.rollback_of,
-            )
+            entry = _entry_of(candidate, state, changes, side, self._summary(candidate, slots_lost), now_ms=env.now_ms() + skew_ms)
             match self._put(entry):
                 case Written():
-                    return Committed(entry, tuple(read), slots_lost)
+                    return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
                 case Unknown(cause):
                     raise CommitUnknown(
-                        f"whether {candidate.txn} was committed at slot {slot} is not known ({cause}): nothing was deleted; "
+                        f"whether {candidate.txn} was committed at slot {entry.slot} is not known ({cause}): nothing was deleted; "
                         "table.resolve(txn) settles it, before you write again",
                         candidate.txn,
                     ) from cause
                 case Conflict():
                     slots_lost += 1
-            for found in self._log.read_after(slot - 1):
-                own = self._judge(candidate, found)
+            overlaps: list[tuple[Entry, Overlap]] = []
+            for found in self._log.read_after(entry.slot - 1, window=2):
+                own = _settled_by(candidate, found)
                 if own is not None:
                     return Committed(own, tuple(read), slots_lost)
+                overlaps.extend((found, overlap) for overlap in self._overlaps(candidate, found))
                 read.append(found)
-                previous_ms = found.committed_at_ms
+                state = state.advance([found])
+            _check_app(candidate, state)
+            if overlaps:
+                return Beaten(candidate.txn, tuple(overlaps), tuple(read), slots_lost)
             if slots_lost >= self._policy.slots_max or env.monotonic_s() - began_s > self._policy.deadline_s:
                 raise Contention(
-                    f"{candidate.txn} lost {slots_lost} slots in turn to other writers, the last one at slot {slot}: "
+                    f"{candidate.txn} lost {slots_lost} slots in turn to other writers, the last one at slot {entry.slot}: "
                     "write again, with fewer writers",
-                    winner_slot=slot,
+                    winner_slot=entry.slot,
                 )
+            pause_s = self._pause(pause_s, took_s=env.monotonic_s() - tried_s, slots_lost=slots_lost)
+            tried_s = env.monotonic_s()
+
+    def _pause(self, before_s: float, *, took_s: float, slots_lost: int) -> float:
+        """Let others go first, once a second slot was lost: between a part of what a try takes and thrice the pause before, at random.
+
+        Returns the pause, in seconds. The measure is the try itself, so that a slow store is not asked more often than it answers.
+        """
+        if slots_lost < 2:
+            return took_s
+        pause_s = min(self._policy.pause_s_max, took_s / 2 + self._fileio.env.random() * max(0.0, 3 * before_s - took_s / 2))
+        self._fileio.env.sleep(pause_s)
+        return pause_s
+
+    def _summary(self, candidate: Candidate, slots_lost: int) -> Summary | None:
+        """What the entry says of the operation, the put of the slot itself included."""
+        if candidate.summary is None:
+            return None
+        requests: dict[str, int] = {}
+        if candidate.began is not None:
+            requests = dict((self._fileio.metrics.snapshot() - candidate.began).requests)
+            requests["put"] = requests.get("put", 0) + 1
+        return msgspec.structs.replace(candidate.summary, slots_lost=candidate.summary.slots_lost + slots_lost, requests=requests)
 
     def _put(self, entry: Entry) -> PutOutcome:
         return self._fileio.put(log_key(entry.slot), encode_entry(entry), Create())
 
-    def _judge(self, candidate: Candidate, found: Entry) -> Entry | None:
-        """The entry that settles the candidate, when that is what was found; None when it may go on above it. Raises when it may not.
+    def _overlaps(self, candidate: Candidate, found: Entry) -> Sequence[Overlap]:
+        if candidate.action is Action.CREATE and candidate.base.slot < 0:
+            return [Overlap("a table was created here first", ())]
+        return find_conflicts(candidate.action, candidate.footprint, found, partial(get_digests, self._fileio))
 
-        A ROLLBACK is settled by whatever settles its target: the target's own commit, or another rollback of it.
-        """
-        if found.txn == candidate.txn:
-            return found
-        if candidate.rollback_of is not None and candidate.rollback_of in (found.txn, found.rollback_of):
-            return found
-        if found.rollback_of == candidate.txn:
-            raise Fenced(f"{candidate.txn} was rolled back at slot {found.slot} by {found.txn}, which thought its writer dead: write again")
-        overlap = find_conflict(candidate.action, candidate.footprint, found)
-        if overlap is not None:
-            homes = tuple(str(home) for home in overlap.homes)
-            raise CommitConflict(
-                f"{candidate.txn} conflicts with the {found.action} {found.txn} at slot {found.slot}: {overlap.rule}"
-                f"{' (' + ', '.join(homes[:5]) + ')' if homes else ''}; read the table again and write again",
-                winner_slot=found.slot,
-                homes=homes,
+
+def _entry_of(
+    candidate: Candidate,
+    state: LogState,
+    changes: dict[str, msgspec.Raw],
+    side: SideObject | None,
+    summary: Summary | None,
+    *,
+    now_ms: int,
+) -> Entry:
+    """The entry that takes the slot above `state`."""
+    apps = {table: dict(versions) for table, versions in candidate.apps.items()}
+    if candidate.app is not None:
+        apps |= {table: {candidate.app.app: candidate.app.version} for table in candidate.footprint}
+    return Entry(
+        format=FORMAT_VERSION,
+        slot=state.slot + 1,
+        action=candidate.action,
+        txn=candidate.txn,
+        base=candidate.base.slot,
+        committed_at_ms=max(state.committed_at_ms + 1, now_ms),
+        writer=candidate.writer,
+        features=dict(candidate.features),
+        writer_features=dict(candidate.writer_features),
+        changes=changes,
+        side=side,
+        footprint=dict(candidate.footprint),
+        apps=apps,
+        plan=candidate.plan,
+        rollback_of=candidate.rollback_of,
+        summary=summary,
+        metadata=dict(candidate.metadata),
+    )
+
+
+def _settled_by(candidate: Candidate, found: Entry) -> Entry | None:
+    """The entry that settles the candidate, when that is what was found; None when it does not concern it. Raises when it may not go on.
+
+    A ROLLBACK is settled by whatever settles its target: the target's own commit, or another rollback of it.
+    """
+    if found.txn == candidate.txn:
+        return found
+    if candidate.rollback_of is not None and candidate.rollback_of in (found.txn, found.rollback_of):
+        return found
+    if found.rollback_of == candidate.txn:
+        raise Fenced(f"{candidate.txn} was rolled back at slot {found.slot} by {found.txn}, which thought its writer dead: write again")
+    if candidate.plan is not None and found.rollback_of == candidate.plan:
+        raise Fenced(f"the plan {candidate.plan} was rolled back at slot {found.slot} by {found.txn}: plan again")
+    if candidate.plan is not None and candidate.plan in (found.plan, found.txn):
+        raise AlreadyDone(f"the plan {candidate.plan} was executed by {found.txn} at slot {found.slot}", winner_slot=found.slot)
+    return None
+
+
+def _check_app(candidate: Candidate, state: LogState) -> None:
+    """Raises AlreadyApplied or StreamRewound when the log, as far as it is known, says that the application must not write this."""
+    own = candidate.app
+    if own is None:
+        return
+    for table in candidate.footprint:
+        reached = state.marks(table).apps.get(own.app)
+        if reached is None:
+            continue
+        if reached.rewound_at is not None and (own.resumed_after or -1) < reached.rewound_at:
+            raise StreamRewound(
+                f"the RESTORE at slot {reached.rewound_at} took back what {own.app!r} had written after version {reached.version}: start "
+                f"it again from version {reached.version + 1}, with resumed_after={reached.rewound_at}; nothing was written",
+                winner_slot=reached.rewound_at,
             )
-        return None
+        if reached.version >= own.version:
+            raise AlreadyApplied(
+                f"version {own.version} of {own.app!r} is in table {table} already: slot {reached.slot} brought version {reached.version}",
+                winner_slot=reached.slot,
+            )
 
 
 def remove_files(fileio: FileIO, keys: list[str], *, why: str) -> None:

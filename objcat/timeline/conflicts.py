@@ -5,18 +5,22 @@ This version holds the operations that exist: blind appends and first base files
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from objcat.timeline.entry import Action, Entry, Footprint, Home
+from objcat.timeline.entry import Action, Digests, Entry, Footprint, Home
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Why a candidate conflicts: the rule in words, and the homes that both touched."""
+    """Why a candidate conflicts: the rule in words, the homes that both touched, the table.
+
+    homes: empty when it is no question of homes; then only a new plan helps.
+    """
 
     rule: str
     homes: tuple[Home, ...]
+    table: str = ""
 
 
 def _both_created(candidate: Footprint, later: Footprint) -> Iterable[Home]:
@@ -30,21 +34,25 @@ RULES: Mapping[str, Callable[[Footprint, Footprint], Iterable[Home]]] = {
 }
 
 
-def find_conflict(action: Action, candidate: Mapping[str, Footprint], entry: Entry) -> Overlap | None:
-    """The first rule that an entry committed after the candidate's base breaks; None when both may stand."""
-    if action is Action.CREATE:
-        return Overlap("a table was created here first", ())
+def find_conflicts(
+    action: Action, candidate: Mapping[str, Footprint], entry: Entry, digests_of: Callable[[Digests], frozenset[int] | None]
+) -> Sequence[Overlap]:
+    """Every rule that an entry committed after the candidate's base breaks; none when both may stand.
+
+    digests_of: reads a set of digests, asked only when two such sets really race; None: the object that held them is gone.
+    """
+    found = []
     for table, footprint in candidate.items():
-        if entry.action is Action.CLOSE and table in entry.changes:
-            return Overlap("the table was dropped", ())
         later = entry.footprint.get(table)
         if later is None:
             continue
+        if entry.action is Action.CLOSE:
+            found.append(Overlap("the table was dropped", (), table))
         for rule, homes_of in RULES.items():
             homes = tuple(dict.fromkeys(homes_of(footprint, later)))
             if homes:
-                return Overlap(rule, homes)
-    return None
+                found.append(Overlap(rule, homes, table))
+    return found
 
 
 def _common(mine: Iterable[Home], theirs: Iterable[Home]) -> Iterable[Home]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NewType
 
@@ -13,7 +14,10 @@ from fileio.env import Env
 from objcat.errors import CorruptTable, InvalidInput, UnsupportedFormat
 
 FORMAT_VERSION = 1
-KNOWN_FEATURES: frozenset[str] = frozenset()
+READER_FEATURES: frozenset[str] = frozenset()
+"""What this client understands when it reads."""
+WRITER_FEATURES: frozenset[str] = frozenset()
+"""What this client understands when it writes."""
 
 Txn = NewType("Txn", str)
 """One execution of one operation: requested time and 64 random bits, e.g. `20261121T093000123Z-0123456789abcdef`."""
@@ -51,21 +55,104 @@ class Home(msgspec.Struct, frozen=True, array_like=True, order=True):
         return f"{self.partition or '(all)'} bucket {self.bucket}/{self.bucket_count}"
 
 
-class Footprint(msgspec.Struct, frozen=True, omit_defaults=True):
+class SideObject(msgspec.Struct, frozen=True):
+    """An immutable object beside the log that belongs to one entry.
+
+    path: relative to the log's prefix. sha256: of its bytes, hexadecimal.
+    """
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class Digests(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A set of 64-bit digests of keys. inline: ascending, little endian, base64; side: the same bytes in an object when there are many."""
+
+    count: int = 0
+    inline: str = ""
+    side: SideObject | None = None
+
+
+class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which keys an operation touched under an index that cannot tell from the key alone where it lives.
+
+    placed: keys that it inserted, moved or deleted. updated: keys whose row it replaced in place.
+    """
+
+    placed: Digests = Digests()
+    updated: Digests = Digests()
+
+
+class SchemaChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A change of the schema. columns: ids that were added, dropped, renamed or widened. needs_data: it depends on the rows that were there
+    when it was planned."""
+
+    columns: tuple[int, ...] = ()
+    needs_data: bool = False
+
+
+class Footprint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What an operation touched in one table, as far as conflicts need to know.
 
-    creates: homes in which it wrote the first base file. appends: homes to which it wrote log rows (their creation included).
+    Homes: creates, in which it wrote the first base file; appends, to which it wrote log rows (their creation included); replaces, whose
+    base file and log rows up to the operation's base it rewrote; retires, whose file group it ended; rmw, from whose rows it computed what
+    it appended; reads, on whose rows its outcome depends (serializable only).
+    Partitions: overwrites, which it replaced whole; read_partitions, on whose rows its outcome depends; splits, with the bucket count that
+    each has from now on.
+    bound: slots below it can no longer be read, but for saved ones. saves, releases: the slot of a savepoint. restores: the slot whose
+    state the table has again.
+    Of a catalog: binds and unbinds, names that it gave and took away; needs, namespaces that must exist; empties, those that must be empty.
     """
 
     creates: tuple[Home, ...] = ()
     appends: tuple[Home, ...] = ()
+    replaces: tuple[Home, ...] = ()
+    retires: tuple[Home, ...] = ()
+    rmw: tuple[Home, ...] = ()
+    reads: tuple[Home, ...] = ()
+    overwrites: tuple[str, ...] = ()
+    read_partitions: tuple[str, ...] = ()
+    splits: dict[str, int] = {}
+    keys: Keys | None = None
+    schema: SchemaChange | None = None
+    bound: int | None = None
+    saves: int | None = None
+    releases: int | None = None
+    restores: int | None = None
+    binds: tuple[str, ...] = ()
+    unbinds: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    empties: tuple[str, ...] = ()
+
+
+class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a commit did, for people.
+
+    rows: written, after folding repeated keys. inserted, updated, deleted: rows; None where a blind write cannot know. files, bytes: of
+    data. attempts: 1 unless another commit forced a redo. slots_lost: slots that others took first. requests: to the store by the
+    committing process up to this commit, its own slot included, by kind.
+    """
+
+    rows: int = 0
+    inserted: int | None = None
+    updated: int | None = None
+    deleted: int | None = None
+    files: int = 0
+    bytes: int = 0
+    attempts: int = 1
+    slots_lost: int = 0
+    requests: dict[str, int] = {}
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One completed instant.
 
-    base: the slot of the snapshot that it was planned from (-1: none). changes: by table id, meaningful to the table package only.
-    rollback_of: the txn that a ROLLBACK fences. metadata: the user's own.
+    base: the slot up to which the log was known when it was planned (-1: none). writer: client and engine. features: what a reader must
+    understand, each with the first version of objcat that does; writer_features: what a writer must understand from this slot on.
+    changes: by table id, meaningful to whoever keeps the log; when they are large they are in `side`, and `changes` is empty.
+    apps: by table id, the version that each application has reached. plan: the txn of the plan that it executes. rollback_of: the txn
+    that a ROLLBACK fences. metadata: the user's own.
     """
 
     format: int
@@ -74,15 +161,25 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     txn: Txn
     base: int
     committed_at_ms: int
-    features: tuple[str, ...] = ()
+    writer: str = ""
+    features: dict[str, str] = {}
+    writer_features: dict[str, str] = {}
     changes: dict[str, msgspec.Raw] = {}
+    side: SideObject | None = None
     footprint: dict[str, Footprint] = {}
+    apps: dict[str, dict[str, int]] = {}
+    plan: Txn | None = None
     rollback_of: Txn | None = None
+    summary: Summary | None = None
     metadata: dict[str, str] = {}
 
 
 class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An operation under way: advice for whoever finds it after its writer died."""
+    """An operation that is planned (REQUESTED) or under way (INFLIGHT): advice for whoever finds it after its writer died.
+
+    requested_at_ms, heartbeat_ms: by the writer's clock; a heartbeat only says that the writer lived then. plan: meaningful to whoever
+    keeps the log. plan_of: the txn of the requested plan that it executes.
+    """
 
     format: int
     txn: Txn
@@ -90,12 +187,20 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     base: int
     host: str
     engine: str
+    requested_at_ms: int = 0
+    heartbeat_ms: int = 0
+    beats: int = 0
+    plan_of: Txn | None = None
+    plan: dict[str, msgspec.Raw] = {}
 
 
 class _Version(msgspec.Struct):
+    """What every format of an entry must say, now and later. min_client: the version of objcat that a format above 1 needs."""
+
     format: int
+    min_client: str = ""
     action: str = ""
-    features: tuple[str, ...] = ()
+    features: dict[str, str] = {}
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -112,18 +217,32 @@ def decode_entry(data: bytes, *, key: str) -> Entry:
     """The entry of a slot object. Raises UnsupportedFormat for a newer format, CorruptTable for what is not an entry."""
     try:
         version = msgspec.json.decode(data, type=_Version)
-        if version.format > FORMAT_VERSION:
-            raise UnsupportedFormat(
-                f"{key} has table format {version.format}, this objcat reads up to {FORMAT_VERSION}: upgrade objcat to read this table"
-            )
-        unknown = sorted(set(version.features) - KNOWN_FEATURES)
-        if unknown:
-            raise UnsupportedFormat(f"{key} needs the table feature {unknown[0]!r}, which this objcat lacks: upgrade it to read this table")
+        check_format(version.format, version.features, min_client=version.min_client, where=key)
         if version.action and version.action not in set(Action):
             raise UnsupportedFormat(f"{key} is a {version.action}, which this objcat does not know: upgrade it to read this table")
         return msgspec.json.decode(data, type=Entry)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"{key} is not a log entry of objcat ({error}): restore that object from a backup of the bucket") from error
+
+
+def check_format(found: int, features: Mapping[str, str], *, min_client: str, where: str) -> None:
+    """Raises UnsupportedFormat that names the version of objcat which reads the object `where`, when this one does not."""
+    if found > FORMAT_VERSION:
+        needed = f"objcat {min_client} or newer" if min_client else "a newer objcat"
+        raise UnsupportedFormat(f"{where} has table format {found}, this objcat reads up to {FORMAT_VERSION}: it takes {needed} to read it")
+    for name in sorted(set(features) - READER_FEATURES):
+        raise UnsupportedFormat(
+            f"{where} needs the table feature {name!r}, which this objcat lacks: it takes objcat {features[name]} or newer to read it"
+        )
+
+
+def check_writable(writer_features: Mapping[str, str], *, where: str) -> None:
+    """Raises UnsupportedFormat when a table may only be written by a client that understands more than this one."""
+    for name in sorted(set(writer_features) - WRITER_FEATURES):
+        raise UnsupportedFormat(
+            f"{where} may be read, but to write it takes the table feature {name!r}, which this objcat lacks: use objcat "
+            f"{writer_features[name]} or newer; nothing was written"
+        )
 
 
 _TXN = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
@@ -152,6 +271,11 @@ def log_key(slot: int) -> str:
 def intent_key(txn: Txn) -> str:
     """The object that says that `txn` is under way."""
     return f"intents/{txn}.inflight.json"
+
+
+def requested_key(txn: Txn) -> str:
+    """The object that holds a plan of `txn` for somebody to execute."""
+    return f"intents/{txn}.requested.json"
 
 
 def data_prefix(txn: Txn) -> str:

@@ -32,13 +32,12 @@ class Log:
             raise CorruptTable(f"{key} holds the entry of slot {entry.slot}: restore that object from a backup of the bucket")
         return entry
 
-    def read_after(self, slot: int, *, until: int | None = None) -> list[Entry]:
+    def read_after(self, slot: int, *, until: int | None = None, window: int = 1) -> list[Entry]:
         """Every entry above `slot` up to the head (or to `until`, included), in order, without a gap.
 
-        Windows double from one GET (a warm refresh costs just that) to `WINDOW_SLOTS_MAX` in parallel.
+        window: slots asked for at once to begin with; it doubles up to `WINDOW_SLOTS_MAX`. With 1, a refresh without news is one GET.
         """
         entries: list[Entry] = []
-        window = 1
         while until is None or slot + len(entries) < until:
             first = slot + len(entries) + 1
             last = first + window - 1 if until is None else min(until, first + window - 1)

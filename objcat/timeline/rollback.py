@@ -13,6 +13,7 @@ from fileio.store import FileIO
 from objcat.timeline.commit import Candidate, Committer, remove_files
 from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, new_txn
 from objcat.timeline.log import Log
+from objcat.timeline.state import LogState
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,12 @@ def _claim(fileio: FileIO, txn: Txn, entries: list[Entry]) -> Entry:
     """The entry that settles `txn`: a ROLLBACK of ours, or what came first."""
     committer = Committer(fileio)
     own = new_txn(fileio.env)
-    base = len(entries) - 1
-    skew_ms = committer.announce(own, Action.ROLLBACK, base, engine="rollback").result()
+    skew_ms = committer.announce(own, Action.ROLLBACK, len(entries) - 1, engine="rollback").result()
     committed = committer.commit(
         Candidate(
             txn=own,
             action=Action.ROLLBACK,
-            base=base,
-            base_time_ms=entries[-1].committed_at_ms if entries else 0,
+            base=LogState().advance(entries),
             changes={},
             footprint={},
             rollback_of=txn,

@@ -70,7 +70,7 @@ def _own_conflict(patch: pytest.MonkeyPatch) -> None:
 @bug("own failed condition taken as defeat, and own entry not recognised", "P4", "write, write: 3 late requests", "write, write: 1 fault")
 def _own_conflict_and_own_entry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fileio.store, "evidence_of", _not_ours)
-    judge = Committer._judge
+    judge = objcat.timeline.commit._settled_by
 
     def blind(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
         return None if found.txn == candidate.txn else judge(self, candidate, found)
@@ -133,7 +133,7 @@ def _blind_retry(patch: pytest.MonkeyPatch) -> None:
         return attempt() if isinstance(outcome, Unknown) else outcome
 
     patch.setattr(fileio.store, "settle", repeat)
-    judge = Committer._judge
+    judge = objcat.timeline.commit._settled_by
     patch.setattr(Committer, "_judge", lambda self, mine, found: None if found.txn == mine.txn else judge(self, mine, found))
 
 
@@ -142,7 +142,7 @@ def _blind_retry(patch: pytest.MonkeyPatch) -> None:
 
 @bug("no fence check", "P2", "write, rollback")
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
-    judge = Committer._judge
+    judge = objcat.timeline.commit._settled_by
 
     def blind(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
         return None if found.rollback_of == candidate.txn else judge(self, candidate, found)
@@ -152,7 +152,7 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
 
 @bug("acknowledged because a slot names the transaction", "P3", "write, rollback")
 def _named_is_committed(patch: pytest.MonkeyPatch) -> None:
-    judge = Committer._judge
+    judge = objcat.timeline.commit._settled_by
 
     def names(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
         return found if candidate.txn == found.rollback_of else judge(self, candidate, found)
@@ -192,7 +192,7 @@ def _never_on(patch: pytest.MonkeyPatch) -> None:
 
 @bug("no overlap check", "P9", "insert, insert")
 def _no_overlap(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.timeline.commit, "find_conflict", lambda action, footprint, entry: None)
+    patch.setattr(objcat.timeline.commit, "find_conflicts", lambda *_: ())
 
 
 @bug("a base file below log rows that came first", "P9", "insert, write: 1 fault")
@@ -269,7 +269,7 @@ def _files_of_unknown(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a loser of a slot deletes its files and goes on", "P7", "write, write")
 def _loser_deletes(patch: pytest.MonkeyPatch) -> None:
-    judge = Committer._judge
+    judge = objcat.timeline.commit._settled_by
 
     def tidy(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
         own = judge(self, candidate, found)
@@ -344,7 +344,7 @@ def _no_claim(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a rollback that does not look whether its target committed meanwhile", "P2", "write, rollback")
 def _no_look(patch: pytest.MonkeyPatch) -> None:
-    judge = Committer._judge
+    judge = objcat.timeline.commit._settled_by
 
     def blind(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
         return None if found.txn == candidate.rollback_of else judge(self, candidate, found)
@@ -354,7 +354,7 @@ def _no_look(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a rollback that does not see another one", "P2", "write, rollback, rollback")
 def _two_rollbacks(patch: pytest.MonkeyPatch) -> None:
-    judge = Committer._judge
+    judge = objcat.timeline.commit._settled_by
 
     def blind(self: Committer, candidate: Candidate, found: Entry) -> Entry | None:
         own = found.rollback_of is not None and found.rollback_of == candidate.rollback_of and found.txn != candidate.txn

@@ -16,10 +16,15 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
 from objcat.errors import CommitConflict, CommitUnknown, CorruptTable, Fenced, UnsupportedFormat
-from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Home, Log, new_txn
+from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Home, Log, LogState, new_txn
 from objcat.timeline.entry import encode_entry, log_key
 
 TABLE = "t"
+
+
+def known(fileio: FileIO, slot: int) -> LogState:
+    """The log as somebody knows it who has read up to a slot; as if there were an older one when there is none."""
+    return LogState().advance(Log(fileio).read_after(-1, until=slot)) if slot >= 0 else LogState()
 
 
 def candidate(fileio: FileIO, base: int, *, creates: tuple[int, ...] = (), appends: tuple[int, ...] = (0,), count: int = 4) -> Candidate:
@@ -30,8 +35,7 @@ def candidate(fileio: FileIO, base: int, *, creates: tuple[int, ...] = (), appen
     return Candidate(
         txn=new_txn(fileio.env),
         action=Action.DELTA_COMMIT,
-        base=base,
-        base_time_ms=0,
+        base=known(fileio, base),
         changes={TABLE: msgspec.Raw(b"{}")},
         footprint={TABLE: footprint},
     )
@@ -144,11 +148,11 @@ def test_a_missing_slot_below_a_seen_one_is_an_error_not_an_end() -> None:
 
 def test_a_slot_of_a_newer_format_or_feature_is_refused() -> None:
     fileio = FileIO(MemoryBackend("newer"))
-    fileio.put(log_key(0), b'{"format": 2, "anything": "else"}')
-    with pytest.raises(UnsupportedFormat, match="table format 2"):
+    fileio.put(log_key(0), b'{"format": 2, "min_client": "3.1", "anything": "else"}')
+    with pytest.raises(UnsupportedFormat, match=r"table format 2.* objcat 3.1 or newer"):
         Log(fileio).read_slot(0)
-    fileio.put(log_key(0), b'{"format": 1, "features": ["quantum"]}')
-    with pytest.raises(UnsupportedFormat, match="'quantum'"):
+    fileio.put(log_key(0), b'{"format": 1, "features": {"quantum": "0.9"}}')
+    with pytest.raises(UnsupportedFormat, match=r"'quantum'.* objcat 0.9 or newer"):
         Log(fileio).read_slot(0)
     fileio.put(log_key(0), b"not json")
     with pytest.raises(CorruptTable, match="not a log entry"):

@@ -1,0 +1,84 @@
+"""Objects beside the log that belong to one entry: changes that are too large for the slot, and digests of keys."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from fileio.base import Create, GetResult, require_written
+from fileio.env import map_io
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.errors import CorruptTable
+from objcat.timeline.entry import Digests, Entry, SideObject, Txn, data_prefix
+
+INLINE_BYTES_MAX = 64 * 1024
+"""Changes of an entry that are larger than this, encoded, go into a side object."""
+INLINE_DIGESTS_MAX = 512
+
+
+def put_side(fileio: FileIO, txn: Txn, kind: str, data: bytes) -> SideObject:
+    """Write a side object of `txn`. kind: a word for the reader's eye. Raises NotWritten and storage errors."""
+    path = f"{data_prefix(txn)}{kind}-{fileio.env.new_id()}"
+    require_written(fileio.put(path, data, Create()), path)
+    return SideObject(path, len(data), hashlib.sha256(data).hexdigest())
+
+
+def get_side(fileio: FileIO, side: SideObject) -> bytes:
+    """The bytes of a side object. Raises CorruptTable when it is missing or not what the entry says."""
+    try:
+        result = fileio.get(side.path)
+    except NotFound as error:
+        raise CorruptTable(f"{side.path} is missing although a commit names it: restore that object from a backup of the bucket") from error
+    assert isinstance(result, GetResult)
+    if hashlib.sha256(result.data).hexdigest() != side.sha256:
+        raise CorruptTable(f"{side.path} is not what the commit that names it wrote: restore that object from a backup of the bucket")
+    return result.data
+
+
+def spill(fileio: FileIO, txn: Txn, changes: Mapping[str, msgspec.Raw]) -> tuple[dict[str, msgspec.Raw], SideObject | None]:
+    """Changes as an entry holds them: inline when they are small, else in a side object. Writes that object."""
+    if sum(len(bytes(raw)) for raw in changes.values()) <= INLINE_BYTES_MAX:
+        return dict(changes), None
+    return {}, put_side(fileio, txn, "changes.json", msgspec.json.encode(changes))
+
+
+def with_changes(fileio: FileIO, entries: Sequence[Entry]) -> list[Entry]:
+    """The entries with their changes, wherever they are kept: one GET, in parallel, for each that has them in a side object."""
+
+    def fill(entry: Entry) -> Entry:
+        if entry.side is None or entry.changes:
+            return entry
+        try:
+            changes = msgspec.json.decode(get_side(fileio, entry.side), type=dict[str, msgspec.Raw])
+        except msgspec.DecodeError as error:
+            raise CorruptTable(f"{entry.side.path} does not hold the changes of slot {entry.slot}: {error}") from error
+        return msgspec.structs.replace(entry, changes=changes)
+
+    if not any(entry.side is not None for entry in entries):
+        return list(entries)
+    return map_io(fileio.env, fill, entries)
+
+
+def put_digests(fileio: FileIO, txn: Txn, digests: Collection[int]) -> Digests:
+    """A set of 64-bit digests as an entry names it. Writes a side object when there are many."""
+    data = struct.pack(f"<{len(digests)}Q", *sorted(digests))
+    if len(digests) <= INLINE_DIGESTS_MAX:
+        return Digests(len(digests), inline=base64.b64encode(data).decode())
+    return Digests(len(digests), side=put_side(fileio, txn, "keys", data))
+
+
+def get_digests(fileio: FileIO, digests: Digests) -> frozenset[int] | None:
+    """The digests; None when the object that holds them is gone, so that nobody can say which keys they were."""
+    if digests.side is None:
+        data = base64.b64decode(digests.inline)
+    else:
+        try:
+            data = get_side(fileio, digests.side)
+        except CorruptTable:
+            return None
+    return frozenset(struct.unpack(f"<{len(data) // 8}Q", data))

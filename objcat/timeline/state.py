@@ -1,0 +1,108 @@
+"""What every log folds to, whatever its changes mean: its head, the versions of applications, bounds, savepoints, dropped tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from objcat.errors import CorruptTable, InvalidInput
+from objcat.timeline.entry import Action, Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppVersion:
+    """A write that must count once, however often it is tried: an application and the number of its batch.
+
+    app: its name, e.g. of a stream. version: grows from batch to batch. resumed_after: the slot of the RESTORE that the application has
+    taken notice of, after `StreamRewound`.
+    """
+
+    app: str
+    version: int
+    resumed_after: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InvalidInput."""
+        if not self.app:
+            raise InvalidInput(f"app={self.app!r} is not the name of an application: give a text that stays the same over restarts")
+        if type(self.version) is not int or self.version < 0:
+            raise InvalidInput(f"version={self.version!r} of the application {self.app!r} is not a number from 0 up: number its batches")
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The version that an application has reached in a table. slot: of the commit. rewound_at: of a RESTORE that took back later ones."""
+
+    version: int
+    slot: int
+    rewound_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableMarks:
+    """What the log says of one table besides its rows.
+
+    bound: slots below it cannot be read any more, but for saved ones. saved: slots with a savepoint. closed_at: of the CLOSE, None while
+    the table is open. apps: by name.
+    """
+
+    bound: int = 0
+    saved: frozenset[int] = frozenset()
+    closed_at: int | None = None
+    apps: Mapping[str, Reached] = field(default_factory=dict)
+
+    def is_readable(self, slot: int) -> bool:
+        """Whether the files of the table as of that slot are still kept."""
+        return slot >= self.bound or slot in self.saved
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """A log as of `slot` (-1: before the first). tables: by id, those that have marks. writer_features: what a writer must understand."""
+
+    slot: int = -1
+    committed_at_ms: int = 0
+    tables: Mapping[str, TableMarks] = field(default_factory=dict)
+    writer_features: Mapping[str, str] = field(default_factory=dict)
+
+    def marks(self, table: str) -> TableMarks:
+        return self.tables.get(table, TableMarks())
+
+    def advance(self, entries: Iterable[Entry]) -> LogState:
+        """The state after further entries, which must follow its slot without a gap. Raises CorruptTable for a gap."""
+        state = self
+        for entry in entries:
+            if entry.slot != state.slot + 1:
+                raise CorruptTable(f"slot {entry.slot} does not follow slot {state.slot}: open the table again")
+            state = replace(state, slot=entry.slot, committed_at_ms=entry.committed_at_ms)
+            if entry.writer_features:
+                state = replace(state, writer_features={**state.writer_features, **entry.writer_features})
+            touched = {table: _fold(state.marks(table), table, entry) for table in (*entry.footprint, *entry.apps)}
+            if touched:
+                state = replace(state, tables={**state.tables, **touched})
+        return state
+
+
+def _fold(marks: TableMarks, table: str, entry: Entry) -> TableMarks:
+    footprint = entry.footprint.get(table)
+    reached = entry.apps.get(table, {})
+    if entry.action is Action.RESTORE and footprint is not None and footprint.restores is not None:
+        apps = {app: Reached(version, entry.slot) for app, version in reached.items()}
+        for app, before in marks.apps.items():
+            if before.rewound_at is not None or reached.get(app) != before.version:
+                now = reached.get(app, -1)
+                apps[app] = Reached(now, entry.slot, rewound_at=entry.slot)
+        return replace(marks, apps=apps, closed_at=None)
+    if reached:
+        marks = replace(marks, apps={**marks.apps, **{app: Reached(version, entry.slot) for app, version in reached.items()}})
+    if footprint is None:
+        return marks
+    if entry.action is Action.CLOSE:
+        marks = replace(marks, closed_at=entry.slot)
+    if footprint.bound is not None:
+        marks = replace(marks, bound=max(marks.bound, footprint.bound))
+    if footprint.saves is not None:
+        marks = replace(marks, saved=marks.saved | {footprint.saves})
+    if footprint.releases is not None:
+        marks = replace(marks, saved=marks.saved - {footprint.releases})
+    return marks
