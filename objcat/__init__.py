@@ -11,7 +11,8 @@ Needs neither a JVM nor a cloud SDK to import.
 """
 
 from objcat import errors
-from objcat.lake import Lake, Scan, Table, connect
+from objcat.handle import Scan, Table
+from objcat.lake import Lake, connect
 from objcat.table import Bucket
 from objcat.timeline import CommittedAt, RolledBackAt
 from objcat.write import CommitResult

@@ -21,8 +21,8 @@ from fileio import FileIOError, InvalidConfig, RetryPolicy, open_store
 from fileio.probe import ProbeReport, ProbeRow, Verdict, probe
 from objcat.errors import ObjcatError
 from objcat.lake import connect
-from objcat.table import BaseFile, LogObject
-from objcat.table.snapshot import TableDelta, decode_delta
+from objcat.table import BaseFile, LogObject, TableDelta
+from objcat.table.files import decode_delta
 from objcat.timeline import Entry
 
 EXIT_NO = 1

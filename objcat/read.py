@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fileio.config import nearest
 from objcat.errors import InvalidInput
 from objcat.predicate import Predicate, parse_predicate
-from objcat.table import FileGroup, Snapshot
+from objcat.table import FileGroup, Manifests, Snapshot
 from objcat.tasks import ScanTask
 
 
@@ -35,7 +35,7 @@ class ScanPlan:
         return [ScanTask(self.snapshot.spec, tuple(part), self.columns, self.where) for part in dealt if part]
 
 
-def plan_scan(snapshot: Snapshot, *, where: str | None, columns: Sequence[str] | None) -> ScanPlan:
+def plan_scan(snapshot: Snapshot, manifests: Manifests, *, where: str | None, columns: Sequence[str] | None) -> ScanPlan:
     """The plan of a scan. Raises InvalidPredicate, and InvalidInput for an unknown column."""
     schema = snapshot.spec.table_schema
     chosen = tuple(schema.names if columns is None else columns)
@@ -47,7 +47,7 @@ def plan_scan(snapshot: Snapshot, *, where: str | None, columns: Sequence[str] |
     if len(set(chosen)) != len(chosen):
         raise InvalidInput(f"columns={list(chosen)} names a column twice: name each once")
     predicate = None if where is None else parse_predicate(where, schema)
-    groups = [snapshot.groups[home] for home in sorted(snapshot.groups)]
+    groups = snapshot.file_groups(manifests)
     return ScanPlan(
         snapshot,
         chosen,

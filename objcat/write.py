@@ -9,8 +9,8 @@ from typing import Generic, Protocol, TypeVar
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.errors import CommitConflict, CommitUnknown, Contention, InvalidBatch, ObjcatError, TableNotFound
-from objcat.table import Snapshot
-from objcat.table.snapshot import TableDelta, encode_delta
+from objcat.table import Manifests, Snapshot, TableDelta
+from objcat.table.files import encode_delta
 from objcat.tasks import Operation, WriteResult, WriteTask
 from objcat.timeline import Action, Candidate, Committed, Committer, Entry, Footprint, Home, Log, Txn, new_txn
 from objcat.timeline.commit import remove_files
@@ -57,6 +57,7 @@ class WriteOperation(Generic[D]):
     """One write of a batch through an engine."""
 
     fileio: FileIO
+    manifests: Manifests
     committer: Committer
     engine: Engine[D]
     data: D
@@ -116,7 +117,7 @@ class WriteOperation(Generic[D]):
         return written, committed
 
     def _write_files(self, snapshot: Snapshot, txn: Txn) -> WriteResult:
-        live = frozenset(home.bucket for home in snapshot.groups)
+        live = frozenset(group.home.bucket for group in snapshot.file_groups(self.manifests))
         written = self.engine.write(self.data, WriteTask(snapshot.spec, txn, self.operation, live))
         if written.rows == 0:
             raise InvalidBatch(f"the batch to {self.operation} is empty: give it rows, or skip the call; nothing was written")

@@ -1,56 +1,21 @@
-"""The fold of a table's log: immutable, picklable, and all that a plan needs.
+"""The fold of the tables of one log: immutable, picklable, and all that a plan needs.
 
 `FileGroup` is the live file group of one home: a base file and the log rows that were committed after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import msgspec
 
-from objcat.errors import CorruptTable, TableClosed
+from fileio.store import FileIO
+from objcat.errors import CorruptTable, TableClosed, TableNotFound
+from objcat.table.files import BaseFile, LogObject, TableDelta, decode_delta
 from objcat.table.spec import TableSpec
-from objcat.timeline import Action, Entry, Home, LogState, Txn
-
-
-class BaseFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A Parquet file with the rows of one home, sorted by key, each key once. path is relative to the table."""
-
-    path: str
-    bytes: int
-    rows: int
-    home: Home
-
-
-class LogRows(msgspec.Struct, frozen=True, array_like=True):
-    """The rows `start` to `end` (excluded) of a log object, which are those of one home."""
-
-    home: Home
-    start: int
-    end: int
-
-
-class LogObject(msgspec.Struct, frozen=True, kw_only=True):
-    """A Parquet file of operations on the rows of many homes, sorted by (home, key). path is relative to the table.
-
-    row_group_rows: rows of every row group but the last, so that a row range names its row groups.
-    """
-
-    path: str
-    bytes: int
-    rows: int
-    row_group_rows: int
-    homes: tuple[LogRows, ...]
-
-
-class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one entry changes in one table. spec: only at creation. logs: in the order in which their rows count."""
-
-    spec: TableSpec | None = None
-    bases: tuple[BaseFile, ...] = ()
-    logs: tuple[LogObject, ...] = ()
+from objcat.timeline import Action, Entry, Home, LogState, Txn, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +30,43 @@ class LogSlice:
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """The live file group of a home. txn and slot are of the commit that wrote the base file. logs are in commit order."""
+    """The live file group of a home.
+
+    txn and slot are of the commit that wrote the base file; as_of: the slot up to which it holds the rows of the home. logs are in commit
+    order.
+    """
 
     home: Home
     base: BaseFile | None = None
     base_slot: int = -1
     base_txn: Txn | None = None
+    as_of: int = -1
     logs: tuple[LogSlice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """One table as of one slot. bucket_counts: of partitions that were split, as they are now."""
+
+    spec: TableSpec
+    groups: Mapping[Home, FileGroup] = field(default_factory=dict)
+    bucket_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+Tables: TypeAlias = Mapping[str, TableState]
+"""The tables of one log, by id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A table as of one slot. log: the log up to that slot."""
 
-    spec: TableSpec
     log: LogState
-    groups: Mapping[Home, FileGroup] = field(default_factory=dict)
+    table: TableState
+
+    @property
+    def spec(self) -> TableSpec:
+        return self.table.spec
 
     @property
     def slot(self) -> int:
@@ -92,56 +78,81 @@ class Snapshot:
         """Its commit time, ms since 1970 UTC."""
         return self.log.committed_at_ms
 
-    def advance(self, entries: Iterable[Entry]) -> Snapshot:
-        """The snapshot after further entries, which must follow its slot without a gap."""
-        groups = dict(self.groups)
-        log = self.log
-        for entry in entries:
-            log = log.advance([entry])
-            _fold(self.spec, groups, entry)
-        return replace(self, log=log, groups=groups)
+    def file_groups(self, manifests: Manifests, *, homes: Container[Home] | None = None) -> list[FileGroup]:
+        """The live file groups, sorted by home. homes: only these."""
+        return [self.table.groups[home] for home in sorted(self.table.groups) if homes is None or home in homes]
 
 
-def snapshot_of(entries: Iterable[Entry], *, where: str) -> Snapshot:
-    """The fold of a whole log from slot 0. Raises CorruptTable when slot 0 does not create a table, TableClosed when it was dropped."""
-    iterator = iter(entries)
-    first = next(iterator, None)
-    if first is None or first.action is not Action.CREATE or len(first.changes) != 1:
-        raise CorruptTable(f"slot 0 of {where} does not create a table: is this the prefix of an objcat table?")
-    ((_, raw),) = first.changes.items()
-    spec = decode_delta(raw).spec
-    if spec is None:
-        raise CorruptTable(f"slot 0 of {where} creates a table without a spec: restore that object from a backup of the bucket")
-    return Snapshot(spec, LogState().advance([first])).advance(iterator)
+class Manifests:
+    """Reads the manifests that snapshots stand on, and keeps them: they never change. Safe for many threads."""
+
+    def __init__(self, fileio: FileIO) -> None:
+        self._fileio = fileio
 
 
-def encode_delta(delta: TableDelta) -> msgspec.Raw:
-    """The bytes of a delta inside an entry. Raises CorruptTable for one that could not be read again: a slot is for ever."""
-    raw = msgspec.Raw(msgspec.json.encode(delta))
-    decode_delta(raw)
-    return raw
+def snapshot_of(view: View[Tables], table: str | None = None, *, where: str) -> Snapshot:
+    """One table of a view; the only one when `table` is None.
+
+    where: its URL, for the error. Raises TableNotFound when the log does not begin, CorruptTable when it holds no such table, TableClosed
+    when it was dropped.
+    """
+    if view.slot < 0:
+        raise TableNotFound(f"there is no table at {where}: create it")
+    if table is None and len(view.state) == 1:
+        (table,) = view.state
+    if table is None or table not in view.state:
+        raise CorruptTable(f"the log of {where} does not hold the table {table or 'of that name'}: is this the prefix of an objcat table?")
+    closed_at = view.log.marks(table).closed_at
+    if closed_at is not None:
+        raise TableClosed(f"table {table} at {where} was dropped at slot {closed_at}")
+    return Snapshot(view.log, view.state[table])
 
 
-def decode_delta(raw: msgspec.Raw) -> TableDelta:
-    """A delta from an entry. Raises CorruptTable."""
-    try:
-        return msgspec.json.decode(raw, type=TableDelta)
-    except msgspec.DecodeError as error:
-        raise CorruptTable(f"a log entry holds a change that this objcat cannot read: {error}") from error
+class TablesFold:
+    """What entries mean to tables: the `Fold` of their log."""
+
+    def begin(self) -> Tables:
+        return {}
+
+    def advance(self, state: Tables, entry: Entry, at: Callable[[int], Tables]) -> Tables:
+        """The tables after one more entry. Raises CorruptTable for one that breaks the protocol."""
+        changed = dict(state)
+        for table, footprint in entry.footprint.items():
+            if footprint.restores is not None:
+                changed[table] = at(footprint.restores)[table]
+        for table, raw in entry.changes.items():
+            delta = decode_delta(raw)
+            known = changed.get(table)
+            if known is None:
+                if delta.spec is None or entry.action is not Action.CREATE:
+                    raise CorruptTable(f"slot {entry.slot} changes table {table}, which no slot before it creates")
+                known = TableState(delta.spec)
+            changed[table] = _fold(known, delta, entry)
+        return changed
+
+    def save(self, fileio: FileIO, state: Tables, folder: str) -> tuple[msgspec.Raw, Tables]:
+        raise NotImplementedError
+
+    def load(self, payload: msgspec.Raw) -> Tables:
+        raise NotImplementedError
+
+    def objects(self, payload: msgspec.Raw) -> frozenset[str]:
+        raise NotImplementedError
 
 
-def _fold(spec: TableSpec, groups: dict[Home, FileGroup], entry: Entry) -> None:
-    if entry.action is Action.CLOSE and spec.table in entry.changes:
-        raise TableClosed(f"table {spec.table} was dropped at slot {entry.slot}")
-    raw = entry.changes.get(spec.table)
-    if raw is None:
-        return
-    delta = decode_delta(raw)
+def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
+    groups = dict(state.groups)
+    for home in delta.retires:
+        groups.pop(home, None)
     for base in delta.bases:
-        if base.home in groups:
-            raise CorruptTable(f"slot {entry.slot} writes a second base file for {base.home}: that commit broke the protocol")
-        groups[base.home] = FileGroup(base.home, base, entry.slot, entry.txn)
+        before = groups.get(base.home, FileGroup(base.home))
+        as_of = -1 if delta.as_of is None else delta.as_of
+        if before.base is not None and as_of < before.base_slot:
+            raise CorruptTable(f"slot {entry.slot} writes a base file for {base.home} without the rows of slot {before.base_slot}")
+        kept = tuple(rows for rows in before.logs if rows.slot > as_of)
+        groups[base.home] = FileGroup(base.home, base, entry.slot, entry.txn, as_of, kept)
     for log in delta.logs:
         for rows in log.homes:
             group = groups.get(rows.home) or FileGroup(rows.home)
             groups[rows.home] = replace(group, logs=(*group.logs, LogSlice(entry.slot, log, rows.start, rows.end)))
+    return TableState(delta.spec or state.spec, groups, {**state.bucket_counts, **delta.splits})

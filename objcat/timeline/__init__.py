@@ -8,6 +8,7 @@ from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, Footprint, Home
 from objcat.timeline.log import Log
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 from objcat.timeline.state import AppVersion, LogState, TableMarks
+from objcat.timeline.view import Fold, Timeline, View
 
 __all__ = [
     "FORMAT_VERSION",
@@ -20,6 +21,7 @@ __all__ = [
     "CommittedAt",
     "Committer",
     "Entry",
+    "Fold",
     "Footprint",
     "Home",
     "Log",
@@ -28,7 +30,9 @@ __all__ = [
     "RolledBackAt",
     "Summary",
     "TableMarks",
+    "Timeline",
     "Txn",
+    "View",
     "new_txn",
     "parse_txn",
     "resolve",

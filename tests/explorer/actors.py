@@ -32,7 +32,8 @@ from fileio.errors import FileIOError, Unsupported
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from objcat.errors import CorruptTable, ObjcatError
-from objcat.table import Snapshot
+from objcat.table import Tables
+from objcat.timeline import View
 from tests.explorer.store import STORE_TIME_MS, Answer, Profile, Request, deletions_of, meta_of, object_of, outcome_of, page_of
 
 T = TypeVar("T")
@@ -137,7 +138,7 @@ class Participant:
     """What a role is given. warm: the table as of the beginning, for a role that has it open already."""
 
     fileio: FileIO
-    warm: Snapshot | None
+    warm: View[Tables] | None
     notes: list[Note] = field(default_factory=list)
 
     def note(self, note: Note) -> None:
@@ -287,7 +288,7 @@ class Step(NamedTuple):
 class Tree:
     """All that is known of one actor. Node 0 is the beginning; a node's children are the answers to its request."""
 
-    def __init__(self, actor: Actor, profile: Profile, warm: Snapshot | None) -> None:
+    def __init__(self, actor: Actor, profile: Profile, warm: View[Tables] | None) -> None:
         self.actor = actor
         self._profile = profile
         self._warm = warm

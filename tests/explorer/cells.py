@@ -6,8 +6,11 @@ import gc
 from dataclasses import replace
 from functools import cache
 
-from objcat.table.snapshot import snapshot_of
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from objcat.table import TablesFold
 from objcat.tasks import Operation
+from objcat.timeline import Timeline
 from objcat.timeline.entry import decode_entry
 from tests.explorer.actors import Actor, Tree
 from tests.explorer.engine import Beginning, Cell, Result, Search, Universe
@@ -30,7 +33,8 @@ def beginning(profile: Profile, *, empty: bool = False) -> Beginning:
         node = tree.child(node, answer)
     contents = settled(contents)
     entries = [decode_entry(place.now.data, key=key) for key, place in contents.items() if place.now is not None]
-    return Beginning(contents, snapshot_of(entries, where="explorer"))
+    timeline = Timeline(FileIO(MemoryBackend("beginning")), TablesFold())
+    return Beginning(contents, timeline.advance(timeline.open(), sorted(entries, key=lambda entry: entry.slot)))
 
 
 class Explorer:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from objcat.table import Snapshot
+from objcat.table import Tables
+from objcat.timeline import View
 from tests.explorer.actors import Actor, Began, Note, Refused, Tree
 from tests.explorer.facts import Facts, could_commit, facts_of, may_delete
 from tests.explorer.properties import check_notes, check_store
@@ -39,7 +40,7 @@ class Beginning:
     """The store at the start of a cell, and the table in it as an actor knows it that has it open."""
 
     contents: Contents
-    warm: Snapshot | None
+    warm: View[Tables] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

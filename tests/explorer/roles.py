@@ -13,10 +13,10 @@ from fileio.errors import FileIOError, NotFound
 from objcat.errors import CommitUnknown, ObjcatError
 from objcat.lake import Lake
 from objcat.storage.files import base_path, log_path
-from objcat.table import BaseFile, Bucket, LogObject, LogRows, Snapshot
+from objcat.table import BaseFile, Bucket, LogObject, LogRows, Manifests, Snapshot, Tables, TablesFold
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import Operation, WriteResult, WriteTask
-from objcat.timeline import Candidate, Committed, CommittedAt, Committer, Entry, Log, Txn, resolve
+from objcat.timeline import Candidate, Committed, CommittedAt, Committer, Entry, Log, LogState, Timeline, Txn, View, resolve
 from objcat.write import WriteOperation
 from tests.explorer.actors import Acknowledged, Began, Broke, Created, Failed, Participant, RolledBack, Saw, Undecided, owner_of
 
@@ -87,15 +87,16 @@ class Write:
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
-        snapshot = _warm(me)
+        timeline = Timeline(me.fileio, TablesFold())
+        view = _warm(me)
 
         def refresh() -> Snapshot:
-            nonlocal snapshot
-            snapshot = snapshot.advance(Log(me.fileio).read_after(snapshot.slot))
-            return snapshot
+            nonlocal view
+            view = timeline.refresh(view)
+            return snapshot_of(view, where="explorer")
 
-        first = refresh() if self.operation is Operation.INSERT else snapshot
-        write = WriteOperation(me.fileio, WatchedCommitter(me), OneFile(me), self.buckets, self.operation, {})
+        first = refresh() if self.operation is Operation.INSERT else snapshot_of(view, where="explorer")
+        write = WriteOperation(me.fileio, Manifests(me.fileio), WatchedCommitter(me), OneFile(me), self.buckets, self.operation, {})
         try:
             write.run(first, refresh)
         except CommitUnknown as error:
@@ -129,16 +130,19 @@ class Read:
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
+        timeline = Timeline(me.fileio, TablesFold())
         entries: list[Entry] = []
+        view: View[Tables] = View(LogState(), {})
         for _ in range(self.reads):
             if self.consistent:
                 me.note(Began())
-            entries += Log(me.fileio).read_after(len(entries) - 1)
+            new = Log(me.fileio).read_after(view.slot)
+            entries += new
+            view = timeline.advance(view, new)
             if not entries:
                 continue
             me.note(Saw(tuple(str(entry.txn) for entry in entries)))
-            snapshot = snapshot_of(entries, where="explorer")
-            for group in snapshot.groups.values():
+            for group in snapshot_of(view, where="explorer").file_groups(Manifests(me.fileio)):
                 paths = [group.base.path] if group.base else []
                 for path in [*paths, *(rows.object.path for rows in group.logs)]:
                     self._read_file(me, path)
@@ -171,6 +175,6 @@ def settle(me: Participant, txn: str) -> None:
         me.note(RolledBack(txn, answer.slot))
 
 
-def _warm(me: Participant) -> Snapshot:
+def _warm(me: Participant) -> View[Tables]:
     assert me.warm is not None, "a role that writes to an open table begins where there is one"
     return me.warm

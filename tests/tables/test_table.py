@@ -218,7 +218,7 @@ def test_first_inserts_into_one_bucket_at_once_both_land(lake: objcat.Lake) -> N
     for thread in threads:
         thread.join()
     assert sorted(fares(table)) == sorted(n * 100 + i for n in range(6) for i in range(50))
-    bases = {home: group.base for home, group in table.refresh().groups.items()}
+    bases = {group.home: group.base for group in table.refresh().file_groups(table.manifests)}
     assert sum(base is not None for base in bases.values()) == 2
 
 

@@ -1,0 +1,90 @@
+"""The files of a table as its log names them, and what one entry changes. Values only: nothing is read here."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from objcat.errors import CorruptTable
+from objcat.table.spec import TableSpec
+from objcat.timeline import Home
+
+Bound: TypeAlias = tuple[bool | int | float | str | None, bool | int | float | str | None, int]
+"""Of one column in one file: a value that none is below, one that none is above (None: not known, or all null), and the nulls.
+
+Values are what JSON can say: numbers as they are, dates as days and times as microseconds since 1970, decimals and text as text.
+"""
+
+
+class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Parquet file with the rows of one home, sorted by key, each key once.
+
+    path: relative to the log's prefix. bounds: by column id; those of a column that is not there are not known.
+    """
+
+    path: str
+    bytes: int
+    rows: int
+    home: Home
+    bounds: dict[int, Bound] = {}
+
+
+class LogRows(msgspec.Struct, frozen=True, array_like=True):
+    """The rows `start` to `end` (excluded) of a log object, which are those of one home."""
+
+    home: Home
+    start: int
+    end: int
+
+
+class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Parquet file of operations on the rows of many homes, sorted by (home, key).
+
+    path: relative to the log's prefix. row_group_rows: rows of every row group but the last, so that a row range names its row groups.
+    bounds: over all its rows, by column id; those of a column that is not there are not known.
+    """
+
+    path: str
+    bytes: int
+    rows: int
+    row_group_rows: int
+    homes: tuple[LogRows, ...]
+    bounds: dict[int, Bound] = {}
+
+
+class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one entry changes in one table.
+
+    spec: the table from now on, at its creation and when its schema changes. bases: each is the only base file of its home from now on.
+    as_of: the slot up to which `bases` hold the rows of their homes; log rows above it stay on top (None: there were no rows). retires:
+    homes without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count. splits: bucket count of
+    a partition from now on; its file groups are divided by hash, and no file is touched.
+    """
+
+    spec: TableSpec | None = None
+    bases: tuple[BaseFile, ...] = ()
+    as_of: int | None = None
+    retires: tuple[Home, ...] = ()
+    logs: tuple[LogObject, ...] = ()
+    splits: dict[str, int] = {}
+
+    @property
+    def paths(self) -> list[str]:
+        """Of every file that the entry brings."""
+        return [*(base.path for base in self.bases), *(log.path for log in self.logs)]
+
+
+def encode_delta(delta: TableDelta) -> msgspec.Raw:
+    """The bytes of a delta inside an entry. Raises CorruptTable for one that could not be read again: a slot is for ever."""
+    raw = msgspec.Raw(msgspec.json.encode(delta))
+    decode_delta(raw)
+    return raw
+
+
+def decode_delta(raw: msgspec.Raw) -> TableDelta:
+    """A delta from an entry. Raises CorruptTable."""
+    try:
+        return msgspec.json.decode(raw, type=TableDelta)
+    except msgspec.DecodeError as error:
+        raise CorruptTable(f"a log entry holds a change that this objcat cannot read: {error}") from error
