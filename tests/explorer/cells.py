@@ -155,10 +155,10 @@ CELLS: tuple[Cell, ...] = (
     Cell(name="insert, write: 1 fault", actors=(inserter(1), writer(2)), faults_max=1, states_min=2_790, all_succeed=True),
     Cell(name="insert, write: 2 faults", actors=(inserter(1), writer(2)), faults_max=2, states_min=64_000, slow=True),
     # Creation.
-    Cell(name="create, create", actors=(CREATE_1, CREATE_2), empty=True, states_min=40),
-    Cell(name="create, create: 2 faults at the log", actors=(CREATE_1, CREATE_2), empty=True, faults_max=2, where=LOG, states_min=3_670),
+    Cell(name="create, create", actors=(CREATE_1, CREATE_2), empty=True, states_min=32),
+    Cell(name="create, create: 2 faults at the log", actors=(CREATE_1, CREATE_2), empty=True, faults_max=2, where=LOG, states_min=3_000),
     Cell(name="create, create: 2 faults", actors=(CREATE_1, CREATE_2), empty=True, faults_max=2, states_min=12_000, slow=True),
-    Cell(name="create, create: 1 fault, 1 crash", actors=(CREATE_1, CREATE_2), empty=True, faults_max=1, crashes_max=1, states_min=1_770),
+    Cell(name="create, create: 1 fault, 1 crash", actors=(CREATE_1, CREATE_2), empty=True, faults_max=1, crashes_max=1, states_min=1_580),
     Cell(
         name="create, create without retries: 2 faults, 1 crash",
         actors=(replace(CREATE_1, attempts_max=1), replace(CREATE_2, attempts_max=1)),
@@ -206,7 +206,7 @@ CELLS: tuple[Cell, ...] = (
         actors=(writer(1), rollback(3, 1), rollback(4, 1)),
         faults_max=1,
         where=LOG,
-        states_min=133_000,
+        states_min=116_000,
     ),
     Cell(
         name="write, rollback, rollback: 1 fault",
