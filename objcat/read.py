@@ -14,8 +14,8 @@ from objcat.tasks import ScanTask
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan reads. columns: logical names, in order. plain: groups of which the base file is all there is. merged: groups with log
-    rows."""
+    """What a scan reads. columns: logical names, in order. plain: groups whose rows are those of their base file. merged: the other
+    groups."""
 
     snapshot: Snapshot
     columns: tuple[str, ...]
@@ -52,8 +52,8 @@ def plan_scan(snapshot: Snapshot, manifests: Manifests, *, where: str | None, co
         snapshot,
         chosen,
         predicate,
-        plain=tuple(group for group in groups if not group.logs),
-        merged=tuple(group for group in groups if group.logs),
+        plain=tuple(group for group in groups if group.is_plain),
+        merged=tuple(group for group in groups if not group.is_plain),
     )
 
 

@@ -36,18 +36,28 @@ def log_path(txn: Txn, *, task: str, attempt: str) -> str:
 
 
 def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn) -> BaseFile:
-    """Write the rows of one home, which are sorted by key with each key once. Raises NotWritten and storage errors."""
-    marked = rows.append_column(pa.field(TXN_COLUMN, pa.string(), nullable=False), _constant(txn, rows.num_rows))
+    """Write the rows of one home, which are sorted by key with each key once. Raises NotWritten and storage errors.
+
+    Rows keep the transaction in their `_objcat_txn`; without that column it is `txn`.
+    """
+    marked = rows
+    if TXN_COLUMN not in rows.column_names:
+        marked = rows.append_column(pa.field(TXN_COLUMN, pa.string(), nullable=False), _constant(txn, rows.num_rows))
     size = _write(fileio, path, marked, row_group_rows=BASE_ROW_GROUP_ROWS, dictionary=[TXN_COLUMN])
     return BaseFile(path=path, bytes=size, rows=rows.num_rows, home=home)
 
 
 def write_log(fileio: FileIO, path: str, rows: pa.Table, buckets: npt.NDArray[np.int32], spec: TableSpec) -> LogObject:
     """Write rows with their operation in `_objcat_op`, sorted by (bucket, key). buckets: of every row, ascending."""
-    size = _write(fileio, path, rows, row_group_rows=LOG_ROW_GROUP_ROWS, dictionary=True)
     first = np.flatnonzero(np.diff(buckets, prepend=-1))
     ends = np.append(first[1:], len(buckets))
     homes = tuple(LogRows(spec.home(int(buckets[a])), int(a), int(b)) for a, b in zip(first, ends, strict=True))
+    return write_log_of_homes(fileio, path, rows, homes)
+
+
+def write_log_of_homes(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...]) -> LogObject:
+    """Write rows with their operation in `_objcat_op`, sorted by (home, key). homes: whose rows they are."""
+    size = _write(fileio, path, rows, row_group_rows=LOG_ROW_GROUP_ROWS, dictionary=True)
     return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=LOG_ROW_GROUP_ROWS, homes=homes)
 
 

@@ -58,8 +58,9 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     spec: the table from now on, at its creation and when its schema changes. bases: each is the only base file of its home from now on.
     as_of: the slot up to which `bases` hold the rows of their homes; log rows above it stay on top (None: there were no rows). retires:
-    homes without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count. splits: bucket count of
-    a partition from now on; its file groups are divided by hash, and no file is touched.
+    homes without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count; with `as_of` they are
+    deletes that go with the bases, below log rows above it. splits: bucket count of a partition from now on; its file groups are divided
+    by hash, and no file is touched. removes: files that no snapshot which can still be read names; from now on they may be missing.
     """
 
     spec: TableSpec | None = None
@@ -68,6 +69,7 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retires: tuple[Home, ...] = ()
     logs: tuple[LogObject, ...] = ()
     splits: dict[str, int] = {}
+    removes: tuple[str, ...] = ()
 
     @property
     def paths(self) -> list[str]:

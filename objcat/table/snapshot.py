@@ -20,7 +20,10 @@ from objcat.timeline import Action, Entry, Home, LogState, Txn, View
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """The rows of one log object that belong to one file group. slot: of the commit that wrote it."""
+    """The rows of one log object that belong to one file group.
+
+    slot: of the commit whose rows they count as: the one that wrote them; for deletes that a compaction kept, the slot that it is as of.
+    """
 
     slot: int
     object: LogObject
@@ -32,8 +35,8 @@ class LogSlice:
 class FileGroup:
     """The live file group of a home.
 
-    txn and slot are of the commit that wrote the base file; as_of: the slot up to which it holds the rows of the home. logs are in commit
-    order.
+    txn and slot are of the commit that wrote the base file; as_of: the slot up to which it holds the rows of the home. logs are in the
+    order in which their rows count: deletes that the compaction kept, then what was committed after `as_of`.
     """
 
     home: Home
@@ -42,6 +45,11 @@ class FileGroup:
     base_txn: Txn | None = None
     as_of: int = -1
     logs: tuple[LogSlice, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the rows of the base file are all there are: deletes that a compaction kept matter only to rows that come later."""
+        return self.base is not None and all(rows.slot <= self.as_of for rows in self.logs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +127,7 @@ class TablesFold:
         changed = dict(state)
         for table, footprint in entry.footprint.items():
             if footprint.restores is not None:
-                changed[table] = at(footprint.restores)[table]
+                changed[table] = _restored(at(footprint.restores)[table], changed.get(table))
         for table, raw in entry.changes.items():
             delta = decode_delta(raw)
             known = changed.get(table)
@@ -154,5 +162,22 @@ def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
     for log in delta.logs:
         for rows in log.homes:
             group = groups.get(rows.home) or FileGroup(rows.home)
-            groups[rows.home] = replace(group, logs=(*group.logs, LogSlice(entry.slot, log, rows.start, rows.end)))
+            if delta.as_of is None:
+                logs = (*group.logs, LogSlice(entry.slot, log, rows.start, rows.end))
+            else:
+                older = sum(1 for kept in group.logs if kept.slot <= delta.as_of)
+                logs = (*group.logs[:older], LogSlice(delta.as_of, log, rows.start, rows.end), *group.logs[older:])
+            groups[rows.home] = replace(group, logs=logs)
     return TableState(delta.spec or state.spec, groups, {**state.bucket_counts, **delta.splits})
+
+
+def _restored(state: TableState, now: TableState | None) -> TableState:
+    """A former state, but column ids that were given since then are not given again."""
+    if now is None:
+        return state
+    schema = state.spec.table_schema
+    last_id = max(schema.last_id, now.spec.table_schema.last_id)
+    if last_id == schema.last_id:
+        return state
+    spec = msgspec.structs.replace(state.spec, table_schema=msgspec.structs.replace(schema, last_id=last_id))
+    return replace(state, spec=spec)
