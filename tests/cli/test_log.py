@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import objcat
-
-
-def run(*arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "objcat.cli", *arguments]
-    environment = {**os.environ, "COLUMNS": str(columns)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+from tests.cli.commands import run
 
 
 @pytest.fixture

@@ -1,0 +1,5 @@
+"""`python -m objcat.cli`: the command line without its script."""
+
+from objcat.cli import main
+
+main()

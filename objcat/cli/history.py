@@ -1,0 +1,189 @@
+"""`objcat log` and `objcat show`: what happened to a table."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table as Shown
+from rich.text import Text
+
+from fileio.base import GetResult
+from fileio.errors import NotFound
+from objcat.cli.common import Option, TableUrl, cell, open_table, time_text
+from objcat.errors import InvalidInput
+from objcat.handle import Table
+from objcat.table import BaseFile, LogObject, TableDelta
+from objcat.table.files import decode_delta
+from objcat.timeline import Entry, Txn, parse_txn
+from objcat.timeline.entry import Intent, intent_key, requested_key
+
+WIDE_COLUMNS = 130
+"""Width of a terminal from which on `log` shows files and transaction ids too; `--json` always does."""
+
+
+def log(
+    url: TableUrl,
+    option: Option = None,
+    requests: Annotated[bool, typer.Option("--requests", help="Show what each commit asked of the store.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a commit.")] = False,
+) -> None:
+    """Show the commits of a table, oldest first: slot, action, time, what was written, and the metadata given with it."""
+    table = open_table(url, option)
+    rows = [commit_row(entry, table.id) for entry in table.history()]
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    console = Console()
+    shown = Shown(title=f"{table.name} in {table.fileio.url}", title_justify="left", box=box.SIMPLE)
+    columns = {"slot": "slot", "action": "action", "committed_at": "committed (UTC)"}
+    if requests:
+        columns |= {"requests": "requests", "slots_lost": "slots lost", "attempts": "attempts"}
+    else:
+        columns |= {"rows": "rows", "bytes": "bytes"}
+        columns |= {"files": "files", "txn": "txn"} if console.width >= WIDE_COLUMNS else {}
+        columns |= {"metadata": "metadata"}
+    numbers = ("slot", "rows", "files", "bytes", "slots_lost", "attempts")
+    for key, title in columns.items():
+        folds = key in ("metadata", "requests")
+        shown.add_column(title, justify="right" if key in numbers else "left", no_wrap=not folds, overflow="fold" if folds else "ellipsis")
+    for row in rows:
+        shown.add_row(*(cell(row[key]) for key in columns))
+    console.print(shown)
+
+
+def show(
+    url: TableUrl,
+    instant: Annotated[str, typer.Argument(help="A slot, or a transaction id as `log` shows it; also of one that is under way.")],
+    option: Option = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the entry as it is in the log.")] = False,
+) -> None:
+    """Show one instant of a table: who, when, what it touched, which files it brought."""
+    table = open_table(url, option)
+    entry = _find(table, instant)
+    if entry is None:
+        _show_intent(table, parse_txn(instant), as_json=as_json)
+        return
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(entry), indent=2).decode())
+        return
+    delta = _delta_of(entry, table.id)
+    facts: dict[str, Any] = {
+        "action": entry.action.value,
+        "transaction": entry.txn,
+        "committed (UTC)": time_text(entry.committed_at_ms),
+        "planned at slot": entry.base,
+        "by": entry.writer or None,
+        "rolls back": entry.rollback_of,
+        "executes the plan": entry.plan,
+        "applications": {app: version for versions in entry.apps.values() for app, version in versions.items()} or None,
+        "tables": ", ".join(entry.footprint) if len(entry.footprint) > 1 else None,
+    }
+    if entry.summary is not None:
+        facts |= {name: value for name, value in msgspec.to_builtins(entry.summary).items() if value is not None}
+    facts |= {f"{part} of homes": _homes(homes) for part, homes in _touched(entry, table.id).items()}
+    facts["metadata"] = dict(entry.metadata) or None
+    console = Console()
+    _print_facts(console, f"slot {entry.slot} of {table.name}", facts)
+    files = Shown(title="files", title_justify="left", box=box.SIMPLE)
+    for title in ("kind", "home", "rows", "bytes", "path"):
+        files.add_column(title, overflow="fold", justify="right" if title in ("rows", "bytes") else "left")
+    for base in delta.bases:
+        files.add_row("base", str(base.home), cell(base.rows), cell(base.bytes), base.path)
+    for one in delta.logs:
+        files.add_row("log", f"{len(one.homes)} homes", cell(one.rows), cell(one.bytes), one.path)
+    if files.row_count:
+        console.print(files)
+
+
+def commit_row(entry: Entry, table: str) -> dict[str, Any]:
+    """What one commit did to a table, for people: rows as written (a key that was there counts too), files and bytes of data."""
+    delta = _delta_of(entry, table)
+    files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
+    summary = entry.summary
+    return {
+        "slot": entry.slot,
+        "action": str(entry.action),
+        "committed_at": time_text(entry.committed_at_ms),
+        "rows": sum(file.rows for file in files) if summary is None else summary.rows,
+        "inserted": None if summary is None else summary.inserted,
+        "updated": None if summary is None else summary.updated,
+        "deleted": None if summary is None else summary.deleted,
+        "files": len(files),
+        "bytes": sum(file.bytes for file in files),
+        "txn": entry.txn,
+        "writer": entry.writer,
+        "attempts": None if summary is None else summary.attempts,
+        "slots_lost": None if summary is None else summary.slots_lost,
+        "requests": None if summary is None else dict(summary.requests),
+        "metadata": entry.metadata if entry.rollback_of is None else {**entry.metadata, "rollback of": entry.rollback_of},
+    }
+
+
+def _delta_of(entry: Entry, table: str) -> TableDelta:
+    return decode_delta(entry.changes[table]) if table in entry.changes else TableDelta()
+
+
+def _find(table: Table, instant: str) -> Entry | None:
+    """The entry of a slot, or of a transaction; None for a transaction that has none. Raises InvalidInput."""
+    entries = table.history()
+    if instant.isdigit():
+        slot = int(instant)
+        if slot >= len(entries):
+            raise InvalidInput(f"the table {table.name!r} has no slot {slot}: slots go from 0 to {len(entries) - 1}")
+        return entries[slot]
+    txn = parse_txn(instant)
+    return next((entry for entry in entries if txn in (entry.txn, entry.rollback_of)), None)
+
+
+def _show_intent(table: Table, txn: Txn, *, as_json: bool) -> None:
+    """An instant that is only requested or under way. Raises InvalidInput when nothing is known of it."""
+    for state, key in (("INFLIGHT", intent_key(txn)), ("REQUESTED", requested_key(txn))):
+        try:
+            found = table.fileio.get(key)
+        except NotFound:
+            continue
+        assert isinstance(found, GetResult)
+        if as_json:
+            print(found.data.decode())
+            return
+        intent = msgspec.json.decode(found.data, type=Intent)
+        facts = {
+            "state": state,
+            "action": intent.action.value,
+            "requested (UTC)": time_text(intent.requested_at_ms),
+            "last sign of life (UTC)": time_text(intent.heartbeat_ms),
+            "host": intent.host,
+            "engine": intent.engine,
+            "planned at slot": intent.base,
+        }
+        _print_facts(Console(), f"transaction {txn} of {table.name}", facts)
+        return
+    raise InvalidInput(f"the table {table.name!r} knows no transaction {txn}: see `objcat log --json` for those that there are")
+
+
+def _touched(entry: Entry, table: str) -> dict[str, list[str]]:
+    footprint = entry.footprint.get(table)
+    if footprint is None:
+        return {}
+    parts = ("creates", "appends", "replaces", "retires", "rmw", "reads")
+    return {part: [str(home) for home in getattr(footprint, part)] for part in parts if getattr(footprint, part)}
+
+
+def _homes(homes: list[str]) -> str:
+    return ", ".join(homes[:8]) + (f" and {len(homes) - 8:,} more" if len(homes) > 8 else "")
+
+
+def _print_facts(console: Console, title: str, facts: dict[str, Any]) -> None:
+    shown = Shown(title=title, title_justify="left", box=box.SIMPLE, show_header=False)
+    shown.add_column("what", style="bold", no_wrap=True)
+    shown.add_column("is", overflow="fold")
+    for name, value in facts.items():
+        if value is not None:
+            shown.add_row(Text(name), cell(value) if not isinstance(value, str) else Text(value))
+    console.print(shown)

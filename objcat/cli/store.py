@@ -1,0 +1,69 @@
+"""`objcat store-check`: is a store fit for commits."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fileio import RetryPolicy, open_store
+from fileio.probe import ProbeReport, ProbeRow, Verdict, probe
+from objcat.cli.common import EXIT_NO, Json, Option, parse_option_arguments
+
+_STYLES = {
+    Verdict.KEPT: "green",
+    Verdict.IGNORED: "bold red",
+    Verdict.REFUSED: "red",
+    Verdict.FAILED: "red",
+    Verdict.UNSUPPORTED: "dim",
+}
+
+
+def store_check(
+    url: Annotated[str, typer.Argument(help="The store: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or a directory.")],
+    option: Option = None,
+    as_json: Json = False,
+) -> None:
+    """Look at what a store keeps and what it silently ignores, and say whether it is fit for commits.
+
+    Writes some hundred small objects below .objcat-check-<id>/ and removes them again. Exit code 0: fit, 1: not fit, 2: it could not be
+    asked.
+    """
+    options = parse_option_arguments(option or [])
+    policy = RetryPolicy(attempts_max=5, deadline_s=20.0)
+    with open_store(url, options, policy=policy) as store:
+        if as_json:
+            report = probe(store)
+        else:
+            with Console(stderr=True).status(f"checking {store.url}") as status:
+                report = probe(store, on_check=lambda row: status.update(f"checking {store.url}: {row.check}"))
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        _print_report(report)
+    if not report.fit:
+        raise typer.Exit(EXIT_NO)
+
+
+def _print_report(report: ProbeReport) -> None:
+    console = Console()
+    table = Table(title=f"What {report.url} keeps (* commits rely on it)", title_justify="left", box=box.SIMPLE)
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("what it means, and what was seen", overflow="fold")
+    for row in report.rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    console.print(Text(report.why, style="bold green" if report.fit else "bold red"), soft_wrap=True)
+
+
+def _cells(row: ProbeRow) -> tuple[Text, Text, Text]:
+    said = Text(row.meaning)
+    if row.detail:
+        said.append(f"\n{row.detail}", style="italic")
+    return Text(row.check + (" *" if row.required else "")), Text(row.verdict.value, style=_STYLES[row.verdict]), said

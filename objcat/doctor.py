@@ -1,0 +1,325 @@
+"""A read-only examination of the log that tables share: do the invariants of the protocol hold, is every file there, what is left over.
+
+Each finding says in words what is wrong, and what mends it. The invariants have the numbers of `docs/protocol.md`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from fileio.base import ObjectMeta
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.errors import CorruptTable, ObjcatError, UnsupportedFormat
+from objcat.storage.files import read_base, read_log
+from objcat.storage.hashing import bucket_of
+from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, Tables, TableSpec
+from objcat.table.files import decode_delta
+from objcat.timeline import Entry, LogState, Timeline, Txn, View
+from objcat.timeline.conflicts import find_conflicts
+from objcat.timeline.entry import intent_key, log_key
+from objcat.timeline.side import get_digests, with_changes
+
+BACKUP = "restore that object from a backup of the bucket, or its former version where the bucket keeps versions"
+
+
+class Severity(enum.StrEnum):
+    """How bad a finding is."""
+
+    BROKEN = "broken"
+    """A promise of the protocol does not hold: rows may be lost or wrong."""
+    LEFTOVER = "leftover"
+    """Nothing is wrong; something that nobody needs lies about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """invariant: P1 to P9. subject: the object, slot or transaction. says: what was found. remedy: what mends it."""
+
+    invariant: str
+    severity: Severity
+    subject: str
+    says: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What an examination found. counts: what was looked at, by name."""
+
+    url: str
+    findings: list[Finding] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every invariant holds. Leftovers are no illness."""
+        return not any(finding.severity is Severity.BROKEN for finding in self.findings)
+
+    def broken(self, invariant: str, subject: str, says: str, remedy: str = BACKUP) -> None:
+        self.findings.append(Finding(invariant, Severity.BROKEN, subject, says, remedy))
+
+    def leftover(self, subject: str, says: str, remedy: str) -> None:
+        self.findings.append(Finding("P8", Severity.LEFTOVER, subject, says, remedy))
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What the steps share. listed: every object under the log's prefix, as it was when the examination began."""
+
+    timeline: Timeline[Tables]
+    report: Report
+    listed: Mapping[str, ObjectMeta]
+    entries: Sequence[Entry]
+    manifests: Manifests
+
+    @property
+    def fileio(self) -> FileIO:
+        return self.timeline.fileio
+
+
+def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Report:
+    """Examine a log and the files that it names. Sends reads and listings only, and is safe beside writers.
+
+    deep: read every row too: keys in the right bucket, each once, as many as the log says. on_step: told what is looked at.
+    Raises UnsupportedFormat for a log of a newer client, and storage errors.
+    """
+    fileio = timeline.fileio
+    report = Report(fileio.url)
+    tell = on_step or (lambda _: None)
+    tell("the objects of the store")
+    # Listed before the log is read: what the log names beyond that was written since, and what the listing has beyond the log is not lost.
+    listed = {meta.key: meta for page in fileio.list() for meta in page.objects}
+    tell("the log")
+    entries = _read_log(timeline, report, listed)
+    own = Examination(timeline, report, listed, entries, Manifests(fileio))
+    steps: dict[str, Callable[[Examination], None]] = {
+        "transactions and times": _check_outcomes,
+        "conflicts": _check_conflicts,
+        "what lies about": _check_leftovers,
+    }
+    for what, step in steps.items():
+        tell(what)
+        step(own)
+    tell("the state of the tables")
+    view = _fold(own)
+    if view is not None:
+        tell("the files of every readable snapshot")
+        _check_files(own, view)
+        if deep:
+            for snapshot in _snapshots(view):
+                tell(f"the rows of table {snapshot.spec.table}")
+                _check_rows(own, snapshot)
+    return report
+
+
+def _read_log(timeline: Timeline[Tables], report: Report, listed: Mapping[str, ObjectMeta]) -> Sequence[Entry]:
+    """Every entry up to the head, or up to what cannot be read (P1)."""
+    slots = sorted(int(key[4:-5]) for key in listed if key.startswith("log/") and key[4:-5].isdigit())
+    for key in listed:
+        if key.startswith("log/") and not (key[4:-5].isdigit() and key == log_key(int(key[4:-5]))):
+            report.leftover(key, "is no slot of the log, and nobody reads it", "delete it if you know where it came from")
+    for before, after in pairwise([-1, *slots]):
+        if after != before + 1:
+            report.broken("P1", log_key(before + 1), f"is missing although slot {after} exists: nobody can read past it")
+            break
+    try:
+        entries = with_changes(timeline.fileio, timeline.log.read_after(-1, window=32))
+    except UnsupportedFormat:
+        raise
+    except CorruptTable as error:
+        if report.healthy:
+            report.broken("P1", "log/", str(error))
+        return []
+    report.counts["slots"] = len(entries)
+    return entries
+
+
+def _check_outcomes(own: Examination) -> None:
+    """P2 and P6: a transaction has one outcome; commit times strictly increase."""
+    committed: dict[str, int] = {}
+    fenced: dict[str, int] = {}
+    for before, entry in zip([None, *own.entries], own.entries, strict=False):
+        if before is not None and entry.committed_at_ms <= before.committed_at_ms:
+            own.report.broken("P6", f"slot {entry.slot}", f"is not later than slot {before.slot}, so time travel may miss one of them")
+        outcomes: list[tuple[dict[str, int], str]] = [(committed, entry.txn)]
+        if entry.rollback_of is not None:
+            outcomes.append((fenced, entry.rollback_of))
+        for where, txn in outcomes:
+            if txn in where:
+                own.report.broken("P2", f"transaction {txn}", f"has two slots, {where[txn]} and {entry.slot}: its rows may count twice")
+            where[txn] = entry.slot
+    for txn in committed.keys() & fenced.keys():
+        own.report.broken("P2", f"transaction {txn}", f"is committed at slot {committed[txn]} and rolled back at slot {fenced[txn]}")
+
+
+def _check_conflicts(own: Examination) -> None:
+    """P5 and P9: no entry stands above another one that it could not have known and that it conflicts with."""
+    digests_of = partial(get_digests, own.fileio)
+    first = own.entries[0].slot if own.entries else 0
+    for entry in own.entries:
+        for other in own.entries[max(0, entry.base + 1 - first) : entry.slot - first]:
+            for overlap in find_conflicts(entry.action, entry.footprint, other, digests_of):
+                homes = ", ".join(str(home) for home in overlap.homes[:3])
+                own.report.broken(
+                    "P5",
+                    f"slot {entry.slot}",
+                    f"({entry.action} {entry.txn}) was planned at slot {entry.base} and stands above slot {other.slot}, which it conflicts "
+                    f"with: {overlap.rule}{f' ({homes})' if homes else ''}; what slot {other.slot} wrote there may be lost",
+                    f"compare the rows with those as of slot {other.slot}, and write what is missing again; report this as a bug",
+                )
+        own.report.counts["entries judged"] += 1
+
+
+def _fold(own: Examination) -> View[Tables] | None:
+    """P9: what the log says can be folded, and a handle that opens by the shortest way gets the same."""
+    try:
+        folded = own.timeline.advance(View(LogState(), {}), own.entries)
+        opened = own.timeline.open()
+        opened_groups = {snapshot.spec.table: snapshot.file_groups(own.manifests) for snapshot in _snapshots(opened)}
+    except UnsupportedFormat:
+        raise
+    except ObjcatError as error:
+        own.report.broken("P9", "the fold of the log", str(error))
+        return None
+    if opened.slot == folded.slot:
+        for snapshot in _snapshots(folded):
+            if snapshot.file_groups(own.manifests) != opened_groups.get(snapshot.spec.table):
+                own.report.broken(
+                    "P9",
+                    f"checkpoint {opened.checkpoint}",
+                    f"gives other file groups for table {snapshot.spec.table} than the log does: readers that open it see wrong rows",
+                    "delete the objects below checkpoints/ and head.json: they are a cache, and are written anew; report this as a bug",
+                )
+    return folded
+
+
+def _snapshots(view: View[Tables]) -> Iterator[Snapshot]:
+    """Of every table that is open."""
+    for table, state in view.state.items():
+        if view.log.marks(table).closed_at is None:
+            yield Snapshot(view.log, state)
+
+
+def _check_files(own: Examination, view: View[Tables]) -> None:
+    """P7: every file that a readable snapshot needs is there, with the size that its entry gives."""
+    for table in view.state:
+        marks = view.log.marks(table)
+        needed: dict[str, int] = {}
+        starts = {slot for slot in (*marks.saved, min(marks.bound, view.slot)) if slot >= 0}
+        for slot in sorted(starts):
+            state = own.timeline.at(slot).state.get(table)
+            if state is not None:
+                needed |= _files_of(Snapshot(view.log, state).file_groups(own.manifests))
+        for entry in own.entries:
+            if entry.slot > marks.bound and table in entry.changes:
+                delta = decode_delta(entry.changes[table])
+                needed |= {base.path: base.bytes for base in delta.bases} | {log.path: log.bytes for log in delta.logs}
+        for path, size in needed.items():
+            found = own.listed.get(path) or _head(own.fileio, path)
+            if found is None:
+                own.report.broken("P7", path, f"is missing although a readable snapshot of table {table} needs it: its rows cannot be read")
+            elif found.size != size:
+                own.report.broken("P7", path, f"has {found.size:,} bytes, and {size:,} were committed: it is not the file of that commit")
+        own.report.counts["files"] += len(needed)
+
+
+def _files_of(groups: Sequence[FileGroup]) -> dict[str, int]:
+    files = {group.base.path: group.base.bytes for group in groups if group.base is not None}
+    return files | {rows.object.path: rows.object.bytes for group in groups for rows in group.logs}
+
+
+def _head(fileio: FileIO, key: str) -> ObjectMeta | None:
+    try:
+        return fileio.head(key)
+    except NotFound:
+        return None
+
+
+def _check_leftovers(own: Examination) -> None:
+    """P8 from outside: what is there that no committed entry names. None of it is visible to readers."""
+    txns: dict[str, Entry] = {entry.txn: entry for entry in own.entries}
+    fenced = {str(entry.rollback_of) for entry in own.entries if entry.rollback_of}
+    under_way = {key.split("/")[1].split(".")[0] for key in own.listed if key.startswith("intents/")}
+    strays: Counter[str] = Counter()
+    for key in own.listed:
+        if key.startswith("data/"):
+            txn = key.split("/")[1]
+            entry = txns.get(txn)
+            if entry is None or key not in _paths_of(entry):
+                strays[txn] += 1
+    for txn, count in strays.items():
+        if txn in txns or txn in fenced:
+            own.report.leftover(f"data/{txn}/", f"holds {count} objects that its commit does not name", "objcat rollback removes them")
+        else:
+            own.report.leftover(
+                f"data/{txn}/",
+                f"holds {count} objects of a transaction that is not in the log; {'its intent is there, so' if txn in under_way else ''} "
+                "its writer may still be at work",
+                "objcat rollback settles it for ever, once you know that its writer is dead",
+            )
+    for txn in under_way & (txns.keys() | fenced):
+        if own.fileio.exists(intent_key(Txn(txn))):
+            own.report.leftover(f"intents/{txn}", "is the intent of a settled transaction", "objcat rollback removes it")
+
+
+def _paths_of(entry: Entry) -> frozenset[str]:
+    """Every object below `data/` that an entry names."""
+    paths = [path for raw in entry.changes.values() for path in decode_delta(raw).paths]
+    sides = [entry.side]
+    for footprint in entry.footprint.values():
+        if footprint.keys is not None:
+            sides += [footprint.keys.placed.side, footprint.keys.updated.side]
+    return frozenset([*paths, *(side.path for side in sides if side is not None)])
+
+
+def _check_rows(own: Examination, snapshot: Snapshot) -> None:
+    """P9 in depth: each row lies in the bucket of its key, each key once in a base file, as many rows as the log says."""
+    spec = snapshot.spec
+    key = [column.physical for column in spec.key_columns]
+    for group in snapshot.file_groups(own.manifests):
+        try:
+            parts = [*_base_parts(own.fileio, group, key), *_log_parts(own.fileio, group, key)]
+        except (ObjcatError, OSError, pa.ArrowException) as error:
+            own.report.broken("P9", str(group.home), f"cannot be read: {error}")
+            continue
+        for path, rows, expected, each_once in parts:
+            own.report.counts["rows"] += rows.num_rows
+            if rows.num_rows != expected:
+                own.report.broken("P9", path, f"holds {rows.num_rows:,} rows of {group.home}, and {expected:,} were committed")
+            if each_once and rows.num_rows and rows.group_by(key).aggregate([]).num_rows != rows.num_rows:
+                own.report.broken("P9", path, "holds a key twice", "compact the table: the merge keeps one row of each key")
+            if _strays(rows, spec, group):
+                own.report.broken("P9", path, f"holds rows that do not belong to {group.home}: lookups by key miss them")
+
+
+def _base_parts(fileio: FileIO, group: FileGroup, key: Sequence[str]) -> Iterator[tuple[str, pa.Table, int, bool]]:
+    base: BaseFile | None = group.base
+    if base is not None:
+        yield base.path, read_base(fileio, base, key), base.rows, True
+
+
+def _log_parts(fileio: FileIO, group: FileGroup, key: Sequence[str]) -> Iterator[tuple[str, pa.Table, int, bool]]:
+    for rows in group.logs:
+        (table,) = read_log(fileio, rows.object, [(rows.start, rows.end)], key)
+        yield rows.object.path, table, rows.end - rows.start, True
+
+
+def _strays(rows: pa.Table, spec: TableSpec, group: FileGroup) -> bool:
+    """Whether a row's key hashes elsewhere. A file that is older than a split holds rows of several buckets of today: those are common."""
+    if rows.num_rows == 0:
+        return False
+    homes = {group.home.bucket_count} | ({group.base.home.bucket_count} if group.base else set())
+    count = min(homes)
+    return bool(np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], count) != group.home.bucket % count))
+
+
+__all__ = ["Finding", "Report", "Severity", "examine"]

@@ -1,0 +1,162 @@
+"""`objcat doctor` on tables that were damaged by hand: each damage is found under the invariant that it breaks, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import objcat
+from fileio.base import GetResult, Overwrite
+from objcat.doctor import Report, Severity, examine
+from tests.cli.commands import run
+
+TXN = "20260101T000000000Z-0123456789abcdef"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> objcat.Table:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("city.trips", pa.schema([("id", pa.int64()), ("fare", pa.float64())]), key=["id"], index=objcat.Bucket(2))
+    table.insert([{"id": i, "fare": 1.0} for i in range(10)])
+    table.upsert([{"id": 3, "fare": 2.0}])
+    table.upsert([{"id": i, "fare": 3.0} for i in range(5)])
+    while list(table.fileio.list_keys("intents/")):  # they go off the critical path
+        pass
+    return table
+
+
+def read(table: objcat.Table, slot: int) -> dict[str, Any]:
+    result = table.fileio.get(f"log/{slot:020d}.json")
+    assert isinstance(result, GetResult)
+    return dict(json.loads(result.data))
+
+
+def found(report: Report) -> set[tuple[str, str]]:
+    return {(finding.invariant, str(finding.severity)) for finding in report.findings}
+
+
+def change_slot(table: objcat.Table, slot: int, change: Callable[[dict[str, Any]], None]) -> None:
+    entry = read(table, slot)
+    change(entry)
+    table.fileio.put(f"log/{slot:020d}.json", json.dumps(entry).encode(), Overwrite())
+
+
+def test_a_healthy_table_has_no_findings(table: objcat.Table) -> None:
+    report = examine(table.timeline, deep=True)
+    assert report.healthy and report.findings == []
+    assert report.counts["slots"] == 4
+    assert report.counts["files"] == 4
+    assert report.counts["rows"] == 16
+
+
+def test_it_changes_nothing(table: objcat.Table) -> None:
+    before = {meta.key: meta.version for page in table.fileio.list() for meta in page.objects}
+    examine(table.timeline, deep=True)
+    assert {meta.key: meta.version for page in table.fileio.list() for meta in page.objects} == before
+
+
+def first_path(table: objcat.Table, slot: int, kind: str) -> str:
+    (delta,) = read(table, slot)["changes"].values()
+    return str(delta[kind][0]["path"])
+
+
+def gap(table: objcat.Table) -> None:
+    table.fileio.delete(["log/00000000000000000002.json"])
+
+
+def lost_file(table: objcat.Table) -> None:
+    table.fileio.delete([first_path(table, 1, "bases")])
+
+
+def cut_file(table: objcat.Table) -> None:
+    table.fileio.put(first_path(table, 2, "logs"), b"short", Overwrite())
+
+
+def equal_times(table: objcat.Table) -> None:
+    before = read(table, 2)
+    change_slot(table, 3, lambda entry: entry.update(committed_at_ms=before["committed_at_ms"]))
+
+
+def twice(table: objcat.Table) -> None:
+    before = read(table, 2)
+    change_slot(table, 3, lambda entry: entry.update(txn=before["txn"]))
+
+
+def fenced_and_committed(table: objcat.Table) -> None:
+    victim = read(table, 2)["txn"]
+    change_slot(table, 3, lambda entry: entry.update(action="ROLLBACK", rollback_of=victim, changes={}, footprint={}))
+
+
+def unjudged(table: objcat.Table) -> None:
+    """The first base files of slot 1 as if they had been written again, by somebody who had not seen slot 1."""
+
+    def change(entry: dict[str, Any]) -> None:
+        first = read(table, 1)
+        entry.update(base=0, footprint=first["footprint"])
+
+    change_slot(table, 3, change)
+
+
+@pytest.mark.parametrize(
+    ("damage", "invariant"),
+    [
+        (gap, "P1"),
+        (lost_file, "P7"),
+        (cut_file, "P7"),
+        (equal_times, "P6"),
+        (twice, "P2"),
+        (fenced_and_committed, "P2"),
+        (unjudged, "P5"),
+    ],
+)
+def test_each_damage_is_found(table: objcat.Table, tmp_path: Path, damage: Callable[[objcat.Table], None], invariant: str) -> None:
+    damage(table)
+    report = examine(table.timeline)
+    assert {finding.invariant for finding in report.findings if finding.severity is Severity.BROKEN} == {invariant}
+    assert all(finding.says and finding.remedy for finding in report.findings)
+    done = run("doctor", f"{tmp_path}/city.trips", "--json")
+    if invariant != "P1":
+        assert done.returncode == 1, done.stderr
+        assert {finding["invariant"] for finding in json.loads(done.stdout)["findings"] if finding["severity"] == "broken"} == {invariant}
+
+
+def test_rows_in_the_wrong_bucket_are_found_in_depth(table: objcat.Table) -> None:
+    path = first_path(table, 1, "bases")
+    local = Path(str(table.fileio.url).removeprefix("file://").removeprefix("file:")) / path
+    rows = pq.read_table(local)
+    size = local.stat().st_size
+    other = rows.set_column(0, rows.schema.field(0), pa.array([key + 1 for key in rows.column(0).to_pylist()], pa.int64()))
+    pq.write_table(other, local, compression="zstd")
+    change_slot(table, 1, lambda entry: _resize(entry, path, local.stat().st_size))
+    assert size > 0
+    assert examine(table.timeline).healthy
+    assert ("P9", "broken") in found(examine(table.timeline, deep=True))
+
+
+def _resize(entry: dict[str, Any], path: str, size: int) -> None:
+    (delta,) = entry["changes"].values()
+    for base in delta["bases"]:
+        if base["path"] == path:
+            base["bytes"] = size
+
+
+def test_what_a_dead_writer_left_is_no_illness_and_names_the_command(table: objcat.Table, tmp_path: Path) -> None:
+    table.fileio.put(f"data/{TXN}/local-0-0.log.parquet", b"half")
+    done = run("doctor", f"{tmp_path}/city.trips")
+    assert done.returncode == 0
+    assert "every invariant holds" in done.stdout and "objcat rollback" in done.stdout
+    assert "rolled back at slot 4; 1 files were removed" in run("rollback", f"{tmp_path}/city.trips", TXN).stdout
+    assert examine(table.timeline).findings == []
+
+
+def test_a_table_of_a_newer_client_is_refused(table: objcat.Table, tmp_path: Path) -> None:
+    change_slot(table, 3, lambda entry: entry.update(features={"quantum": "9.1"}))
+    done = run("doctor", f"{tmp_path}/city.trips")
+    assert done.returncode == 2
+    assert "objcat 9.1 or newer" in done.stderr

@@ -1,0 +1,63 @@
+"""`objcat show`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.base import GetResult
+from objcat.timeline import Action, Committer, new_txn
+from tests.cli.commands import run
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> objcat.Table:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("trips", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(2))
+    table.upsert([{"id": i} for i in range(10)], metadata={"job": "night [run]"})
+    return table
+
+
+def test_a_slot_and_its_transaction_show_the_same(table: objcat.Table, tmp_path: Path) -> None:
+    txn = table.history()[1].txn
+    by_slot = run("show", f"{tmp_path}/trips", "1", columns=200)
+    by_txn = run("show", f"{tmp_path}/trips", txn, columns=200)
+    assert by_slot.returncode == by_txn.returncode == 0
+    assert by_slot.stdout == by_txn.stdout
+    for word in ("DELTA_COMMIT", txn, "bucket 0/2", "job=night [run]", ".log.parquet"):
+        assert word in by_slot.stdout
+
+
+def test_as_json_it_is_the_entry(table: objcat.Table, tmp_path: Path) -> None:
+    done = run("show", f"{tmp_path}/trips", "1", "--json")
+    shown = json.loads(done.stdout)
+    assert shown["slot"] == 1 and shown["metadata"] == {"job": "night [run]"}
+    slot = table.fileio.get("log/00000000000000000001.json")
+    assert isinstance(slot, GetResult)
+    assert shown == json.loads(slot.data)
+
+
+def test_a_transaction_under_way_shows_who_is_at_it(table: objcat.Table, tmp_path: Path) -> None:
+    txn = new_txn(table.fileio.env)
+    Committer(table.fileio).announce(txn, Action.DELTA_COMMIT, 1, engine="spark").result()
+    done = run("show", f"{tmp_path}/trips", txn, columns=200)
+    assert done.returncode == 0
+    assert "INFLIGHT" in done.stdout and "spark" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("instant", "says"),
+    [
+        ("7", "has no slot 7: slots go from 0 to 1"),
+        ("yesterday", "is not a transaction id"),
+        ("20260101T000000000Z-0123456789abcdef", "knows no transaction"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(table: objcat.Table, tmp_path: Path, instant: str, says: str) -> None:
+    done = run("show", f"{tmp_path}/trips", instant)
+    assert done.returncode == 2
+    assert says in done.stderr and len(done.stderr.strip().splitlines()) == 1
