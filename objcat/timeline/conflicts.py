@@ -1,21 +1,38 @@
 """Which later entries a candidate cannot share the log with: pure functions of footprints, as one table of rules.
 
-This version holds the operations that exist: blind appends and first base files. Each operation that comes adds its row here.
+Every rule looks at one table, and at two operations on it: the candidate, and an entry that was committed after the candidate's base. Who
+touched what is compared by homes, and homes are compared by keys: a key can live in both of two homes when their partitions are equal and
+their buckets are equal modulo the greatest common divisor of their bucket counts. So nobody needs to know which splits lie between two
+footprints.
+
+Three things are said by `Footprint` in a way of their own:
+- A compaction replaces what it saw, as of its base, by the same rows; log rows that came later stay on top. So it changes no rows.
+- A split names a partition and no homes: it divides every file group that it saw, whatever that holds at the split's own slot. So it
+  changes no rows either.
+- A partition that is overwritten or read means all partitions below it as well, those that did not exist yet included; the empty text is
+  the whole table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
+from typing import TypeAlias
 
-from objcat.timeline.entry import Action, Digests, Entry, Footprint, Home
+from objcat.timeline.entry import Action, Digests, Entry, Footprint, Home, Keys
+
+DigestsOf: TypeAlias = Callable[[Digests], frozenset[int] | None]
+"""Reads a set of digests; None when the object that held them is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Why a candidate conflicts: the rule in words, the homes that both touched, the table.
+    """Why a candidate conflicts.
 
-    homes: empty when it is no question of homes; then only a new plan helps.
+    rule: a sentence in which "it" is the candidate and "the other commit" the later entry. homes: those of the candidate which both
+    touched: a candidate that does its work again in these homes, above the later entry, may go on with the rest as it is. Empty: it is no
+    question of homes, and only a new plan helps. table: its id.
     """
 
     rule: str
@@ -23,15 +40,36 @@ class Overlap:
     table: str = ""
 
 
-def _both_created(candidate: Footprint, later: Footprint) -> Iterable[Home]:
-    """Both made a home live, and at least one of them by a base file: a home has at most one live file group."""
-    yield from _common(candidate.creates, later.creates)
-    yield from _common(candidate.creates, later.appends)
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one operation did to one table. digests_of: reads the keys that it names."""
+
+    action: Action
+    footprint: Footprint
+    digests_of: DigestsOf
+
+    @property
+    def rewritten(self) -> tuple[Home, ...]:
+        """Homes whose files it replaced or ended."""
+        return (*self.footprint.replaces, *self.footprint.retires)
+
+    @property
+    def changed(self) -> tuple[Home, ...]:
+        """Homes of which it changed rows; a compaction replaces rows by the same rows."""
+        own = self.footprint
+        return (*own.creates, *own.appends, *own.retires, *(() if self.action is Action.COMPACTION else own.replaces))
+
+    @property
+    def written(self) -> tuple[Home, ...]:
+        """Homes whose files or log rows it wrote or ended."""
+        own = self.footprint
+        return (*own.creates, *own.appends, *own.replaces, *own.retires)
 
 
-RULES: Mapping[str, Callable[[Footprint, Footprint], Iterable[Home]]] = {
-    "both wrote the first rows of a home, one of them as a base file": _both_created,
-}
+Rule: TypeAlias = Callable[[Part, Part], tuple[Home, ...] | None]
+"""Judges a candidate against a later part: None when both may stand, else the homes of the candidate to do again (none: plan again)."""
+
+PLAN_AGAIN: tuple[Home, ...] = ()
 
 
 def find_conflicts(
@@ -39,22 +77,294 @@ def find_conflicts(
 ) -> Sequence[Overlap]:
     """Every rule that an entry committed after the candidate's base breaks; none when both may stand.
 
-    digests_of: reads a set of digests, asked only when two such sets really race; None: the object that held them is gone.
+    action, candidate: of the candidate, footprints by table id; all that it read, it read at its base.
+    digests_of: reads a set of digests, asked only when two such sets really race; None: the object that held them is gone, which is a
+    conflict, since nobody can say which keys they were.
     """
     found = []
     for table, footprint in candidate.items():
         later = entry.footprint.get(table)
         if later is None:
             continue
-        if entry.action is Action.CLOSE:
-            found.append(Overlap("the table was dropped", (), table))
-        for rule, homes_of in RULES.items():
-            homes = tuple(dict.fromkeys(homes_of(footprint, later)))
-            if homes:
-                found.append(Overlap(rule, homes, table))
+        mine, theirs = Part(action, footprint, digests_of), Part(entry.action, later, digests_of)
+        for sentence, rule in RULES.items():
+            homes = rule(mine, theirs)
+            if homes is not None:
+                found.append(Overlap(sentence, homes, table))
     return found
 
 
-def _common(mine: Iterable[Home], theirs: Iterable[Home]) -> Iterable[Home]:
-    listed = list(theirs)
-    return (home for home in mine if any(home.is_common(other) for other in listed))
+# Files and log rows of homes.
+
+
+def both_rewrote(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """Two that replace or end one group: the second knows nothing of the first, whichever of them is a compaction."""
+    return _common(mine.rewritten, later.rewritten)
+
+
+def both_created(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """A home has one base file, and it lies below all log rows. Log rows that create a home join whatever group is live: they append."""
+    return _common(mine.footprint.creates, (*later.footprint.creates, *later.footprint.appends))
+
+
+def created_with_another_count(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """The first write in a partition fixes its bucket count: base files made for another one do not fit, log rows are addressed anew.
+
+    Log rows of a later entry which were planned before a split that the candidate has seen look the same; then it does work again in vain.
+    """
+    creates = mine.footprint.creates
+    if not creates:
+        return None
+    counts: dict[str, set[int]] = {}
+    for home in (*later.footprint.creates, *later.footprint.appends):
+        counts.setdefault(home.partition, set()).add(home.bucket_count)
+    return tuple(home for home in creates if counts.get(home.partition, set()) - {home.bucket_count}) or None
+
+
+def rewrote_appended(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """It would throw away log rows that it never saw, or put them above newer ones. A compaction does neither: it is as of its base."""
+    own = mine.footprint
+    return _common(own.retires if mine.action is Action.COMPACTION else mine.rewritten, later.footprint.appends)
+
+
+def appended_to_retired(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """The keys of a home that ended may live elsewhere now."""
+    return _common(mine.footprint.appends, later.footprint.retires)
+
+
+def wrote_for_a_stale_count(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """Log rows are addressed anew through a split; base files are not, nor is the end of a group."""
+    splits = later.footprint.splits
+    if not splits:
+        return None
+    files = (*mine.footprint.creates, *mine.rewritten)
+    return _distinct(home for home in files if splits.get(home.partition, home.bucket_count) != home.bucket_count)
+
+
+def split_unseen(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """A split divides the groups that it saw: none that another file began, ended or divided meanwhile. New rows and new files of a group
+    that it saw are divided with it."""
+    splits = mine.footprint.splits
+    if not splits:
+        return None
+    theirs = later.footprint
+    touched = {*theirs.splits, *(home.partition for home in (*theirs.creates, *theirs.retires))}
+    if not touched.isdisjoint(splits) or _is_any_below(splits, theirs.overwrites):
+        return PLAN_AGAIN
+    return None
+
+
+def computed_from_changed(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """What it appended was computed from rows that are not the newest: an update would be lost."""
+    return _merge(_common(mine.footprint.rmw, later.changed), _below(mine.footprint.rmw, later.footprint.overwrites))
+
+
+def overwrote_written(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """Whoever replaces a partition whole has decided so knowing what was in it."""
+    partitions = mine.footprint.overwrites
+    if not partitions:
+        return None
+    touched = {home.partition for home in later.changed}
+    theirs = later.footprint.overwrites
+    if _is_any_below(touched, partitions) or _is_any_below(theirs, partitions) or _is_any_below(partitions, theirs):
+        return PLAN_AGAIN
+    return None
+
+
+def wrote_in_overwritten(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """What it replaces is gone, and what it adds was meant for rows that are gone."""
+    return _below(mine.written, later.footprint.overwrites)
+
+
+# Keys, and reads.
+
+
+def placed_one_key(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """Under an index that tells where a key lives, two must not place one key, nor one change it where the other no longer leaves it."""
+    own, theirs = mine.footprint.keys or Keys(), later.footprint.keys or Keys()
+    for ours, others in ((own.placed, theirs.placed), (own.placed, theirs.updated), (own.updated, theirs.placed)):
+        if not ours.count or not others.count:
+            continue
+        digests = later.digests_of(others)
+        if digests is None:
+            return PLAN_AGAIN
+        own_digests = mine.digests_of(ours)
+        if own_digests is None or not own_digests.isdisjoint(digests):
+            return PLAN_AGAIN
+    return None
+
+
+def read_changed(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """Only a serializable operation names what it read: its outcome must be the one that it would have at its own slot."""
+    reads, partitions = mine.footprint.reads, mine.footprint.read_partitions
+    if not reads and not partitions:
+        return None
+    theirs = later.footprint.overwrites
+    if _common(reads, later.changed) or _below(reads, theirs) or _below(later.changed, partitions):
+        return PLAN_AGAIN
+    if _is_any_below(theirs, partitions) or _is_any_below(partitions, theirs):
+        return PLAN_AGAIN
+    return None
+
+
+# The table as a whole.
+
+_UNDONE_BY_RESTORE = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE, Action.COMPACTION, Action.SCHEMA, Action.CLOSE})
+
+
+def wrote_before_restore(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """It was planned from a state that a RESTORE took back. A RESTORE sets a state whatever came before, so it minds no writer."""
+    return PLAN_AGAIN if later.footprint.restores is not None and mine.action in _UNDONE_BY_RESTORE else None
+
+
+def cleaned_what_was_kept(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """A CLEAN chose its files before the slot below its bound was saved or restored. At the bound and above nothing is cleaned."""
+    bound = mine.footprint.bound
+    kept = (later.footprint.saves, later.footprint.restores)
+    return PLAN_AGAIN if bound is not None and any(slot is not None and slot < bound for slot in kept) else None
+
+
+def kept_what_was_cleaned(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """The slot may have lost its files, or the savepoint that kept them. One that is still saved is found so by the next plan."""
+    bound, released = later.footprint.bound, later.footprint.releases
+    for slot in (mine.footprint.saves, mine.footprint.restores):
+        if slot is not None and (slot == released or (bound is not None and slot < bound)):
+            return PLAN_AGAIN
+    return None
+
+
+def released_what_was_saved(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """Whoever gave up a savepoint did not mean the one that somebody made after."""
+    released = mine.footprint.releases
+    return PLAN_AGAIN if released is not None and released == later.footprint.saves else None
+
+
+def both_changed_the_schema(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """Each change starts from the schema before it; two from one schema would give one column id twice."""
+    return PLAN_AGAIN if mine.footprint.schema is not None and later.footprint.schema is not None else None
+
+
+def schema_needs_changed_rows(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """It was allowed because of the rows that were there."""
+    schema = mine.footprint.schema
+    needs_data = schema is not None and schema.needs_data
+    return PLAN_AGAIN if needs_data and (later.changed or later.footprint.overwrites) else None
+
+
+def wrote_against_the_schema(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """The change of the schema was allowed because there were no rows like those that the candidate may bring."""
+    schema = later.footprint.schema
+    needs_data = schema is not None and schema.needs_data
+    return PLAN_AGAIN if needs_data and (mine.written or mine.footprint.overwrites) else None
+
+
+def wrote_to_the_dropped(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """A dropped table takes nothing but the RESTORE that brings it back, and whatever fences a dead writer."""
+    return PLAN_AGAIN if later.action is Action.CLOSE and mine.action not in (Action.RESTORE, Action.ROLLBACK) else None
+
+
+# The names of a catalog.
+
+
+def both_named(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """Exactly one of two that give or take one name may win, and the other has to look again."""
+    own, theirs = mine.footprint, later.footprint
+    return None if {*own.binds, *own.unbinds}.isdisjoint((*theirs.binds, *theirs.unbinds)) else PLAN_AGAIN
+
+
+def needed_the_emptied(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """A name in a namespace that is gone could not be reached."""
+    return None if set(mine.footprint.needs).isdisjoint(later.footprint.empties) else PLAN_AGAIN
+
+
+def emptied_the_needed(mine: Part, later: Part) -> tuple[Home, ...] | None:
+    """A namespace that got a name is not empty."""
+    return None if set(mine.footprint.empties).isdisjoint(later.footprint.needs) else PLAN_AGAIN
+
+
+RULES: Mapping[str, Rule] = {
+    "both rewrote or removed the files of one bucket": both_rewrote,
+    "both wrote the first rows of a bucket, one of them as a base file": both_created,
+    "it wrote base files for another bucket count than the first rows of the partition have": created_with_another_count,
+    "it rewrote or removed files of a bucket to which the other commit added rows": rewrote_appended,
+    "it added rows to a bucket whose files the other commit removed": appended_to_retired,
+    "it wrote files for a bucket count that the other commit changed by a split": wrote_for_a_stale_count,
+    "it split a partition in which the other commit began, removed or split files": split_unseen,
+    "it computed new rows from rows that the other commit changed": computed_from_changed,
+    "it overwrote a partition in which the other commit wrote": overwrote_written,
+    "it wrote in a partition that the other commit overwrote": wrote_in_overwritten,
+    "both wrote the same key, and at least one of them inserted, moved or deleted it": placed_one_key,
+    "it read rows that the other commit changed, and is serializable": read_changed,
+    "it was planned before the other commit restored the table to an earlier state": wrote_before_restore,
+    "it would clean what the other commit needs: the slot of a savepoint or of a restore": cleaned_what_was_kept,
+    "it needs a slot that the other commit gave up to be cleaned": kept_what_was_cleaned,
+    "it gave up a savepoint that the other commit made": released_what_was_saved,
+    "both changed the schema": both_changed_the_schema,
+    "it changed the schema in a way that depends on the rows, and the other commit changed rows": schema_needs_changed_rows,
+    "it wrote rows, and the other commit changed the schema in a way that depends on the rows": wrote_against_the_schema,
+    "the other commit dropped the table": wrote_to_the_dropped,
+    "both gave or took the same name": both_named,
+    "it needs a namespace that the other commit dropped": needed_the_emptied,
+    "it dropped a namespace that the other commit needs": emptied_the_needed,
+}
+"""Each rule with the sentence that a user is told when it is broken."""
+
+
+def _common(mine: Sequence[Home], theirs: Sequence[Home]) -> tuple[Home, ...] | None:
+    """Those of my homes in which a key of one of their homes may live; None when there is none. Linear in both."""
+    if not mine or not theirs:
+        return None
+    partitions = {home.partition for home in mine}
+    buckets: dict[str, dict[int, set[int]]] = {}
+    for home in theirs:
+        if home.partition in partitions:
+            buckets.setdefault(home.partition, {}).setdefault(home.bucket_count, set()).add(home.bucket)
+    residues: dict[tuple[str, int], list[tuple[int, set[int]]]] = {}
+    found = []
+    for home in mine:
+        by_count = buckets.get(home.partition)
+        if by_count is None:
+            continue
+        tests = residues.get((home.partition, home.bucket_count))
+        if tests is None:
+            divisors = [(gcd(count, home.bucket_count), others) for count, others in by_count.items()]
+            tests = residues[home.partition, home.bucket_count] = [(d, {bucket % d for bucket in others}) for d, others in divisors]
+        if any(home.bucket % divisor in others for divisor, others in tests):
+            found.append(home)
+    return _distinct(found)
+
+
+def _below(homes: Iterable[Home], partitions: Sequence[str]) -> tuple[Home, ...] | None:
+    """The homes in one of the partitions, or below it; None when there is none."""
+    if not partitions:
+        return None
+    wanted = frozenset(partitions)
+    verdicts: dict[str, bool] = {}
+    found = []
+    for home in homes:
+        verdict = verdicts.get(home.partition)
+        if verdict is None:
+            verdict = verdicts[home.partition] = _is_below(home.partition, wanted)
+        if verdict:
+            found.append(home)
+    return _distinct(found)
+
+
+def _is_any_below(partitions: Iterable[str], ancestors: Iterable[str]) -> bool:
+    wanted = frozenset(ancestors)
+    return bool(wanted) and any(_is_below(partition, wanted) for partition in partitions)
+
+
+def _is_below(partition: str, ancestors: frozenset[str]) -> bool:
+    """Whether the partition is one of the ancestors, or lies below one: `year=2026/month=1` lies below `year=2026`, and all below ``."""
+    if partition in ancestors or "" in ancestors:
+        return True
+    return any(partition[:end] in ancestors for end, letter in enumerate(partition) if letter == "/")
+
+
+def _merge(*found: tuple[Home, ...] | None) -> tuple[Home, ...] | None:
+    return _distinct(home for homes in found if homes for home in homes)
+
+
+def _distinct(homes: Iterable[Home]) -> tuple[Home, ...] | None:
+    return tuple(dict.fromkeys(homes)) or None

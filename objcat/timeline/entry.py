@@ -6,6 +6,7 @@ import enum
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from math import gcd
 from typing import NewType
 
 import msgspec
@@ -47,9 +48,9 @@ class Home(msgspec.Struct, frozen=True, array_like=True, order=True):
     bucket_count: int
 
     def is_common(self, other: Home) -> bool:
-        """Whether some key may live in both."""
-        count = min(self.bucket_count, other.bucket_count)
-        return self.partition == other.partition and self.bucket % count == other.bucket % count
+        """Whether some key may live in both: they agree modulo the greatest common divisor of the counts."""
+        divisor = gcd(self.bucket_count, other.bucket_count)
+        return self.partition == other.partition and self.bucket % divisor == other.bucket % divisor
 
     def __str__(self) -> str:
         return f"{self.partition or '(all)'} bucket {self.bucket}/{self.bucket_count}"
