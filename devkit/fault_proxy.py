@@ -347,9 +347,13 @@ class _Connection(BaseHTTPRequestHandler):
         return accepted
 
     def relay(self) -> None:
-        """Read one whole request and give the client what the plan says."""
+        """Read one whole request and give the client what the plan says. What a client that died sent a part of, the server never sees."""
         chunked = "chunked" in self.headers.get("Transfer-Encoding", "").lower()
-        body = self._read_chunks() if chunked else self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self._read_chunks() if chunked else self.rfile.read(length)
+        if not chunked and len(body) < length:
+            self.close_connection = True
+            return
         outcome = self.server.proxy._handle(_Request(self.command, self.path, self.headers.items(), body, chunked))
         if isinstance(outcome, _Answer):
             self._send(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -237,3 +238,14 @@ def test_what_is_not_a_fault_is_refused() -> None:
         Fault("drop_sideways")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="count from 1"):
         Fault("drop_after", nth=0)
+
+
+def test_a_request_whose_client_died_halfway_never_reaches_the_server(upstream: Upstream) -> None:
+    with FaultProxy(upstream.url) as proxy:
+        host, port = proxy.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            client.sendall(b"PUT /half HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(1) == b""
+        assert proxy.exchanges == []
+    assert upstream.seen == []
