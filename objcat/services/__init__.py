@@ -1,0 +1,29 @@
+"""Table services: compaction, cleaning, savepoints, restores, splits of buckets. Each is a plan, tasks, and one slot of the log.
+
+Every service may run at any time, anywhere, twice and beside every writer. It yields to whoever was first, and plans again; no writer ever
+conflicts with one that only rearranges rows.
+"""
+
+from objcat.services.clean import CleanPlan, CleanResult, clean, plan_clean
+from objcat.services.compact import CompactionPlan, CompactionResult, compact, plan_compaction
+from objcat.services.restore import RestoreResult, restore
+from objcat.services.savepoint import SavepointResult, release, savepoint
+from objcat.services.split import SplitResult, split_buckets
+
+__all__ = [
+    "CleanPlan",
+    "CleanResult",
+    "CompactionPlan",
+    "CompactionResult",
+    "RestoreResult",
+    "SavepointResult",
+    "SplitResult",
+    "clean",
+    "compact",
+    "plan_clean",
+    "plan_compaction",
+    "release",
+    "restore",
+    "savepoint",
+    "split_buckets",
+]

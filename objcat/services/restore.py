@@ -1,0 +1,55 @@
+"""Restore: a table has again the rows, the schema and the application versions of an earlier slot. The slots since then stay readable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from objcat.errors import InvalidInput
+from objcat.services.perform import Proposal, Service, perform
+from objcat.services.savepoint import check_readable
+from objcat.table import Tables
+from objcat.timeline import Action, Footprint, Timeline, Txn, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreResult:
+    """A restore that is durable at `slot`. restored: the slot whose state the table has again."""
+
+    slot: int
+    txn: Txn
+    restored: int
+
+
+def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult:
+    """Bring back the state that a table had at a slot, in one commit that writes no data. A dropped table is open again.
+
+    Bounds of cleaning, savepoints and the outcomes of transactions stay. Writers and services that planned before it conflict, and plan
+    again; applications are told which version to go on from (StreamRewound). Raises InvalidInput for a slot at which there was no such
+    table, or at which it was dropped, SnapshotExpired when the slot was cleaned, CommitConflict, CommitUnknown and storage errors.
+    """
+    view = timeline.open()
+    url = timeline.fileio.url
+    if not 0 <= to <= view.slot:
+        raise InvalidInput(f"the table at {url} has no slot {to}: slots go from 0 to {view.slot}")
+    check_readable(view, table, to, where=url)
+    then = view if to == view.slot else timeline.at(to)
+    marks = then.log.marks(table)
+    if table not in then.state:
+        raise InvalidInput(f"table {table} did not exist at slot {to}: restore a later one")
+    if marks.closed_at is not None:
+        raise InvalidInput(f"table {table} was dropped at slot {marks.closed_at}, so slot {to} has no rows: restore an earlier one")
+    apps = {app: reached.version for app, reached in marks.apps.items() if reached.version >= 0}
+
+    def plan(now: View[Tables]) -> int:
+        check_readable(now, table, to, where=url)
+        return to
+
+    service = Service(
+        action=Action.RESTORE,
+        table=table,
+        plan=plan,
+        run=lambda slot, _txn: Proposal(footprint=Footprint(restores=slot), apps=apps),
+    )
+    done = perform(timeline, service, view)
+    assert done is not None, "a restore always has something to do"
+    return RestoreResult(slot=done.committed.entry.slot, txn=done.committed.entry.txn, restored=to)

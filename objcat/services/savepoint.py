@@ -1,0 +1,90 @@
+"""Savepoints: a slot that stays readable, whatever is cleaned, until it is released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from objcat.errors import InvalidInput, SnapshotExpired
+from objcat.services.perform import Proposal, Service, perform
+from objcat.table import Tables
+from objcat.table.snapshot import snapshot_of
+from objcat.timeline import Action, Footprint, Timeline, Txn, View
+
+NAME_KEY = "savepoint"
+"""Of an entry's metadata: the name that the user gave the savepoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointResult:
+    """A savepoint that was set or released at `slot`. saved: the slot that it keeps readable."""
+
+    slot: int
+    txn: Txn
+    saved: int
+
+
+def savepoint(timeline: Timeline[Tables], table: str, *, slot: int | None = None, name: str = "") -> SavepointResult | None:
+    """Keep a slot readable until it is released; None when it is saved already. It is decided when its own slot is: a clean that comes
+    first may refuse it.
+
+    slot: the newest one when None. name: for people, shown in the log.
+    Raises InvalidInput for a slot that does not exist (or comes before the table), SnapshotExpired when it was cleaned, TableClosed,
+    CommitConflict, CommitUnknown and storage errors.
+    """
+    url = timeline.fileio.url
+    view = timeline.open()
+    saved = view.slot if slot is None else slot
+    _check_slot(timeline, view, saved)
+    if table not in (view if saved == view.slot else timeline.at(saved)).state:
+        raise InvalidInput(f"table {table} did not exist at slot {saved}: save a later one")
+
+    def plan(now: View[Tables]) -> int | None:
+        snapshot_of(now, table, where=url)
+        if saved in now.log.marks(table).saved:
+            return None
+        check_readable(now, table, saved, where=url)
+        return saved
+
+    metadata = {NAME_KEY: name} if name else {}
+    return _perform(timeline, table, view, plan, lambda slot, _txn: Proposal(footprint=Footprint(saves=slot), metadata=metadata))
+
+
+def release(timeline: Timeline[Tables], table: str, *, slot: int) -> SavepointResult | None:
+    """Take a savepoint back, so that the next clean may delete what only it kept; None when the slot is not saved.
+
+    Raises as `savepoint`.
+    """
+    view = timeline.open()
+    _check_slot(timeline, view, slot)
+
+    def plan(now: View[Tables]) -> int | None:
+        return slot if slot in now.log.marks(table).saved else None
+
+    return _perform(timeline, table, view, plan, lambda slot, _txn: Proposal(footprint=Footprint(releases=slot)))
+
+
+def check_readable(view: View[Tables], table: str, slot: int, *, where: str) -> None:
+    """Raises SnapshotExpired when the files of a table as of `slot` may be gone, as far as the view knows."""
+    marks = view.log.marks(table)
+    if not marks.is_readable(slot):
+        saved = f"; saved are {', '.join(str(kept) for kept in sorted(marks.saved))}" if marks.saved else ""
+        raise SnapshotExpired(f"slot {slot} of table {table} at {where} was cleaned: slots from {marks.bound} on are readable{saved}")
+
+
+def _check_slot(timeline: Timeline[Tables], view: View[Tables], slot: int) -> None:
+    if not 0 <= slot <= view.slot:
+        raise InvalidInput(f"the table at {timeline.fileio.url} has no slot {slot}: slots go from 0 to {view.slot}")
+
+
+def _perform(
+    timeline: Timeline[Tables],
+    table: str,
+    view: View[Tables],
+    plan: Callable[[View[Tables]], int | None],
+    run: Callable[[int, Txn], Proposal],
+) -> SavepointResult | None:
+    done = perform(timeline, Service(action=Action.SAVEPOINT, table=table, plan=plan, run=run), view)
+    if done is None:
+        return None
+    return SavepointResult(slot=done.committed.entry.slot, txn=done.committed.entry.txn, saved=done.plan)

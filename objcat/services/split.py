@@ -1,0 +1,72 @@
+"""A split of the buckets of a partition: one entry, symbolic; no file is read or written. Compaction gives each half files of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from objcat.errors import InvalidInput
+from objcat.services.perform import Proposal, Service, perform
+from objcat.table import TableDelta, Tables, TableState
+from objcat.table.files import encode_delta
+from objcat.table.snapshot import snapshot_of
+from objcat.table.spec import BUCKETS_MAX
+from objcat.timeline import Action, Footprint, Timeline, Txn, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitResult:
+    """A split that is durable. count: buckets of the partition from now on."""
+
+    slot: int
+    txn: Txn
+    partition: str
+    count: int
+
+
+def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = "", count: int | None = None) -> SplitResult | None:
+    """Give a partition more buckets in one commit that moves no data; None when it has that many already.
+
+    count: what it shall have, its present count times a power of two; twice the present one when None.
+    Log rows that writers address to the old count meanwhile are read under the new one; base files of the old count conflict. Raises
+    InvalidInput, TableClosed, CommitConflict, CommitUnknown and storage errors.
+    """
+    view = timeline.open()
+    url = timeline.fileio.url
+    present = bucket_count(snapshot_of(view, table, where=url).table, partition)
+    wanted = 2 * present if count is None else count
+    if wanted > BUCKETS_MAX:
+        raise InvalidInput(f"{wanted} buckets are more than a partition can have: at most {BUCKETS_MAX}")
+    service = Service(
+        action=Action.REPLACE,
+        table=table,
+        plan=lambda view: _plan(view, table, partition, wanted, where=url),
+        run=lambda wanted, _txn: _proposal(partition, wanted),
+    )
+    done = perform(timeline, service, view)
+    if done is None:
+        return None
+    return SplitResult(slot=done.committed.entry.slot, txn=done.committed.entry.txn, partition=partition, count=wanted)
+
+
+def bucket_count(state: TableState, partition: str) -> int:
+    """How many buckets a partition has now."""
+    return state.bucket_counts.get(partition, state.spec.index.count)
+
+
+def _plan(view: View[Tables], table: str, partition: str, wanted: int, *, where: str) -> int | None:
+    """The bucket count that the partition gets; None when it has it."""
+    present = bucket_count(snapshot_of(view, table, where=where).table, partition)
+    if wanted == present:
+        return None
+    factor, rest = divmod(wanted, present)
+    if rest or factor & (factor - 1) or factor < 1:
+        raise InvalidInput(
+            f"{partition or 'the table'} has {present} buckets, which cannot become {wanted}: "
+            f"give {present} times a power of two, e.g. {2 * present}"
+        )
+    return wanted
+
+
+def _proposal(partition: str, wanted: int) -> Proposal:
+    splits = {partition: wanted}
+    return Proposal(footprint=Footprint(splits=splits), changes=encode_delta(TableDelta(splits=splits)))
