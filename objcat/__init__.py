@@ -12,9 +12,22 @@ Needs neither a JVM nor a cloud SDK to import.
 
 from objcat import errors
 from objcat.handle import Scan, Table
-from objcat.lake import Lake, connect
+from objcat.lake import Lake, connect, create_table_at, table_at
 from objcat.table import Bucket
-from objcat.timeline import CommittedAt, RolledBackAt
+from objcat.timeline import AppVersion, CommittedAt, RolledBackAt
 from objcat.write import CommitResult
 
-__all__ = ["Bucket", "CommitResult", "CommittedAt", "Lake", "RolledBackAt", "Scan", "Table", "connect", "errors"]
+__all__ = [
+    "AppVersion",
+    "Bucket",
+    "CommitResult",
+    "CommittedAt",
+    "Lake",
+    "RolledBackAt",
+    "Scan",
+    "Table",
+    "connect",
+    "create_table_at",
+    "errors",
+    "table_at",
+]

@@ -5,12 +5,17 @@ ObjcatError                 root
 │   ├── InvalidSchema       a schema or a column type that a table cannot have
 │   ├── InvalidBatch        the batch does not fit the table's schema: missing, unknown or mistyped columns
 │   │   └── NullKey         a key or ordering value is null or NaN
-│   └── InvalidPredicate    the text of a filter does not parse, or names an unknown column
+│   ├── InvalidPredicate    the text of a filter does not parse, or names an unknown column
+│   └── SeveralDomains      the tables of one transaction have several logs: create them with one domain
 ├── TableNotFound           no table at that name: create it, or look at the nearest name
 ├── TableExists             another table (or writer) has that name
+├── NamespaceNotFound       no namespace of that name: create it, or look at the nearest name
+├── NamespaceExists         a namespace has that name
+├── NamespaceNotEmpty       a namespace that still holds names cannot be dropped
 ├── TableClosed             the table was dropped
 ├── UnsupportedFormat       the table needs a newer client: the message names the version
 ├── SnapshotExpired         the slot was cleaned away: read a newer one, or keep it by a savepoint next time
+├── CheckpointCollected     part of the checkpoint that a handle stands on was collected: open the table again
 ├── CorruptTable            metadata contradicts itself or is missing: the message names the object
 ├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
 │   ├── Contention          other writers took every slot that was tried, within bounds: write again, with fewer writers
@@ -48,6 +53,10 @@ class InvalidPredicate(InvalidInput):
     """Filter text that does not parse, or names a column that the table does not have."""
 
 
+class SeveralDomains(InvalidInput):
+    """A transaction names tables that do not share a log."""
+
+
 class TableNotFound(ObjcatError):
     """There is no table at that place."""
 
@@ -56,12 +65,28 @@ class TableExists(ObjcatError):
     """There is a table at that place already."""
 
 
+class NamespaceNotFound(ObjcatError):
+    """There is no namespace of that name."""
+
+
+class NamespaceExists(ObjcatError):
+    """There is a namespace of that name already."""
+
+
+class NamespaceNotEmpty(ObjcatError):
+    """The namespace still holds tables or namespaces."""
+
+
 class TableClosed(ObjcatError):
     """The table was dropped."""
 
 
 class UnsupportedFormat(ObjcatError):
     """The table's metadata needs a newer version of objcat."""
+
+
+class CheckpointCollected(ObjcatError):
+    """An object of the checkpoint that a view stands on was collected: opened again, the same slot stands on a newer checkpoint."""
 
 
 class CorruptTable(ObjcatError):

@@ -1,39 +1,45 @@
-"""What users hold of a place: a lake at a URL, and the tables in it."""
+"""What users hold of a place: a lake at a URL, with its names and the tables that they mean; and tables without a lake."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from fileio.env import Env
+from fileio.errors import FileIOError
 from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
+from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix, namespace_of
+from objcat.errors import (
+    CommitConflict,
+    CommitUnknown,
+    Contention,
+    InvalidInput,
+    NamespaceExists,
+    NamespaceNotEmpty,
+    ObjcatError,
+    TableClosed,
+    TableExists,
+    TableNotFound,
+)
 from objcat.handle import Table
-from objcat.table import Bucket, TableDelta, TablesFold
-from objcat.table.files import encode_delta
+from objcat.lifecycle import check_properties, close, create, reopen
+from objcat.table import Bucket, Tables, TablesFold, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import make_spec
-from objcat.timeline import (
-    Action,
-    Candidate,
-    Committer,
-    Footprint,
-    Log,
-    LogState,
-    Timeline,
-    View,
-    new_txn,
-)
+from objcat.timeline import Log, LogState, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
+from objcat.timeline.commit import remove_files
 
-_NAME = re.compile(r"^[\w-]+(\.[\w-]+)*$")
+ATTEMPTS_MAX = 20
+VIEWS_KEPT_MAX = 64
 
 
 def connect(
@@ -46,14 +52,91 @@ def connect(
     return Lake(open_store(url, options, env=env, policy=policy))
 
 
+def create_table_at(
+    place: str | os.PathLike[str] | FileIO,
+    schema: pa.Schema,
+    *,
+    key: Sequence[str],
+    ordering: str | None = None,
+    index: Bucket | None = None,
+    kind: str = "merge_on_read",
+    properties: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Create a table at a URL (or in an opened store) by itself: no lake, no name, nothing above it is read or written.
+
+    Of several processes that create one at the same place exactly one wins. Arguments and errors as `Lake.create_table`.
+    """
+    fileio = _opened(place, options)
+    spec = _spec(fileio, schema, key=key, ordering=ordering, index=index, kind=kind, properties=properties)
+    check_commit_store(fileio)
+    timeline = Timeline(fileio, TablesFold())
+    try:
+        view = create(timeline, _EMPTY, spec, new_txn(fileio.env))
+    except CommitConflict as error:
+        first = Log(fileio).read_slot(0)
+        who = f" (created by {first.txn})" if first else ""
+        raise TableExists(f"there is a table at {fileio.url} already{who}: open it with objcat.table_at(url)") from error
+    return Table(_last_part(fileio.url), timeline, spec.table, view)
+
+
+def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, Any] | None = None) -> Table:
+    """Open the table at a URL (or in an opened store), at its newest slot. Needs no lake.
+
+    The place is the prefix that holds the table's `log/`. Raises TableNotFound, TableClosed, and CorruptTable where several tables share
+    the log: those are opened by name.
+    """
+    fileio = _opened(place, options)
+    timeline = Timeline(fileio, TablesFold())
+    view = timeline.open()
+    if view.slot < 0:
+        raise TableNotFound(f"there is no table at {fileio.url}: create it with objcat.create_table_at(url, schema, key=[...])")
+    return Table(_last_part(fileio.url), timeline, snapshot_of(view, where=fileio.url).spec.table, view)
+
+
+def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
+    """The table that a URL means to people: a lake, a slash and a name in it, or the place of a table by itself.
+
+    Raises InvalidInput for a URL that names no table, TableNotFound, TableClosed.
+    """
+    above, _, name = url.rstrip("/").rpartition("/")
+    if not above or above.endswith("/"):
+        raise InvalidInput(f"{url!r} names no table: write the URL of the lake, a slash, and the table's name")
+    lake = connect(above, options)
+    try:
+        return lake.table(name)
+    except (TableNotFound, InvalidInput) as error:
+        try:
+            return table_at(lake.fileio.child(name))
+        except TableNotFound:
+            raise error from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a table's log is. shared: other tables were created in it before."""
+
+    prefix: str
+    shared: bool
+
+
 class Lake:
-    """Tables below one prefix of a store. Holds no state of its own; safe for many threads."""
+    """Names below one prefix of a store, and the tables that they mean. Safe for many threads.
+
+    Keeps what it has seen of the catalog and of tables: opening a table again costs one GET for each.
+    """
 
     def __init__(self, fileio: FileIO) -> None:
         self.fileio = fileio
+        self.catalog = Catalog(fileio)
+        self._lock = threading.Lock()
+        self._views: dict[str, View[Tables]] = {}
+        self._checked = False
 
     def __repr__(self) -> str:
         return f"Lake({self.fileio.url!r})"
+
+    # ---- tables
 
     def create_table(
         self,
@@ -65,61 +148,378 @@ class Lake:
         index: Bucket | None = None,
         kind: str = "merge_on_read",
         properties: Mapping[str, str] | None = None,
+        domain: str | None = None,
     ) -> Table:
         """Create a table; of several processes that create one name, exactly one wins.
 
-        schema: Arrow; types are narrowed to those that Spark shares. key: the columns that identify a row, never null. ordering: the
-        column whose greater value wins when a key is written twice (event time, a version), never null; None: the later commit wins.
-        index: `Bucket(16)` by default.
+        name: as in `city.trips`: `trips` in the namespace `city`, which is created when it is not there. schema: Arrow; types are narrowed
+        to those that Spark shares. key: the columns that identify a row, never null. ordering: the column whose greater value wins when a
+        key is written twice (event time, a version), never null; None: the later commit wins. index: `Bucket(16)` by default. domain:
+        tables of one domain share a log, so that one transaction may change several of them; None: the table is alone in its log.
         Raises TableExists that names the winner, InvalidInput, and `fileio.errors.StoreUnfit` for a store that ignores conditions:
         commits on it would be lost.
         """
-        fileio = self._fileio_of(name)
-        spec = make_spec(
-            fileio.env.new_id(),
-            schema_from_arrow(schema),
-            key=key,
-            ordering=ordering,
-            index=index or Bucket(),
-            kind=kind,
-            properties=properties or {},
-        )
-        check_commit_store(fileio)
-        txn = new_txn(fileio.env)
-        committer = Committer(fileio)
-        intent = committer.announce(txn, Action.CREATE, -1, engine="local")
-        candidate = Candidate(
-            txn=txn,
-            action=Action.CREATE,
-            base=LogState(),
-            changes={spec.table: encode_delta(TableDelta(spec=spec))},
-            footprint={spec.table: Footprint()},
-        )
-        try:
-            committed = committer.commit(candidate, skew_ms=intent.result())
-        except CommitConflict as error:
-            committer.retract(txn).result()
-            first = Log(fileio).read_slot(0)
-            who = f" by {first.txn}" if first else ""
-            raise TableExists(
-                f"the table {name!r} exists in {self.fileio.url} (created{who}): open it with lake.table({name!r})"
-            ) from error
-        committer.retract(txn).result()
-        timeline = Timeline(fileio, TablesFold())
-        return Table(name, timeline, spec.table, timeline.advance(View(LogState(), {}), [committed.entry]))
+        name = check_name(name)
+        if domain is not None:
+            domain = check_name(domain, what="domain")
+        spec = _spec(self.fileio, schema, key=key, ordering=ordering, index=index, kind=kind, properties=properties)
+        self._check_free(self.catalog.refresh(), name)
+        self._check_store()
+        txn = new_txn(self.fileio.env)
+        for _ in range(ATTEMPTS_MAX):
+            place = self._place(name, domain)
+            timeline = self._timeline(place.prefix)
+            view = self._create_in(timeline, _EMPTY if not place.shared else timeline.open(), spec, txn)
+            binding = Binding(name=name, table=spec.table, prefix=place.prefix, domain=domain or "", opened=view.slot)
+            try:
+                self.catalog.change(lambda names, bound=binding: self._plan_create(names, bound), txn=txn)  # type: ignore[misc]
+            except CommitUnknown:
+                raise
+            except _Elsewhere:
+                self._abandon(timeline, view, spec.table, shared=place.shared)
+                continue
+            except (ObjcatError, FileIOError):
+                self._abandon(timeline, view, spec.table, shared=place.shared)
+                raise
+            self._remember(place.prefix, view)
+            return Table(name, timeline, spec.table, view)
+        raise _contended(f"the log of the domain {domain!r} moved {ATTEMPTS_MAX} times", self.catalog)
 
     def table(self, name: str) -> Table:
-        """Open a table at its newest slot. Raises TableNotFound."""
-        fileio = self._fileio_of(name)
-        timeline = Timeline(fileio, TablesFold())
-        view = timeline.open()
-        if view.slot < 0:
-            raise TableNotFound(
-                f"there is no table {name!r} in {self.fileio.url}: create it with lake.create_table({name!r}, schema, key=[...])"
-            )
-        return Table(name, timeline, snapshot_of(view, where=fileio.url).spec.table, view)
+        """Open a table at its newest slot. Raises TableNotFound that names the nearest one, TableClosed for one that is being dropped."""
+        bound = self._bound(name)
+        timeline, view = self._open(bound.binding.prefix)
+        try:
+            snapshot_of(view, bound.binding.table, where=timeline.fileio.url)
+        except TableClosed as error:
+            raise TableClosed(
+                f"{error}, but the name {name!r} still means it: finish with lake.drop_table({name!r}), "
+                f"or bring it back with lake.undrop_table({name!r})"
+            ) from error
+        return Table(bound.binding.name, timeline, bound.binding.table, view)
 
-    def _fileio_of(self, name: str) -> FileIO:
-        if not _NAME.fullmatch(name):
-            raise InvalidInput(f"{name!r} is not a table name: use letters, digits, '_' and '-', in parts joined by '.'")
-        return self.fileio.child(name)
+    def tables(self, namespace: str | None = None) -> list[str]:
+        """Names of the tables in a namespace and below it, sorted; of all tables when None. Raises NamespaceNotFound."""
+        names = self.catalog.refresh()
+        below = _below(names, namespace)
+        return sorted(bound.binding.name for key, bound in names.tables.items() if key.startswith(below))
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name, perhaps in another namespace: at no moment it has both or none. Its data and log stay where they are.
+
+        Raises TableNotFound, TableExists, InvalidInput.
+        """
+        new_name = check_name(new_name)
+        first = self._bound(name)
+        if folded(name) != folded(new_name):
+            self._check_free(self.catalog.names, new_name)
+
+        def plan(names: Names) -> NamesDelta:
+            bound = names.table(name)
+            if bound is None or bound.binding.table != first.binding.table:
+                raise names.not_found(name, where=self.fileio.url)
+            if folded(name) != folded(new_name):
+                self._refuse_taken(names, new_name)
+            binding = _renamed(bound.binding, new_name)
+            return NamesDelta(unbinds=(bound.binding.name,), creates=names.missing_namespaces(new_name), binds=(binding,))
+
+        self.catalog.change(plan)
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table: nothing changes it any more, and its name is free at once. It can come back until it is cleaned away.
+
+        What writers have committed before is kept; those under way are refused with TableClosed or CommitConflict. Of a domain only this
+        table is dropped. A drop that was interrupted is finished by the next one. Raises TableNotFound.
+        """
+        binding = self._bound(name).binding
+        timeline, view = self._open(binding.prefix)
+        if view.slot < 0:
+            # The log was deleted by hand: all that is left of the table is its name.
+            self._finish_drop(binding.table, binding.opened + 1)
+            return
+        view = close(timeline, view, binding.table)
+        self._remember(binding.prefix, view)
+        self._finish_drop(binding.table, _closed_at(view, binding.table))
+
+    def undrop_table(self, name: str, *, new_name: str | None = None, table: str | None = None) -> Table:
+        """Bring a dropped table back as it was, under its old name or another one.
+
+        table: the id, where several tables of that name were dropped (see `dropped_tables`); the last one when None.
+        Raises TableNotFound, TableExists when the name is taken, SnapshotExpired when its files were cleaned away.
+        """
+        target = check_name(new_name if new_name is not None else name)
+        for _ in range(ATTEMPTS_MAX):
+            names = self.catalog.refresh()
+            bound = names.table(name)
+            if bound is not None and self._complete_drop(bound):
+                names = self.catalog.names
+            dropped = self._dropped(names, name, table)
+            self._check_free(names, target)
+            timeline, view = self._open(dropped.binding.prefix)
+            view = reopen(timeline, view, dropped.table)
+            self._remember(dropped.binding.prefix, view)
+            binding = _renamed(dropped.binding, target, opened=view.slot)
+            try:
+                self.catalog.change(lambda names, d=dropped, b=binding: self._plan_undrop(names, d, b))  # type: ignore[misc]
+            except _Elsewhere:
+                continue
+            return Table(target, timeline, dropped.table, view)
+        raise _contended(f"the table {name!r} was dropped and brought back {ATTEMPTS_MAX} times meanwhile", self.catalog)
+
+    def dropped_tables(self, namespace: str | None = None) -> list[DroppedTable]:
+        """Tables that were dropped and can come back, the last one first; those that were in a namespace or below it."""
+        names = self.catalog.refresh()
+        below = "" if namespace is None else folded(namespace) + "."
+        found = [table for table in names.dropped.values() if folded(table.name).startswith(below)]
+        return sorted(found, key=lambda table: table.slot, reverse=True)
+
+    # ---- namespaces
+
+    def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Create a namespace, and those around it. Raises NamespaceExists, TableExists when a table has that name, InvalidInput."""
+        name = check_name(name, what="namespace")
+        check_properties(properties or {}, ())
+
+        def plan(names: Names) -> NamesDelta:
+            self._refuse_taken(names, name, error=NamespaceExists)
+            return NamesDelta(creates=(*names.missing_namespaces(name), Namespace(name, dict(properties or {}))))
+
+        self.catalog.change(plan)
+
+    def drop_namespace(self, name: str) -> None:
+        """Drop a namespace that holds nothing. Raises NamespaceNotFound, NamespaceNotEmpty that names what it holds."""
+
+        def plan(names: Names) -> NamesDelta:
+            found = names.namespace(name)
+            held = names.held_by(name)
+            if held:
+                shown = ", ".join(held[:5]) + (f" and {len(held) - 5} more" if len(held) > 5 else "")
+                raise NamespaceNotEmpty(f"the namespace {found.name!r} of {self.fileio.url} still holds {shown}: drop or rename them first")
+            return NamesDelta(removes=(found.name,))
+
+        self.catalog.change(plan)
+
+    def namespaces(self, namespace: str | None = None) -> list[str]:
+        """Names of the namespaces below one, at every depth, sorted; of all when None. Raises NamespaceNotFound."""
+        names = self.catalog.refresh()
+        below = _below(names, namespace)
+        return sorted(found.name for key, found in names.namespaces.items() if key.startswith(below))
+
+    def namespace_properties(self, name: str) -> dict[str, str]:
+        """Raises NamespaceNotFound."""
+        return dict(self.catalog.refresh().namespace(name).properties)
+
+    def set_namespace_properties(self, name: str, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
+        """Set and take away properties of a namespace; others stay. Raises NamespaceNotFound, InvalidInput."""
+        changes: dict[str, str | None] = {**(properties or {}), **dict.fromkeys(check_properties(properties or {}, unset))}
+
+        def plan(names: Names) -> NamesDelta | None:
+            found = names.namespace(name)
+            return NamesDelta(properties={found.name: changes}) if changes else None
+
+        self.catalog.change(plan)
+
+    # ---- outcomes
+
+    def resolve(self, txn: str) -> Resolution:
+        """Settle a change of names whose outcome nobody knows (CommitUnknown), for ever. As `Table.resolve`, for the catalog."""
+        return resolve(self.catalog.fileio, parse_txn(txn))
+
+    # ---- how
+
+    def _check_store(self) -> None:
+        if not self._checked:
+            check_commit_store(self.fileio)
+            self._checked = True
+
+    def _timeline(self, prefix: str) -> Timeline[Tables]:
+        return Timeline(self.fileio.child(prefix), TablesFold())
+
+    def _open(self, prefix: str) -> tuple[Timeline[Tables], View[Tables]]:
+        """A log at its head: from the view of it that was kept, where there is one."""
+        timeline = self._timeline(prefix)
+        kept = self._views.get(prefix)
+        view = timeline.open() if kept is None else timeline.refresh(kept)
+        self._remember(prefix, view)
+        return timeline, view
+
+    def _remember(self, prefix: str, view: View[Tables]) -> None:
+        with self._lock:
+            kept = self._views.pop(prefix, None)
+            self._views[prefix] = view if kept is None or kept.slot < view.slot else kept
+            while len(self._views) > VIEWS_KEPT_MAX:
+                del self._views[next(iter(self._views))]
+
+    def _bound(self, name: str) -> Bound:
+        check_name(name)
+        names = self.catalog.refresh()
+        bound = names.table(name)
+        if bound is None:
+            raise names.not_found(name, where=self.fileio.url)
+        return bound
+
+    def _check_free(self, names: Names, name: str) -> None:
+        """Raises TableExists. A table whose drop was interrupted does not keep its name."""
+        bound = names.table(name)
+        if bound is None or not self._complete_drop(bound):
+            self._refuse_taken(names, name)
+
+    def _refuse_taken(self, names: Names, name: str, *, error: type[ObjcatError] = TableExists) -> None:
+        bound = names.table(name)
+        if bound is not None:
+            raise TableExists(
+                f"the table {bound.binding.name!r} exists in {self.fileio.url} (named by {bound.txn} at slot {bound.slot} of the catalog): "
+                f"open it with lake.table({bound.binding.name!r})"
+            )
+        if folded(name) in names.namespaces:
+            raise error(f"{name!r} is a namespace in {self.fileio.url}: a name means one thing, take another one")
+        outer = namespace_of(name)
+        while outer:
+            held = names.table(outer)
+            if held is not None:
+                raise TableExists(
+                    f"{held.binding.name!r} is a table in {self.fileio.url}, so that no name below it is free: take another one"
+                )
+            outer = namespace_of(outer)
+
+    # ---- how: create
+
+    def _place(self, name: str, domain: str | None) -> _Place:
+        known = None if domain is None else self.catalog.names.domains.get(folded(domain))
+        if known is not None:
+            return _Place(known, shared=True)
+        return _Place(log_prefix(domain or name, self.fileio.env.new_id()), shared=False)
+
+    def _create_in(self, timeline: Timeline[Tables], base: View[Tables], spec: TableSpec, txn: Txn) -> View[Tables]:
+        try:
+            return create(timeline, base, spec, txn)
+        except CommitUnknown as error:
+            # Whether it landed or not, no name means it, and none will: that is certain, and all that a user can see.
+            if isinstance(error.__cause__, FileIOError):
+                raise error.__cause__ from None
+            raise
+
+    def _plan_create(self, names: Names, binding: Binding) -> NamesDelta:
+        self._refuse_taken(names, binding.name)
+        domains: dict[str, str] = {}
+        if binding.domain:
+            known = names.domains.get(folded(binding.domain))
+            if known not in (None, binding.prefix):
+                raise _Elsewhere
+            domains = {} if known is not None else {binding.domain: binding.prefix}
+        return NamesDelta(creates=names.missing_namespaces(binding.name), binds=(binding,), domains=domains)
+
+    def _abandon(self, timeline: Timeline[Tables], view: View[Tables], table: str, *, shared: bool) -> None:
+        """Take back a table that has no name, and certainly never will. Best effort: what stays is seen by nobody."""
+        try:
+            if shared:
+                close(timeline, view, table)
+            else:
+                remove_files(timeline.fileio, list(timeline.fileio.list_keys()), why=table)
+        except (ObjcatError, FileIOError):
+            return
+
+    # ---- how: drop and undrop
+
+    def _complete_drop(self, bound: Bound) -> bool:
+        """Finish a drop that was interrupted between its two steps. Returns whether it was."""
+        binding = bound.binding
+        _, view = self._open(binding.prefix)
+        if view.log.marks(binding.table).closed_at is None:
+            return False
+        self._finish_drop(binding.table, _closed_at(view, binding.table))
+        return True
+
+    def _finish_drop(self, table: str, closed: int) -> None:
+        """Take the name from a table that was closed at a slot of its log, whatever the name is by now.
+
+        Where the table was brought back and bound anew after that slot, there is nothing left to do. Where it is not bound, the entry still
+        says that it is closed again, so that nobody who saw it open before binds it.
+        """
+
+        def plan(names: Names) -> NamesDelta | None:
+            bound = names.table_of(table)
+            if bound is not None:
+                return NamesDelta(unbinds=(bound.binding.name,), drops={table: closed}) if bound.binding.opened < closed else None
+            dropped = names.dropped.get(table)
+            return NamesDelta(drops={table: closed}) if dropped is not None and dropped.closed < closed else None
+
+        self.catalog.change(plan)
+
+    def _dropped(self, names: Names, name: str, table: str | None) -> DroppedTable:
+        found = [d for d in names.dropped.values() if (folded(d.name) == folded(name) if table is None else d.table == table)]
+        if found:
+            return max(found, key=lambda dropped: dropped.slot)
+        bound = names.table(name)
+        if bound is not None:
+            raise TableExists(f"the table {bound.binding.name!r} of {self.fileio.url} is not dropped: open it with lake.table({name!r})")
+        known = sorted({dropped.name for dropped in names.dropped.values()})
+        hint = f"dropped are {', '.join(known[:10])}" if known else "none is"
+        raise TableNotFound(f"no table {name!r} was dropped from {self.fileio.url}: {hint}")
+
+    def _plan_undrop(self, names: Names, dropped: DroppedTable, binding: Binding) -> NamesDelta:
+        if names.dropped.get(dropped.table) != dropped:
+            raise _Elsewhere
+        self._refuse_taken(names, binding.name)
+        return NamesDelta(creates=names.missing_namespaces(binding.name), binds=(binding,))
+
+
+_EMPTY: View[Tables] = View(LogState(), {})
+
+
+class _Elsewhere(ObjcatError):
+    """What the plan was made for is another by now: begin again."""
+
+
+def _spec(
+    fileio: FileIO,
+    schema: pa.Schema,
+    *,
+    key: Sequence[str],
+    ordering: str | None,
+    index: Bucket | None,
+    kind: str,
+    properties: Mapping[str, str] | None,
+) -> TableSpec:
+    return make_spec(
+        fileio.env.new_id(),
+        schema_from_arrow(schema),
+        key=key,
+        ordering=ordering,
+        index=index or Bucket(),
+        kind=kind,
+        properties=properties or {},
+    )
+
+
+def _opened(place: str | os.PathLike[str] | FileIO, options: Mapping[str, Any] | None) -> FileIO:
+    return place if isinstance(place, FileIO) else open_store(place, options)
+
+
+def _last_part(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2]
+
+
+def _below(names: Names, namespace: str | None) -> str:
+    """What the folded names in a namespace begin with."""
+    return "" if namespace is None else folded(names.namespace(namespace).name) + "."
+
+
+def _closed_at(view: View[Tables], table: str) -> int:
+    closed = view.log.marks(table).closed_at
+    assert closed is not None
+    return closed
+
+
+def _renamed(binding: Binding, name: str, *, opened: int | None = None) -> Binding:
+    return Binding(
+        name=name,
+        table=binding.table,
+        prefix=binding.prefix,
+        domain=binding.domain,
+        opened=binding.opened if opened is None else opened,
+    )
+
+
+def _contended(what: str, catalog: Catalog) -> Contention:
+    return Contention(f"{what}: try again later", winner_slot=catalog.slot)

@@ -10,14 +10,18 @@ from rich.text import Text
 
 from fileio import InvalidConfig
 from objcat.handle import Table
-from objcat.lake import connect
+from objcat.lake import find_table
 
 EXIT_NO = 1
 EXIT_WRONG = 2
 
 Option = Annotated[list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the store; may be repeated.")]
 TableUrl = Annotated[
-    str, typer.Argument(help="The table: the URL of its lake, a slash, and its name, e.g. s3://bucket/lake/city.trips.", metavar="TABLE")
+    str,
+    typer.Argument(
+        help="The URL of a lake, a slash, and a table's name, e.g. s3://bucket/lake/city.trips; or where a table is that has no lake.",
+        metavar="TABLE",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -34,11 +38,8 @@ def parse_option_arguments(arguments: list[str]) -> dict[str, str]:
 
 
 def open_table(url: str, option: list[str] | None) -> Table:
-    """The table that a URL names. Raises InvalidConfig, TableNotFound."""
-    lake, _, name = url.rstrip("/").rpartition("/")
-    if not lake:
-        raise InvalidConfig(f"{url!r} names no table: write the URL of the lake, a slash, and the table's name")
-    return connect(lake, parse_option_arguments(option or [])).table(name)
+    """The table that a URL names: in a lake, or by itself. Raises InvalidConfig, InvalidInput, TableNotFound."""
+    return find_table(url, parse_option_arguments(option or []))
 
 
 def time_text(when_ms: int) -> str:

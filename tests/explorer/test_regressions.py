@@ -12,7 +12,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
 from objcat.errors import CommitUnknown
-from objcat.lake import Lake
+from objcat.lake import create_table_at, table_at
 
 LOG = "log/"
 
@@ -31,10 +31,10 @@ def test_the_intent_of_a_creation_that_may_still_land_stays() -> None:
     memory = MemoryBackend("create")
     rules = [Rule(fault=Fault.LATER, kinds=frozenset({"put"}), key=lambda key: LOG in key, times=99)]
     backend = FaultyBackend(memory, rules)
-    lake = Lake(FileIO(backend, env=FakeEnv(), policy=RetryPolicy(attempts_max=2)))
+    place = FileIO(backend, env=FakeEnv(), policy=RetryPolicy(attempts_max=2)).child("t")
     with pytest.raises(CommitUnknown) as caught:
-        lake.create_table("t", pa.schema([("k", pa.int64())]), key=["k"])
-    intents = list(lake.fileio.list_keys("t/intents/"))
-    assert intents == [f"t/intents/{caught.value.txn}.inflight.json"]
+        create_table_at(place, pa.schema([("k", pa.int64())]), key=["k"])
+    intents = list(place.list_keys("intents/"))
+    assert intents == [f"intents/{caught.value.txn}.inflight.json"]
     backend.release()
-    assert lake.table("t").snapshot.slot == 0
+    assert table_at(place).snapshot.slot == 0

@@ -1,0 +1,443 @@
+"""The names of a lake: a timeline of its own that binds them to tables, and namespaces that hold them.
+
+Everything else of a table, its schema and properties too, is in the table's own timeline. `docs/protocol.md` is the specification.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from fileio.base import Create, require_written
+from fileio.config import nearest
+from fileio.errors import FileIOError
+from fileio.store import FileIO
+from objcat.errors import CommitUnknown, Contention, CorruptTable, InvalidInput, NamespaceNotFound, ObjcatError, TableNotFound
+from objcat.timeline import Action, Beaten, Candidate, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
+from objcat.timeline.commit import remove_files
+from objcat.timeline.entry import SideObject, data_prefix
+from objcat.timeline.side import get_side
+
+CATALOG_PREFIX = "_catalog"
+"""Where the catalog's timeline is, below the lake."""
+SUBJECT = "names"
+"""What entries of a catalog change: stands where those of a table have a table's id."""
+NAME_CHARACTERS_MAX = 255
+INLINE_BYTES_MAX = 64 * 1024
+"""Names of a checkpoint that are larger than this, encoded, go into an object of their own."""
+REPLANS_MAX = 100
+
+
+# ---- names -------------------------------------------------------------------------------------------------------
+
+
+def check_name(name: str, *, what: str = "table") -> str:
+    """The name in its canonical form. Raises InvalidInput for one that not every engine could say.
+
+    Parts joined by dots; each is letters, marks and digits of any script, `_` and `-`, and begins with a letter, a digit or `_`.
+    """
+    shown = f"{name!r} is not a name of a {what}"
+    if not name or type(name) is not str:
+        raise InvalidInput(f"{shown}: give a text such as 'trips' or 'city.trips'")
+    canonical = unicodedata.normalize("NFC", name)
+    if len(canonical) > NAME_CHARACTERS_MAX:
+        raise InvalidInput(f"{name[:40]!r}... has {len(canonical)} characters: names have at most {NAME_CHARACTERS_MAX}")
+    for part in canonical.split("."):
+        if not part:
+            raise InvalidInput(f"{shown}: one of its parts is empty; parts are joined by single dots")
+        wrong = [char for char in part if char not in "_-" and unicodedata.category(char)[0] not in "LMN"]
+        if wrong or part[0] == "-" or unicodedata.category(part[0])[0] == "M":
+            raise InvalidInput(f"{shown} (see {(wrong or part)[0]!r}): use letters, digits, '_' and '-', in parts joined by '.'")
+    return canonical
+
+
+def folded(name: str) -> str:
+    """What is equal for two names that mean the same: names are kept as they were written, and compared without case."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def namespace_of(name: str) -> str:
+    """The namespace that holds a name; empty for the lake itself."""
+    return name.rpartition(".")[0]
+
+
+def log_prefix(name: str, nonce: str) -> str:
+    """Where a new log goes: readable, and different from every other in more than case."""
+    readable = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in folded(name))
+    return f"tables/{readable[:80].strip('.') or '_'}-{nonce}"
+
+
+# ---- what the catalog holds --------------------------------------------------------------------------------------
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A name and the table that it means.
+
+    name: as it was written. table: its id. prefix: of its log, relative to the lake. domain: whose tables share that log; empty: the table
+    is alone in it. opened: a slot of that log at which the table was open; a CLOSE above it ends this binding, one below it does not.
+    """
+
+    name: str
+    table: str
+    prefix: str
+    domain: str = ""
+    opened: int = 0
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """A binding in force. slot, txn, at_ms: of the entry of the catalog that made it."""
+
+    binding: Binding
+    slot: int
+    txn: Txn
+    at_ms: int
+
+
+class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that was dropped and can come back, until it is cleaned away.
+
+    binding: as it was. closed: the slot of the CLOSE in its log. slot, txn, at_ms: of the entry of the catalog that took its name away.
+    """
+
+    binding: Binding
+    closed: int
+    slot: int
+    txn: Txn
+    at_ms: int
+
+    @property
+    def name(self) -> str:
+        return self.binding.name
+
+    @property
+    def table(self) -> str:
+        """The table's id."""
+        return self.binding.table
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    """A namespace. name: as it was written."""
+
+    name: str
+    properties: dict[str, str] = {}
+
+
+class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one entry of a catalog changes, in this order.
+
+    unbinds: names that mean nothing from now on. drops: of tables, by id, the slot of their CLOSE; their names are unbound too. removes:
+    namespaces that are gone. creates: namespaces. properties: of namespaces, to set; to take away where null. binds: what names mean from
+    now on; one of a dropped table brings it back. domains: the prefix of the log that the tables of a domain share.
+    """
+
+    unbinds: tuple[str, ...] = ()
+    drops: dict[str, int] = {}
+    removes: tuple[str, ...] = ()
+    creates: tuple[Namespace, ...] = ()
+    properties: dict[str, dict[str, str | None]] = {}
+    binds: tuple[Binding, ...] = ()
+    domains: dict[str, str] = {}
+
+
+class Names(msgspec.Struct, frozen=True, kw_only=True):
+    """All names of a lake as of one slot of its catalog. tables, namespaces, domains: by folded name; dropped: by table id."""
+
+    tables: dict[str, Bound] = {}
+    namespaces: dict[str, Namespace] = {}
+    domains: dict[str, str] = {}
+    dropped: dict[str, DroppedTable] = {}
+
+    def table(self, name: str) -> Bound | None:
+        return self.tables.get(folded(name))
+
+    def table_of(self, table: str) -> Bound | None:
+        """What is bound to a table, by its id."""
+        return next((bound for bound in self.tables.values() if bound.binding.table == table), None)
+
+    def namespace(self, name: str) -> Namespace:
+        """Raises NamespaceNotFound that names the nearest one."""
+        found = self.namespaces.get(folded(name))
+        if found is None:
+            known = [namespace.name for namespace in self.namespaces.values()]
+            hint = nearest(name, known) if known else "there are none yet; lake.create_namespace(name) makes one"
+            raise NamespaceNotFound(f"there is no namespace {name!r}: {hint}")
+        return found
+
+    def not_found(self, name: str, *, where: str) -> TableNotFound:
+        """The error for a name that is not bound."""
+        if folded(name) in self.namespaces:
+            return TableNotFound(f"{name!r} in {where} is a namespace, not a table: lake.tables({name!r}) lists what it holds")
+        known = [bound.binding.name for bound in self.tables.values()]
+        hint = f"{nearest(name, known)}, or " if known else ""
+        dropped = any(folded(table.name) == folded(name) for table in self.dropped.values())
+        then = f"bring the dropped one back with lake.undrop_table({name!r}), or " if dropped else hint
+        return TableNotFound(f"there is no table {name!r} in {where}: {then}create it with lake.create_table({name!r}, schema, key=[...])")
+
+    def held_by(self, namespace: str) -> list[str]:
+        """Names of the tables and namespaces anywhere below a namespace, sorted."""
+        below = folded(namespace) + "."
+        held = [bound.binding.name for key, bound in self.tables.items() if key.startswith(below)]
+        return sorted([*held, *(found.name for key, found in self.namespaces.items() if key.startswith(below))])
+
+    def missing_namespaces(self, name: str) -> tuple[Namespace, ...]:
+        """The namespaces that a name stands in and that do not exist yet, outermost first."""
+        parts = name.split(".")
+        wanted = (".".join(parts[:depth]) for depth in range(1, len(parts)))
+        return tuple(Namespace(namespace) for namespace in wanted if folded(namespace) not in self.namespaces)
+
+
+NO_NAMES = Names()
+
+
+def advance_names(names: Names, delta: NamesDelta, *, slot: int, txn: Txn, at_ms: int) -> Names:
+    """The names after one more entry."""
+    tables, namespaces, dropped = dict(names.tables), dict(names.namespaces), dict(names.dropped)
+    by_id = {bound.binding.table: bound.binding for bound in tables.values()} if delta.drops else {}
+    for name in delta.unbinds:
+        tables.pop(folded(name), None)
+    for table, closed in delta.drops.items():
+        binding = by_id[table] if table in by_id else dropped[table].binding
+        dropped[table] = DroppedTable(binding=binding, closed=closed, slot=slot, txn=txn, at_ms=at_ms)
+    for name in delta.removes:
+        namespaces.pop(folded(name), None)
+    for namespace in delta.creates:
+        namespaces[folded(namespace.name)] = namespace
+    for name, changes in delta.properties.items():
+        before = namespaces[folded(name)]
+        merged = {**before.properties, **changes}
+        namespaces[folded(name)] = Namespace(before.name, {key: value for key, value in merged.items() if value is not None})
+    for binding in delta.binds:
+        tables[folded(binding.name)] = Bound(binding=binding, slot=slot, txn=txn, at_ms=at_ms)
+        dropped.pop(binding.table, None)
+    domains = {**names.domains, **{folded(domain): prefix for domain, prefix in delta.domains.items()}}
+    return Names(tables=tables, namespaces=namespaces, domains=domains, dropped=dropped)
+
+
+def footprint_of(names: Names, delta: NamesDelta) -> Footprint:
+    """What a change relies on and touches. Domains and tables count as names too, marked by a word that no name can begin with."""
+    binds = [binding.name for binding in delta.binds]
+    created = [namespace.name for namespace in delta.creates]
+    parents = {folded(namespace_of(name)) for name in (*binds, *created)} - {"", *map(folded, created)}
+    dropped = [_table_key(binding.table) for binding in delta.binds if binding.table in names.dropped]
+    return Footprint(
+        binds=_keys([*map(folded, [*binds, *created]), *(f"domain:{folded(domain)}" for domain in delta.domains), *dropped]),
+        unbinds=_keys([*map(folded, [*delta.unbinds, *delta.removes]), *map(_table_key, delta.drops)]),
+        needs=_keys([*parents, *map(folded, delta.properties)]),
+        empties=_keys(map(folded, delta.removes)),
+    )
+
+
+def _table_key(table: str) -> str:
+    return f"table:{table}"
+
+
+def _keys(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(found)))
+
+
+# ---- the fold ----------------------------------------------------------------------------------------------------
+
+
+class _Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A change and the entry that made it."""
+
+    delta: NamesDelta
+    slot: int
+    txn: Txn
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogState:
+    """Names as of one slot: those of an object (all there are, when it is None: none), or of `names`, and the changes since.
+
+    Names are read from the object when somebody wants them, not when a checkpoint is opened.
+    """
+
+    object: SideObject | None = None
+    names: Names | None = NO_NAMES
+    steps: tuple[_Step, ...] = ()
+
+    def read(self, fileio: FileIO) -> Names:
+        """The names: one GET when they stand on an object. Raises CorruptTable."""
+        names = self.names
+        if names is None:
+            assert self.object is not None
+            names = _decode(get_side(fileio, self.object), Names, where=self.object.path)
+        for step in self.steps:
+            names = advance_names(names, step.delta, slot=step.slot, txn=step.txn, at_ms=step.at_ms)
+        return names
+
+
+class _Root(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a checkpoint's root holds: the names, or where they are."""
+
+    names: Names | None = None
+    object: SideObject | None = None
+
+
+class NamesFold:
+    """What entries mean to a catalog: the `Fold` of its log."""
+
+    def begin(self) -> CatalogState:
+        return CatalogState()
+
+    def advance(self, state: CatalogState, entry: Entry, at: Callable[[int], CatalogState]) -> CatalogState:  # noqa: ARG002
+        """The names after one more entry. Raises CorruptTable for one that is not of a catalog."""
+        raw = entry.changes.get(SUBJECT)
+        if raw is None:
+            if entry.action is Action.ROLLBACK:
+                return state
+            raise CorruptTable(f"slot {entry.slot} of the catalog is a {entry.action} that changes no names: is this a table's log?")
+        delta = _decode(bytes(raw), NamesDelta, where=f"slot {entry.slot} of the catalog")
+        step = _Step(delta=delta, slot=entry.slot, txn=entry.txn, at_ms=entry.committed_at_ms)
+        if state.names is None:
+            return replace(state, steps=(*state.steps, step))
+        return CatalogState(names=advance_names(state.names, delta, slot=step.slot, txn=step.txn, at_ms=step.at_ms))
+
+    def save(self, fileio: FileIO, state: CatalogState, folder: str) -> tuple[msgspec.Raw, CatalogState]:
+        if state.object is not None and not state.steps:
+            return _encode(_Root(object=state.object)), state
+        names = state.read(fileio)
+        data = msgspec.json.encode(names)
+        if len(data) <= INLINE_BYTES_MAX:
+            return _encode(_Root(names=names)), CatalogState(names=names)
+        path = f"{folder.rstrip('/')}/names-{fileio.env.new_id()}.json"
+        require_written(fileio.put(path, data, Create()), path)
+        written = SideObject(path, len(data), hashlib.sha256(data).hexdigest())
+        return _encode(_Root(object=written)), CatalogState(object=written, names=None)
+
+    def load(self, payload: msgspec.Raw) -> CatalogState:
+        root = _decode(bytes(payload), _Root, where="a checkpoint of the catalog")
+        return CatalogState(object=root.object, names=root.names)
+
+    def objects(self, payload: msgspec.Raw) -> frozenset[str]:
+        root = _decode(bytes(payload), _Root, where="a checkpoint of the catalog")
+        return frozenset() if root.object is None else frozenset({root.object.path})
+
+
+def _encode(root: _Root) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(root))
+
+
+def _decode(data: bytes, kind: type[Any], *, where: str) -> Any:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise CorruptTable(f"{where} holds names that this objcat cannot read: {error}") from error
+
+
+# ---- the handle --------------------------------------------------------------------------------------------------
+
+
+class Catalog:
+    """A handle on the names of a lake, as of the newest slot that it has seen. Safe for many threads."""
+
+    def __init__(self, lake: FileIO) -> None:
+        self.fileio = lake.child(CATALOG_PREFIX)
+        self.timeline = Timeline(self.fileio, NamesFold())
+        self._where = lake.url
+        self._committer = Committer(self.fileio)
+        self._lock = threading.Lock()
+        self._view: View[CatalogState] | None = None
+        self._names = NO_NAMES
+
+    @property
+    def names(self) -> Names:
+        """The names that this handle has seen last. No request."""
+        return self._names
+
+    @property
+    def slot(self) -> int:
+        """The slot of `names`; -1 while there is none."""
+        return -1 if self._view is None else self._view.slot
+
+    def refresh(self) -> Names:
+        """The newest names: one GET when nothing is new and the handle has been used before."""
+        return self._newest()[1]
+
+    def change(
+        self, plan: Callable[[Names], NamesDelta | None], *, txn: Txn | None = None, metadata: Mapping[str, str] | None = None
+    ) -> Names:
+        """Commit what `plan` makes of the newest names; None: there is nothing to do. Returns the names with it.
+
+        plan: a pure function; it is asked again when somebody else changed what its change touches or relies on, and may raise: then
+        nothing of the change is visible. txn: of the operation that this is part of.
+        Raises what `plan` raises, Contention, Fenced, storage errors that certainly had no effect, and CommitUnknown.
+        """
+        view, names = self._newest()
+        delta = plan(names)
+        if delta is None:
+            return names
+        own = txn or new_txn(self.fileio.env)
+        skew = self._committer.announce(own, Action.COMMIT, view.slot, engine="local")
+        try:
+            for _ in range(REPLANS_MAX):
+                outcome = self._committer.try_commit(_candidate(own, view, names, delta, metadata or {}), skew_ms=skew.result())
+                if not isinstance(outcome, Beaten):
+                    self._committer.retract(own)
+                    return self._keep(self.timeline.advance(view, [*outcome.read, outcome.entry]))[1]
+                view, names = self._keep(self.timeline.advance(view, outcome.read))
+                delta = plan(names)
+                if delta is None:
+                    break
+            else:
+                raise Contention(
+                    f"{own} was beaten {REPLANS_MAX} times to what it changes in the catalog of {self._where}: try again later",
+                    winner_slot=view.slot,
+                )
+        except CommitUnknown as error:
+            raise CommitUnknown(
+                f"whether {own} changed the catalog of {self._where} is not known ({error.__cause__}): nothing was deleted; "
+                "lake.resolve(txn) settles it, before you try again",
+                own,
+            ) from error
+        except (ObjcatError, FileIOError):
+            self._clean_up(own)
+            raise
+        self._clean_up(own)
+        return names
+
+    def _newest(self) -> tuple[View[CatalogState], Names]:
+        view = self._view
+        return self._keep(self.timeline.open() if view is None else self.timeline.refresh(view))
+
+    def _keep(self, view: View[CatalogState]) -> tuple[View[CatalogState], Names]:
+        """Keep a view unless another thread has kept a newer one meanwhile. Returns this view with its names."""
+        with self._lock:
+            if self._view is not None and self._view.slot == view.slot:
+                return self._view, self._names
+        names = view.state.read(self.fileio)
+        # From here on the names are in memory: later views need not read the object again.
+        known = View(view.log, CatalogState(names=names), view.checkpoint)
+        with self._lock:
+            if self._view is None or self._view.slot < view.slot:
+                self._view, self._names = known, names
+        return known, names
+
+    def _clean_up(self, txn: Txn) -> None:
+        """Remove what a change left that is certainly not committed, and never will be."""
+        try:
+            keys: Sequence[str] = list(self.fileio.list_keys(data_prefix(txn)))
+        except FileIOError:
+            keys = ()
+        if keys:
+            remove_files(self.fileio, list(keys), why=txn)
+        self._committer.retract(txn)
+
+
+def _candidate(txn: Txn, view: View[CatalogState], names: Names, delta: NamesDelta, metadata: Mapping[str, str]) -> Candidate:
+    return Candidate(
+        txn=txn,
+        action=Action.COMMIT,
+        base=view.log,
+        changes={SUBJECT: msgspec.Raw(msgspec.json.encode(delta))},
+        footprint={SUBJECT: footprint_of(names, delta)},
+        metadata=metadata,
+    )

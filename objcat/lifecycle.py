@@ -1,0 +1,149 @@
+"""What happens once or rarely to a table, in its own log: it is created, dropped, brought back, and its properties change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from fileio.errors import FileIOError
+from objcat.errors import CommitConflict, CommitUnknown, Contention, InvalidInput, ObjcatError, SnapshotExpired
+from objcat.table import TableDelta, Tables, TableSpec
+from objcat.table.files import encode_delta
+from objcat.table.snapshot import snapshot_of
+from objcat.table.spec import check_texts
+from objcat.timeline import Action, Candidate, CommitPolicy, Committer, Footprint, Timeline, Txn, View, new_txn
+from objcat.timeline.entry import SchemaChange
+
+ATTEMPTS_MAX = 100
+AT_HEAD = CommitPolicy(slots_max=1)
+"""For a commit that must stand on the very slot that it was planned from: a lost slot means that it is planned again."""
+
+
+def create(timeline: Timeline[Tables], base: View[Tables], spec: TableSpec, txn: Txn) -> View[Tables]:
+    """Create a table in a log: as its slot 0 where `base` is empty, else beside the tables that are there. Returns the view with it.
+
+    Raises CommitConflict where the log is not empty any more, CommitUnknown, and storage errors that certainly had no effect.
+    """
+    changes = {spec.table: encode_delta(TableDelta(spec=spec))}
+    candidate = Candidate(txn=txn, action=Action.CREATE, base=base.log, changes=changes, footprint={spec.table: Footprint()})
+    return _commit(timeline, base, candidate, Committer(timeline.fileio))
+
+
+def close(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[Tables]:
+    """Close a table: from that slot on nothing changes it. A table that is closed already stays so. Returns a view in which it is closed.
+
+    Safe beside writers: what committed before the slot is there when the table comes back; what comes later is refused.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        if view.log.marks(table).closed_at is not None:
+            return view
+        txn = new_txn(timeline.fileio.env)
+        candidate = Candidate(txn=txn, action=Action.CLOSE, base=view.log, changes={}, footprint={table: Footprint()})
+        try:
+            return _commit(timeline, view, candidate, Committer(timeline.fileio))
+        except CommitConflict as error:
+            if isinstance(error, Contention):
+                raise
+            view = timeline.refresh(view)
+    raise _contended(timeline, view, f"table {table} could not be closed")
+
+
+def reopen(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[Tables]:
+    """Bring a closed table back as it was before its CLOSE. One that is open stays as it is. Returns a view in which it is open.
+
+    Raises SnapshotExpired when its files were cleaned away.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        marks = view.log.marks(table)
+        if marks.closed_at is None:
+            return view
+        restored = marks.closed_at - 1
+        if not marks.is_readable(restored):
+            raise SnapshotExpired(
+                f"table {table} at {timeline.fileio.url} was dropped at slot {marks.closed_at} and then cleaned: it cannot come back"
+            )
+        candidate = Candidate(
+            txn=new_txn(timeline.fileio.env),
+            action=Action.RESTORE,
+            base=view.log,
+            changes={},
+            footprint={table: Footprint(restores=restored)},
+            apps={table: {app: reached.version for app, reached in marks.apps.items()}},
+        )
+        try:
+            # A RESTORE takes back what was written since: it may only stand right above the slot that still said that the table is closed.
+            return _commit(timeline, view, candidate, Committer(timeline.fileio, AT_HEAD))
+        except CommitConflict:
+            view = timeline.refresh(view)
+    raise _contended(timeline, view, f"table {table} could not be brought back")
+
+
+def change_properties(
+    timeline: Timeline[Tables],
+    view: View[Tables],
+    table: str,
+    *,
+    set_: Mapping[str, str],
+    unset: Iterable[str],
+) -> View[Tables]:
+    """Set and take away properties of a table, as one commit; others that changed meanwhile stay. Returns the view with them.
+
+    Raises InvalidInput, TableClosed, and what a commit raises.
+    """
+    removed = check_properties(set_, unset)
+    for _ in range(ATTEMPTS_MAX):
+        spec = snapshot_of(view, table, where=timeline.fileio.url).spec
+        kept = {key: value for key, value in {**spec.properties, **set_}.items() if key not in removed}
+        if kept == spec.properties:
+            return view
+        changed = msgspec.structs.replace(spec, properties=kept)
+        candidate = Candidate(
+            txn=new_txn(timeline.fileio.env),
+            action=Action.SCHEMA,
+            base=view.log,
+            changes={table: encode_delta(TableDelta(spec=changed))},
+            footprint={table: Footprint(schema=SchemaChange())},
+        )
+        try:
+            return _commit(timeline, view, candidate, Committer(timeline.fileio))
+        except CommitConflict as error:
+            if isinstance(error, Contention):
+                raise
+            view = timeline.refresh(view)
+    raise _contended(timeline, view, f"the properties of table {table} could not be changed")
+
+
+def check_properties(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset[str]:
+    """Names of properties to take away. Raises InvalidInput for what is not text, and for a name that is both set and unset."""
+    check_texts(set_, what="properties")
+    if isinstance(unset, str):
+        raise InvalidInput(f"unset is the text {unset!r}: give a list of names, [{unset!r}]")
+    removed = frozenset(unset)
+    check_texts(dict.fromkeys(removed, ""), what="unset")
+    both = removed & set(set_)
+    if both:
+        raise InvalidInput(f"the property {min(both)!r} is both set and unset: do one of them")
+    return removed
+
+
+def _commit(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate, committer: Committer) -> View[Tables]:
+    intent = committer.announce(candidate.txn, candidate.action, candidate.base.slot, engine="local")
+    try:
+        committed = committer.commit(candidate, skew_ms=intent.result())
+    except CommitUnknown:
+        raise
+    except (ObjcatError, FileIOError):
+        intent.exception()
+        committer.retract(candidate.txn)
+        raise
+    committer.retract(candidate.txn)
+    return timeline.advance(view, [*committed.read, committed.entry])
+
+
+def _contended(timeline: Timeline[Tables], view: View[Tables], what: str) -> Contention:
+    return Contention(
+        f"{what} in {ATTEMPTS_MAX} attempts, the last one at slot {view.slot} of {timeline.fileio.url}: others keep changing it, "
+        "try again later",
+        winner_slot=view.slot,
+    )
