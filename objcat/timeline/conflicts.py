@@ -31,8 +31,8 @@ class Overlap:
     """Why a candidate conflicts.
 
     rule: a sentence in which "it" is the candidate and "the other commit" the later entry. homes: those of the candidate which both
-    touched: a candidate that does its work again in these homes, above the later entry, may go on with the rest as it is. Empty: it is no
-    question of homes, and only a new plan helps. table: its id.
+    touched: a candidate that does its work again in these homes, above the later entry, may go on with the rest as it is, provided that
+    what it did in one home does not depend on rows of another. Empty: it is no question of homes, and only a new plan helps. table: its id.
     """
 
     rule: str
@@ -195,16 +195,14 @@ def placed_one_key(mine: Part, later: Part) -> tuple[Home, ...] | None:
 
 
 def read_changed(mine: Part, later: Part) -> tuple[Home, ...] | None:
-    """Only a serializable operation names what it read: its outcome must be the one that it would have at its own slot."""
+    """Its outcome depends on rows that are not the newest: it would be another one at its own slot."""
     reads, partitions = mine.footprint.reads, mine.footprint.read_partitions
     if not reads and not partitions:
         return None
     theirs = later.footprint.overwrites
-    if _common(reads, later.changed) or _below(reads, theirs) or _below(later.changed, partitions):
+    if _below(later.changed, partitions) or _is_any_below(theirs, partitions) or _is_any_below(partitions, theirs):
         return PLAN_AGAIN
-    if _is_any_below(theirs, partitions) or _is_any_below(partitions, theirs):
-        return PLAN_AGAIN
-    return None
+    return _merge(_common(reads, later.changed), _below(reads, theirs))
 
 
 # The table as a whole.
@@ -294,7 +292,7 @@ RULES: Mapping[str, Rule] = {
     "it overwrote a partition in which the other commit wrote": overwrote_written,
     "it wrote in a partition that the other commit overwrote": wrote_in_overwritten,
     "both wrote the same key, and at least one of them inserted, moved or deleted it": placed_one_key,
-    "it read rows that the other commit changed, and is serializable": read_changed,
+    "it read rows that the other commit changed": read_changed,
     "it was planned before the other commit restored the table to an earlier state": wrote_before_restore,
     "it would clean what the other commit needs: the slot of a savepoint or of a restore": cleaned_what_was_kept,
     "it needs a slot that the other commit gave up to be cleaned": kept_what_was_cleaned,
