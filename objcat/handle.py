@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import InvalidInput
+from objcat.errors import InvalidInput, ObjcatError
 from objcat.local import LocalEngine, to_arrow_table
 from objcat.read import ScanPlan, plan_scan
 from objcat.table import Manifests, Snapshot, Tables, TableSpec
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_names_listed, check_texts
 from objcat.tasks import Operation, scan_schema
-from objcat.timeline import Committer, Entry, Resolution, Timeline, View, parse_txn, resolve
+from objcat.timeline import AppVersion, Committer, Entry, Resolution, Timeline, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
 from objcat.write import CommitResult, WriteOperation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("objcat")
 
 AsOf = int | str | dt.datetime
 
@@ -76,28 +80,33 @@ class Table:
 
     # ---- writing
 
-    def upsert(self, data: Any, *, metadata: Mapping[str, str] | None = None) -> CommitResult:
-        """Insert or replace rows by key, as one commit. Reads no file of the table.
+    def upsert(self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult:
+        """Insert or replace rows by key, as one commit.
 
+        A merge-on-read table is not read: the rows are appended. Of a copy-on-write table, the buckets that hold the keys are read and
+        rewritten; when another commit rewrites one of them first, that bucket is done again, and only that one. A Spark DataFrame is
+        computed again for it: cache or checkpoint one that does not give the same rows every time.
         data: an Arrow table, a pandas or polars frame or a list of dicts is written by this process, a Spark DataFrame by Spark. Columns
-        match by name; missing nullable ones are null. metadata: kept with the commit and shown in the log.
-        Raises InvalidBatch and NullKey (nothing was written), CommitConflict (nothing is visible: write again), CommitUnknown (look
-        before you write again).
+        match by name; missing nullable ones are null. metadata: kept with the commit and shown in the log. app: makes a write that is
+        tried again count once: when the table has this version of the application already, nothing is written, and the result says so in
+        `already_applied`.
+        Raises InvalidBatch and NullKey (nothing was written), CommitConflict (nothing is visible: write again), StreamRewound (a RESTORE
+        took back versions of `app`), Fenced, CommitUnknown (look before you write again).
         """
-        return self._write(data, Operation.UPSERT, metadata)
+        return self._write(data, Operation.UPSERT, metadata, app)
 
-    def insert(self, data: Any, *, metadata: Mapping[str, str] | None = None) -> CommitResult:
+    def insert(self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult:
         """Insert rows whose keys the caller declares new, as one commit; buckets without rows get base files. Else as `upsert`."""
-        return self._write(data, Operation.INSERT, metadata)
+        return self._write(data, Operation.INSERT, metadata, app)
 
-    def delete(self, keys: Any, *, metadata: Mapping[str, str] | None = None) -> CommitResult:
+    def delete(self, keys: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult:
         """Delete rows by key, as one commit. Keys that do not exist are no error.
 
         keys: a batch with the key columns; others are ignored. In a table with an ordering column: a batch that has that column too
         deletes only what is not newer, and keeps older late rows out; without it, everything written before is deleted.
-        Raises as `upsert`.
+        Else as `upsert`.
         """
-        return self._write(keys, Operation.DELETE, metadata)
+        return self._write(keys, Operation.DELETE, metadata, app)
 
     # ---- reading
 
@@ -113,34 +122,45 @@ class Table:
 
     # ---- how
 
-    def _write(self, data: Any, operation: Operation, metadata: Mapping[str, str] | None) -> CommitResult:
+    def _write(self, data: Any, operation: Operation, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult:
         check_texts(metadata or {}, what="metadata")
         rows = to_arrow_table(data)
         if rows is not None:
             engine: Any = LocalEngine(self.fileio)
-            engine.check(rows, self.spec, operation)
         else:
             from objcat.spark.engine import SparkEngine
 
-            rows = data
-            engine = SparkEngine(self.fileio.describe())
-            engine.check(rows, self.spec, operation)
+            rows, engine = data, SparkEngine(self.fileio.describe())
+        engine.check(rows, self.spec, operation)
+        # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there.
+        if operation is Operation.INSERT or self.spec.rewrites or app is not None:
+            self.refresh()
+        view = self._view
         write: WriteOperation[Any] = WriteOperation(
-            self.fileio, self.manifests, self._committer, engine, rows, operation, dict(metadata or {})
+            timeline=self.timeline,
+            table=self.id,
+            manifests=self.manifests,
+            committer=self._committer,
+            engine=engine,
+            data=rows,
+            operation=operation,
+            metadata=dict(metadata or {}),
+            app=app,
         )
-        # Blind writes need no news: the slot's own put tells whether the snapshot is the newest. An insert must know the live buckets.
-        first = self.refresh() if operation is Operation.INSERT else self.snapshot
-        result, committed = write.run(first, self.refresh)
-        self._advance([*committed.read, committed.entry])
+        result, followed = write.run(view)
+        try:
+            self._advance(followed)
+        except (ObjcatError, FileIOError) as error:
+            # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
+            logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
         return result
 
-    def _advance(self, entries: Sequence[Entry]) -> Snapshot:
+    def _advance(self, entries: Sequence[Entry]) -> None:
         """Fold entries that may overlap what another thread has folded meanwhile."""
         view = self._view
         new = [entry for entry in entries if entry.slot > view.slot]
         if new and new[0].slot == view.slot + 1:
-            return self._keep(self.timeline.advance(view, new))
-        return self.snapshot
+            self._keep(self.timeline.advance(view, new))
 
     def _keep(self, view: View[Tables]) -> Snapshot:
         """Keep a view unless another thread has kept a newer one meanwhile: a handle never goes back."""

@@ -11,7 +11,7 @@ from fileio.store import FileIO
 from objcat.errors import InvalidBatch
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
-from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_inserts, write_rows
+from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_routed, write_rows
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
@@ -33,8 +33,8 @@ class LocalEngine:
 
     def write(self, data: pa.Table, task: WriteTask) -> WriteResult:
         """Write a whole Arrow table. Raises InvalidBatch, NullKey, storage errors."""
-        if task.operation is Operation.INSERT:
-            return write_inserts(self._fileio, task, "local-0", data)
+        if task.routed:
+            return write_routed(self._fileio, task, "local-0", data)
         pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]
 
         def write(piece: tuple[int, pa.Table]) -> WriteResult:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fileio.env import Env
 from fileio.store import FileIO
 from objcat.predicate import Predicate
 from objcat.storage.batch import conform, conform_delete
-from objcat.storage.files import base_path, log_path, read_base, read_log, write_base, write_log
+from objcat.storage.files import TXN_COLUMN, base_path, constant, log_path, read_base, read_log, txn_of_path, write_base, write_log
 from objcat.storage.hashing import bucket_of
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
 from objcat.table import BaseFile, FileGroup, LogObject, TableSpec
-from objcat.timeline import Txn
+from objcat.timeline import Home, Txn
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+OP_FIELD = pa.field(OP_COLUMN, pa.int8(), nullable=False)
+TXN_FIELD = pa.field(TXN_COLUMN, pa.string(), nullable=False)
 LOG_BATCH_BYTES = 128 * 1024**2
 """Arrow bytes that become one log object: the number of objects follows bytes, not buckets."""
 
@@ -39,23 +42,49 @@ class Operation(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Write rows of one transaction. live_buckets: those that have a file group, where an insert goes to log rows."""
+    """Write rows of one transaction.
+
+    live_buckets: of an insert into a merge-on-read table: those that have a file group, where rows go to log rows. groups: of a
+    copy-on-write table: what is live, by bucket. only: the buckets whose rows are written, None for all; the others are left out.
+    """
 
     spec: TableSpec
     txn: Txn
     operation: Operation
     live_buckets: frozenset[int] = frozenset()
+    groups: Mapping[int, FileGroup] = field(default_factory=dict)
+    only: frozenset[int] | None = None
+
+    @property
+    def routed(self) -> bool:
+        """Whether all rows of a bucket must meet in one task."""
+        return self.spec.rewrites or self.operation is Operation.INSERT
+
+
+class Rewritten(msgspec.Struct, frozen=True, array_like=True):
+    """What came of one home of a copy-on-write table.
+
+    rows: of the batch. inserted, updated, deleted: rows of the home. changed: else the batch left its rows as they were.
+    """
+
+    home: Home
+    rows: int
+    inserted: int
+    updated: int
+    deleted: int
+    changed: bool
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """Files that a task wrote. rows: after folding repeated keys."""
+    """Files that a task wrote. rows: after folding repeated keys. rewritten: the homes that a copy-on-write task has read."""
 
     bases: tuple[BaseFile, ...] = ()
     logs: tuple[LogObject, ...] = ()
     rows: int = 0
+    rewritten: tuple[Rewritten, ...] = ()
 
     def __add__(self, other: WriteResult) -> WriteResult:
-        return WriteResult(self.bases + other.bases, self.logs + other.logs, self.rows + other.rows)
+        return WriteResult(self.bases + other.bases, self.logs + other.logs, self.rows + other.rows, self.rewritten + other.rewritten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +108,14 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
     result = WriteResult()
     for number, rows in enumerate(_gather(batches)):
         fitted, buckets = _prepare(task, rows)
-        result += _write_log(fileio, task, f"{name}-{number}", fitted, buckets)
+        if fitted.num_rows:
+            result += _write_log(fileio, task, f"{name}-{number}", fitted, buckets)
     return result
+
+
+def write_routed(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
+    """Write rows that hold *every* row of their buckets in this transaction. Raises as `write_rows`."""
+    return (rewrite_homes if task.spec.rewrites else write_inserts)(fileio, task, name, rows)
 
 
 def write_inserts(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
@@ -105,6 +140,108 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) ->
 
     bases = tuple(run_all(fileio.env, write_one, runs))
     return result + WriteResult(bases=bases, rows=sum(base.rows for base in bases))
+
+
+def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
+    """Merge rows, which hold *every* row of their buckets in this transaction, with the file groups of a copy-on-write table.
+
+    A home whose rows change gets a new base file. Deletes that keep older late rows out go, of all homes together, into one log object.
+    """
+    fitted, buckets = _prepare(task, rows)
+    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
+    ends = np.append(starts[1:], len(buckets))
+    batch = fitted.append_column(TXN_FIELD, constant(task.txn, fitted.num_rows))
+    runs = [(int(buckets[start]), batch.slice(start, end - start)) for start, end in zip(starts, ends, strict=True)]
+    homes = run_all(fileio.env, lambda run: _rewrite_home(fileio, task, *run), runs)
+    result = WriteResult(
+        bases=tuple(home.base for home in homes if home.base is not None),
+        rows=fitted.num_rows,
+        rewritten=tuple(home.rewritten for home in homes),
+    )
+    kept = [home for home in homes if home.tombstones.num_rows]
+    if kept:
+        of_rows = np.repeat([home.rewritten.home.bucket for home in kept], [home.tombstones.num_rows for home in kept]).astype(np.int32)
+        tombstones = pa.concat_tables([home.tombstones for home in kept])
+        result += WriteResult(logs=_write_log(fileio, task, name, tombstones, of_rows).logs)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _RewrittenHome:
+    """What one home becomes. base: None when its rows stay as they are. tombstones: to be written for it, physical columns."""
+
+    rewritten: Rewritten
+    base: BaseFile | None
+    tombstones: pa.Table
+
+
+def _rewrite_home(fileio: FileIO, task: WriteTask, bucket: int, batch: pa.Table) -> _RewrittenHome:
+    spec = task.spec
+    home = spec.home(bucket)
+    key = [column.physical for column in spec.key_columns]
+    ordering = spec.ordering_column
+    before = current_rows(fileio, spec, task.groups.get(bucket, FileGroup(home)))
+    rows_before = before.num_rows - _count(before, OP_COLUMN, OP_DELETE)
+    merged = merge(
+        pa.concat_tables([before, _bare(batch).select(before.column_names)]),
+        key=key,
+        ordering=None if ordering is None else ordering.physical,
+        keep_deletes=True,
+    )
+    deleted = pc.equal(merged.column(OP_COLUMN), OP_DELETE)
+    rows, tombstones = merged.filter(pc.invert(deleted)), _tombstones(merged.filter(deleted), spec)
+    written = _count(rows, TXN_COLUMN, task.txn)
+    if task.operation is Operation.DELETE:
+        counts = (0, 0, rows_before - rows.num_rows)
+    else:
+        inserted = rows.num_rows - rows_before
+        counts = (inserted, written - inserted, 0)
+    # A delete without an ordering value may end no row but a tombstone, which is gone once a new base file stands for the home.
+    changed = any(counts) or tombstones.num_rows < before.num_rows - rows_before
+    if not changed:
+        # What was there stays, so only what the batch adds to it is written.
+        tombstones = tombstones.filter(pc.equal(tombstones.column(TXN_COLUMN), task.txn))
+    base = None
+    if changed:
+        path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+        schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
+        base = write_base(fileio, path, rows.select(schema.names).cast(schema), home, task.txn)
+    return _RewrittenHome(Rewritten(home, batch.num_rows, *counts, changed=changed), base, tombstones.drop_columns([TXN_COLUMN]))
+
+
+def current_rows(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
+    """The rows of a file group and the tombstones that it still needs, each key once, with their operation and the txn that wrote them."""
+    columns = [column.physical for column in spec.table_schema.columns]
+    names = [*columns, OP_COLUMN, TXN_COLUMN]
+    parts = [spec.table_schema.to_arrow_physical().append(OP_FIELD).append(TXN_FIELD).empty_table()]
+    if group.base is not None:
+        base = read_base(fileio, group.base, [*columns, TXN_COLUMN])
+        parts.append(base.append_column(OP_COLUMN, pa.array(np.full(base.num_rows, OP_UPSERT, dtype=np.int8))))
+    logs = _read_logs(fileio, [group], columns)
+    for rows in group.logs:
+        table = logs[rows.object.path, rows.start]
+        parts.append(table.append_column(TXN_COLUMN, constant(txn_of_path(rows.object.path), table.num_rows)))
+    merged = pa.concat_tables([_bare(part.select(names)) for part in parts])
+    if not group.logs:
+        return merged
+    ordering = spec.ordering_column
+    key = [column.physical for column in spec.key_columns]
+    merged = merge(merged, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=True)
+    deleted = pc.equal(merged.column(OP_COLUMN), OP_DELETE)
+    return pa.concat_tables([merged.filter(pc.invert(deleted)), _tombstones(merged.filter(deleted), spec)])
+
+
+def _tombstones(deletes: pa.Table, spec: TableSpec) -> pa.Table:
+    """Those of a home's winning deletes that rows yet to come are measured by: barriers, and deletes of tables without an ordering column,
+    have done their work."""
+    ordering = spec.ordering_column
+    if ordering is None:
+        return deletes.slice(0, 0)
+    return deletes.filter(pc.is_valid(deletes.column(ordering.physical)))
+
+
+def _count(rows: pa.Table, column: str, value: int | str) -> int:
+    return int(pc.sum(pc.equal(rows.column(column), value)).as_py() or 0)
 
 
 def run_all(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -151,18 +288,20 @@ def _prepare(task: WriteTask, rows: pa.Table) -> tuple[pa.Table, npt.NDArray[np.
     op = pa.array(np.full(fitted.num_rows, OP_DELETE if deleting else OP_UPSERT, dtype=np.int8))
     ordering = spec.ordering_column
     fitted = merge(
-        fitted.append_column(pa.field(OP_COLUMN, pa.int8(), nullable=False), op),
+        fitted.append_column(OP_FIELD, op),
         key=[column.physical for column in spec.key_columns],
         ordering=None if ordering is None else ordering.physical,
         keep_deletes=True,
     )
     buckets = bucket_of([fitted.column(column.physical) for column in spec.bucket_columns], spec.index.count)
     order = np.argsort(buckets, kind="stable")
+    if task.only is not None:
+        order = order[np.isin(buckets[order], np.fromiter(task.only, dtype=np.int32))]
     return fitted.take(pa.array(order)), buckets[order]
 
 
 def _write_log(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table, buckets: npt.NDArray[np.int32]) -> WriteResult:
-    schema = task.spec.table_schema.to_arrow_physical(nullable=True).append(rows.schema.field(OP_COLUMN))
+    schema = task.spec.table_schema.to_arrow_physical(nullable=True).append(OP_FIELD)
     path = log_path(task.txn, task=name, attempt=fileio.env.new_id())
     log = write_log(fileio, path, rows.cast(schema), buckets, task.spec)
     return WriteResult(logs=(log,), rows=log.rows)

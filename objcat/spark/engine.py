@@ -17,7 +17,7 @@ from objcat.errors import InvalidBatch, ObjcatError
 from objcat.spark.names import quoted
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
-from objcat.tasks import Operation, WriteResult, WriteTask, write_inserts, write_rows
+from objcat.tasks import Operation, WriteResult, WriteTask, write_routed, write_rows
 
 _RESULT_SCHEMA = "task int, result binary, error binary"
 
@@ -25,10 +25,9 @@ _RESULT_SCHEMA = "task int, result binary, error binary"
 class SparkEngine:
     """Runs task functions on the executors of the DataFrame's session. Each opens the store for itself, from its description."""
 
-    name = "spark"
-
     def __init__(self, store: StoreDescription) -> None:
         self._store = store
+        self.name = "spark"
 
     def check(self, data: DataFrame, spec: TableSpec, operation: Operation) -> None:
         """Refuse a frame that cannot be written, before a job runs. Raises InvalidBatch."""
@@ -37,15 +36,22 @@ class SparkEngine:
                 f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame"
             )
         (check_delete_columns if operation is Operation.DELETE else check_columns)(data.columns, spec)
+        self.name = f"spark {data.sparkSession.version}"
 
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
-        """Write every partition; the files in the order of the partitions. Raises InvalidBatch, NullKey and storage errors of the
-        executors."""
-        if task.operation is Operation.INSERT:
+        """Write every partition; the files in the order of the partitions.
+
+        The frame is computed once for each call, and a redo (`task.only`) computes those rows again: a frame that does not give the same
+        rows each time must be cached or checkpointed by the caller. Raises InvalidBatch, NullKey and storage errors of the executors.
+        """
+        if task.routed or task.only is not None:
             # Only routing: all rows of a bucket must meet in one task. A value that does not cast is refused there, with a sentence.
             columns = [F.col(quoted(c.name)).try_cast(str(c.type)) for c in task.spec.bucket_columns]
             bucket = F.pmod(F.hash(*columns), F.lit(task.spec.index.count))
-            data = data.repartition(task.spec.index.count, bucket)
+            if task.only is not None:
+                data = data.where(bucket.isin(sorted(task.only)))
+            if task.routed:
+                data = data.repartition(task.spec.index.count, bucket)
         # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
         names = data.columns
         rows = data.toDF(*map(str, range(len(names)))).mapInArrow(_writer(self._store, task, names), _RESULT_SCHEMA).collect()
@@ -78,7 +84,7 @@ def _writer(store: StoreDescription, task: WriteTask, names: list[str]) -> Calla
 
 def _write_partition(store: StoreDescription, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
     with store.open() as fileio:
-        if task.operation is not Operation.INSERT:
+        if not task.routed:
             return write_rows(fileio, task, name, batches)
         held = [batch for batch in batches if batch.num_rows]
-        return write_inserts(fileio, task, name, pa.Table.from_batches(held)) if held else WriteResult()
+        return write_routed(fileio, task, name, pa.Table.from_batches(held)) if held else WriteResult()

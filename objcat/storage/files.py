@@ -35,6 +35,11 @@ def log_path(txn: Txn, *, task: str, attempt: str) -> str:
     return f"data/{txn}/{task}-{attempt}.log.parquet"
 
 
+def txn_of_path(path: str) -> Txn:
+    """The transaction that wrote a data file."""
+    return Txn(path.split("/", 2)[1])
+
+
 def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn) -> BaseFile:
     """Write the rows of one home, which are sorted by key with each key once. Raises NotWritten and storage errors.
 
@@ -42,7 +47,7 @@ def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn) 
     """
     marked = rows
     if TXN_COLUMN not in rows.column_names:
-        marked = rows.append_column(pa.field(TXN_COLUMN, pa.string(), nullable=False), _constant(txn, rows.num_rows))
+        marked = rows.append_column(pa.field(TXN_COLUMN, pa.string(), nullable=False), constant(txn, rows.num_rows))
     size = _write(fileio, path, marked, row_group_rows=BASE_ROW_GROUP_ROWS, dictionary=[TXN_COLUMN])
     return BaseFile(path=path, bytes=size, rows=rows.num_rows, home=home)
 
@@ -98,5 +103,6 @@ def _open(fileio: FileIO, path: str, size: int) -> pq.ParquetFile:
         ) from error
 
 
-def _constant(text: str, length: int) -> pa.Array:
+def constant(text: str, length: int) -> pa.Array:
+    """A text column that says the same in every row."""
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(length, dtype=np.int32)), pa.array([text])).cast(pa.string())

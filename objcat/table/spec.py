@@ -12,7 +12,11 @@ from objcat.table.schema import Column, TableSchema
 from objcat.timeline import Home
 
 BUCKETS_MAX = 65_536
-KINDS = ("merge_on_read",)
+MERGE_ON_READ = "merge_on_read"
+"""Writes add log rows, which readers merge with the base files below them."""
+COPY_ON_WRITE = "copy_on_write"
+"""Writes merge with what is there and rewrite the base files of the buckets that they touch; readers merge nothing."""
+KINDS = (MERGE_ON_READ, COPY_ON_WRITE)
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -36,7 +40,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What slot 0 of a table says. Columns are meant by id, so that a rename changes nothing here.
 
     table: the table's id. key: the columns whose values identify a row. ordering: the column whose greater value wins, None for commit
-    order.
+    order. kind: what a write does to the files of the buckets that it touches, one of `KINDS`.
     """
 
     table: str
@@ -44,7 +48,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     key: tuple[int, ...]
     ordering: int | None
     index: BucketIndex
-    kind: str = "merge_on_read"
+    kind: str = MERGE_ON_READ
     properties: dict[str, str] = {}
 
     @property
@@ -59,6 +63,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ordering_column(self) -> Column | None:
         return None if self.ordering is None else self.table_schema.by_id(self.ordering)
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether writes rewrite what they touch (copy-on-write) rather than append to it."""
+        return self.kind == COPY_ON_WRITE
 
     def home(self, bucket: int) -> Home:
         """The home of a bucket at the table's own bucket count."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,9 +45,11 @@ class CommitPolicy:
     """Bounds of one commit.
 
     slots_max: slots lost to other writers before giving up. deadline_s: from the first try of a slot. pause_s_max: between two tries.
+    attempts_max: how often an operation may do its work, when others change what it has read; of those that can redo it.
     """
 
     slots_max: int = 10_000
+    attempts_max: int = 100
     deadline_s: float = 300.0
     pause_s_max: float = 2.0
 
@@ -103,13 +105,14 @@ class Beaten:
     read: tuple[Entry, ...]
     slots_lost: int
 
-    def error(self) -> CommitConflict:
-        """What a caller is told who does not redo it."""
+    def error(self, *, attempts: int = 1) -> CommitConflict:
+        """What a caller is told who does not redo it, or has done so too often."""
         found, overlap = self.overlaps[0]
         homes = tuple(str(home) for home in overlap.homes)
+        tried = f"; after {attempts} attempts," if attempts > 1 else ";"
         return CommitConflict(
             f"{self.txn} conflicts with the {found.action} {found.txn} at slot {found.slot}: {overlap.rule}"
-            f"{' (' + ', '.join(homes[:5]) + ')' if homes else ''}; read the table again and write again",
+            f"{' (' + ', '.join(homes[:5]) + ')' if homes else ''}{tried} read the table again and write again",
             winner_slot=found.slot,
             homes=homes,
         )
@@ -121,7 +124,7 @@ class Committer:
     def __init__(self, fileio: FileIO, policy: CommitPolicy | None = None) -> None:
         self._fileio = fileio
         self._log = Log(fileio)
-        self._policy = policy or CommitPolicy()
+        self.policy = policy or CommitPolicy()
 
     def announce(self, txn: Txn, action: Action, base: int, *, engine: str) -> Future[int]:
         """Put the intent of `txn`, overlapped with the caller's work.
@@ -181,7 +184,7 @@ class Committer:
         """
         env = self._fileio.env
         check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self._fileio.url)
-        _check_app(candidate, candidate.base)
+        check_app(candidate.app, candidate.footprint, candidate.base)
         changes, side = spill(self._fileio, candidate.txn, candidate.changes)
         began_s = tried_s = env.monotonic_s()
         pause_s = 0.0
@@ -209,26 +212,26 @@ class Committer:
                 overlaps.extend((found, overlap) for overlap in self._overlaps(candidate, found))
                 read.append(found)
                 state = state.advance([found])
-            _check_app(candidate, state)
+            check_app(candidate.app, candidate.footprint, state)
             if overlaps:
                 return Beaten(candidate.txn, tuple(overlaps), tuple(read), slots_lost)
-            if slots_lost >= self._policy.slots_max or env.monotonic_s() - began_s > self._policy.deadline_s:
+            if slots_lost >= self.policy.slots_max or env.monotonic_s() - began_s > self.policy.deadline_s:
                 raise Contention(
                     f"{candidate.txn} lost {slots_lost} slots in turn to other writers, the last one at slot {entry.slot}: "
                     "write again, with fewer writers",
                     winner_slot=entry.slot,
                 )
-            pause_s = self._pause(pause_s, took_s=env.monotonic_s() - tried_s, slots_lost=slots_lost)
+            # The first slot that is lost says nothing of contention.
+            took_s = env.monotonic_s() - tried_s
+            pause_s = took_s if slots_lost < 2 else self.pause(pause_s, took_s=took_s)
             tried_s = env.monotonic_s()
 
-    def _pause(self, before_s: float, *, took_s: float, slots_lost: int) -> float:
-        """Let others go first, once a second slot was lost: between a part of what a try takes and thrice the pause before, at random.
+    def pause(self, before_s: float, *, took_s: float) -> float:
+        """Let others go first: between a part of what a try takes and thrice the pause before, at random.
 
         Returns the pause, in seconds. The measure is the try itself, so that a slow store is not asked more often than it answers.
         """
-        if slots_lost < 2:
-            return took_s
-        pause_s = min(self._policy.pause_s_max, took_s / 2 + self._fileio.env.random() * max(0.0, 3 * before_s - took_s / 2))
+        pause_s = min(self.policy.pause_s_max, took_s / 2 + self._fileio.env.random() * max(0.0, 3 * before_s - took_s / 2))
         self._fileio.env.sleep(pause_s)
         return pause_s
 
@@ -239,7 +242,7 @@ class Committer:
         requests: dict[str, int] = {}
         if candidate.began is not None:
             requests = dict((self._fileio.metrics.snapshot() - candidate.began).requests)
-            requests["put"] = requests.get("put", 0) + 1
+            requests["put_create"] = requests.get("put_create", 0) + 1
         return msgspec.structs.replace(candidate.summary, slots_lost=candidate.summary.slots_lost + slots_lost, requests=requests)
 
     def _put(self, entry: Entry) -> PutOutcome:
@@ -303,12 +306,11 @@ def _settled_by(candidate: Candidate, found: Entry) -> Entry | None:
     return None
 
 
-def _check_app(candidate: Candidate, state: LogState) -> None:
+def check_app(own: AppVersion | None, tables: Iterable[str], state: LogState) -> None:
     """Raises AlreadyApplied or StreamRewound when the log, as far as it is known, says that the application must not write this."""
-    own = candidate.app
     if own is None:
         return
-    for table in candidate.footprint:
+    for table in tables:
         reached = state.marks(table).apps.get(own.app)
         if reached is None:
             continue

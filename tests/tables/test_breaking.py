@@ -269,7 +269,7 @@ def test_two_base_files_of_one_home_never_reach_the_log(lake: objcat.Lake, monke
     table = lake.create_table("t", SCHEMA, key=["id"])
     before = keys_of(lake)
     real = tasks.write_inserts
-    monkeypatch.setattr(local, "write_inserts", lambda *args: real(*args) + real(*args))
+    monkeypatch.setattr(local, "write_routed", lambda *args: real(*args) + real(*args))
     with pytest.raises(InvalidBatch, match="cast the key columns"):
         table.insert(BATCH)
     assert keys_of(lake) == before
