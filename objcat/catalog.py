@@ -42,7 +42,7 @@ def check_name(name: str, *, what: str = "table") -> str:
 
     Parts joined by dots; each is letters, marks and digits of any script, `_` and `-`, and begins with a letter, a digit or `_`.
     """
-    shown = f"{name!r} is not a name of a {what}"
+    shown = f"{name!r} is not a {what} name"
     if not name or type(name) is not str:
         raise InvalidInput(f"{shown}: give a text such as 'trips' or 'city.trips'")
     canonical = unicodedata.normalize("NFC", name)
@@ -381,7 +381,7 @@ class Catalog:
             for _ in range(REPLANS_MAX):
                 outcome = self._committer.try_commit(_candidate(own, view, names, delta, metadata or {}), skew_ms=skew.result())
                 if not isinstance(outcome, Beaten):
-                    self._committer.retract(own)
+                    self._committer.retract(own).result()
                     return self._keep(self.timeline.advance(view, [*outcome.read, outcome.entry]))[1]
                 view, names = self._keep(self.timeline.advance(view, outcome.read))
                 delta = plan(names)
@@ -429,7 +429,7 @@ class Catalog:
             keys = ()
         if keys:
             remove_files(self.fileio, list(keys), why=txn)
-        self._committer.retract(txn)
+        self._committer.retract(txn).result()
 
 
 def _candidate(txn: Txn, view: View[CatalogState], names: Names, delta: NamesDelta, metadata: Mapping[str, str]) -> Candidate:

@@ -135,9 +135,9 @@ def _commit(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate
         raise
     except (ObjcatError, FileIOError):
         intent.exception()
-        committer.retract(candidate.txn)
+        committer.retract(candidate.txn).result()
         raise
-    committer.retract(candidate.txn)
+    committer.retract(candidate.txn).result()
     return timeline.advance(view, [*committed.read, committed.entry])
 
 

@@ -130,7 +130,7 @@ def test_a_damaged_file_is_an_error_whatever_the_session_says(spark: SparkSessio
     table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.Bucket(2))
     table.insert([{"id": i, "value": i} for i in range(20)])
     frame = table.scan().to_spark(spark)
-    victim = next((tmp_path / "t" / "data").rglob("*.parquet"))
+    victim = next((tmp_path / "tables").glob("*/data/**/*.parquet"))
     victim.unlink() if "Missing" in setting else victim.write_bytes(b"PAR1 is not all there is to Parquet")
     with session(spark, {setting: "true"}):
         with pytest.raises((PySparkException, Py4JJavaError), match="FAILED_READ_FILE"):

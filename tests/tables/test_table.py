@@ -267,10 +267,14 @@ def test_a_lost_response_of_the_commit_is_acknowledged_once() -> None:
     memory = MemoryBackend("lost")
     lake = objcat.Lake(FileIO(memory))
     lake.create_table("t", SCHEMA, key=["id"])
-    rule = Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.AFTER)
+    rule = Rule(kinds=frozenset({"put"}), key=is_table_slot, fault=Fault.AFTER)
     shaky = objcat.Lake(FileIO(FaultyBackend(memory, [rule]))).table("t")
     assert shaky.upsert([row(1)]).slot == 1
     assert [entry.slot for entry in lake.table("t").history()] == [0, 1]
+
+
+def is_table_slot(key: str) -> bool:
+    return key.startswith("tables/") and "/log/" in key
 
 
 def test_an_unknown_commit_deletes_nothing() -> None:
@@ -281,8 +285,8 @@ def test_an_unknown_commit_deletes_nothing() -> None:
         FaultyBackend(
             memory,
             [
-                Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.AFTER, times=100),
-                Rule(kinds=frozenset({"get", "head"}), key=lambda key: "/log/" in key, fault=Fault.BEFORE, nth=5, times=100),
+                Rule(kinds=frozenset({"put"}), key=is_table_slot, fault=Fault.AFTER, times=100),
+                Rule(kinds=frozenset({"get", "head"}), key=is_table_slot, fault=Fault.BEFORE, nth=5, times=100),
             ],
         ),
         policy=RetryPolicy(attempts_max=2),
@@ -321,7 +325,7 @@ def test_bytes_on_disk_are_plain_parquet_that_others_read(tmp_path: Path) -> Non
 
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
     table.insert([row(i) for i in range(100)])
-    (base,) = (tmp_path / "t" / "data").rglob("*.parquet")
+    (base,) = (tmp_path / "tables").glob("*/data/**/*.parquet")
     read = pq.read_table(base)
     assert read.column("id").to_pylist() == list(range(100))
     assert set(read.column("_objcat_txn").to_pylist()) == {table.history()[1].txn}
@@ -363,21 +367,22 @@ def test_resolve_settles_an_unknown_commit_and_refuses_what_is_no_transaction(la
 @pytest.mark.parametrize("operation", ["upsert", "insert", "delete"])
 @pytest.mark.parametrize("recreated", [False, True])
 def test_a_table_deleted_by_hand_under_a_handle_acknowledges_nothing(lake: objcat.Lake, operation: str, recreated: bool) -> None:
-    table = lake.create_table("t", SCHEMA, key=["id"])
+    place = lake.fileio.child("t")
+    table = objcat.create_table_at(place, SCHEMA, key=["id"])
     table.upsert([row(1)])
-    lake.fileio.delete(list(lake.fileio.list_keys("t/")))
+    place.delete(list(place.list_keys()))
     if recreated:
-        lake.create_table("t", SCHEMA, key=["id"]).upsert([row(9)])
-    before = {key for key in lake.fileio.list_keys("t/") if "/intents/" not in key}
+        objcat.create_table_at(place, SCHEMA, key=["id"]).upsert([row(9)])
+    before = {key for key in place.list_keys() if "intents/" not in key}
     with pytest.raises(TableNotFound, match="deleted by hand"):
         getattr(table, operation)([row(2)])
-    assert {key for key in lake.fileio.list_keys("t/") if "/intents/" not in key} == before
+    assert {key for key in place.list_keys() if "intents/" not in key} == before
 
 
 def test_a_scan_of_a_file_that_was_deleted_by_hand_says_so(lake: objcat.Lake) -> None:
     table = lake.create_table("t", SCHEMA, key=["id"])
     table.upsert([row(1)])
     scan = table.scan()
-    lake.fileio.delete(list(lake.fileio.list_keys("t/data/")))
+    table.fileio.delete(list(table.fileio.list_keys("data/")))
     with pytest.raises(CorruptTable, match="deleted by hand"):
         scan.to_arrow()
