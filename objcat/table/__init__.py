@@ -1,9 +1,12 @@
 """What a table is: schema with column ids, settings, and the snapshot that the log folds to. No data is read or written here."""
 
-from objcat.table.files import BaseFile, LogObject, LogRows, TableDelta
+from objcat.table.files import BaseFile, FileGroup, LogObject, LogRows, LogSlice, TableDelta
+from objcat.table.fold import TablesFold
+from objcat.table.manifest import ManifestGone, Manifests, Pruning
 from objcat.table.schema import Column, TableSchema
-from objcat.table.snapshot import FileGroup, Manifests, Snapshot, Tables, TablesFold, TableState
+from objcat.table.snapshot import Snapshot
 from objcat.table.spec import Bucket, TableSpec
+from objcat.table.state import Tables, TableState
 
 __all__ = [
     "BaseFile",
@@ -12,7 +15,10 @@ __all__ = [
     "FileGroup",
     "LogObject",
     "LogRows",
+    "LogSlice",
+    "ManifestGone",
     "Manifests",
+    "Pruning",
     "Snapshot",
     "TableDelta",
     "TableSchema",

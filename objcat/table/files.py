@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 
 from objcat.errors import CorruptTable
 from objcat.table.spec import TableSpec
-from objcat.timeline import Home
+from objcat.timeline import Home, Txn
 
 Bound: TypeAlias = tuple[bool | int | float | str | None, bool | int | float | str | None, int]
 """Of one column in one file: a value that none is below, one that none is above (None: not known, or all null), and the nulls.
 
-Values are what JSON can say: numbers as they are, dates as days and times as microseconds since 1970, decimals and text as text.
+Values are what JSON can say: numbers as they are, dates as days and times as microseconds since 1970, decimals and text as text, bytes as
+hexadecimal text.
 """
 
 
@@ -51,6 +53,54 @@ class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     row_group_rows: int
     homes: tuple[LogRows, ...]
     bounds: dict[int, Bound] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """The rows `start` to `end` (excluded) of a log object, which were written for one home.
+
+    slot: of the commit whose rows they count as: the one that wrote them; for deletes that a compaction kept, the slot that it is as of.
+    object: without its `homes`. home: that the rows were addressed to: another one than their file group's after a split. named_at: the
+    slot of the entry that brought them.
+    """
+
+    slot: int
+    object: LogObject
+    start: int
+    end: int
+    home: Home
+    named_at: int
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """The live file group of a home: a base file and the log rows that count on top of it.
+
+    base: of this home, or of one that was split into it and others. base_slot, base_txn: of the commit that wrote it. as_of: the slot up
+    to which it holds the rows of the home. logs are in the order in which their rows count: deletes that the compaction kept, then what
+    was committed after `as_of`. Files carry no bounds here.
+    """
+
+    home: Home
+    base: BaseFile | None = None
+    base_slot: int = -1
+    base_txn: Txn | None = None
+    as_of: int = -1
+    logs: tuple[LogSlice, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the rows of the base file are all there are, and all of them are of this home: deletes that a compaction kept matter only
+        to rows that come later."""
+        return self.base is not None and not self.is_shared(self.base.home) and all(rows.slot <= self.as_of for rows in self.logs)
+
+    def is_shared(self, home: Home) -> bool:
+        """Whether rows addressed to `home`, which is common with this one, may belong to other homes than this: since a split."""
+        return home.bucket_count % self.home.bucket_count != 0
 
 
 class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

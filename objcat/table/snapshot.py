@@ -1,73 +1,27 @@
-"""The fold of the tables of one log: immutable, picklable, and all that a plan needs.
-
-`FileGroup` is the live file group of one home: a base file and the log rows that were committed after it.
-"""
+"""A table as of one slot, and what is live in it: found, when it is asked for, in the manifests of a checkpoint and in later entries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import gcd
 
-import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from fileio.store import FileIO
 from objcat.errors import CorruptTable, TableClosed, TableNotFound
-from objcat.table.files import BaseFile, LogObject, TableDelta, decode_delta
+from objcat.table.files import BaseFile, FileGroup, LogObject, LogSlice
+from objcat.table.manifest import Manifests, Pruning, ShardRef
+from objcat.table.rows import BUCKET_BITS, SLICE, Folded, Ints, Mask, Members, Partitions, aligned, fold, integers, rows_of
 from objcat.table.spec import TableSpec
-from objcat.timeline import Action, Entry, Home, LogState, Txn, View
-
-
-@dataclass(frozen=True, slots=True)
-class LogSlice:
-    """The rows of one log object that belong to one file group.
-
-    slot: of the commit whose rows they count as: the one that wrote them; for deletes that a compaction kept, the slot that it is as of.
-    """
-
-    slot: int
-    object: LogObject
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileGroup:
-    """The live file group of a home.
-
-    txn and slot are of the commit that wrote the base file; as_of: the slot up to which it holds the rows of the home. logs are in the
-    order in which their rows count: deletes that the compaction kept, then what was committed after `as_of`.
-    """
-
-    home: Home
-    base: BaseFile | None = None
-    base_slot: int = -1
-    base_txn: Txn | None = None
-    as_of: int = -1
-    logs: tuple[LogSlice, ...] = ()
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the rows of the base file are all there are: deletes that a compaction kept matter only to rows that come later."""
-        return self.base is not None and all(rows.slot <= self.as_of for rows in self.logs)
-
-
-@dataclass(frozen=True, slots=True)
-class TableState:
-    """One table as of one slot. bucket_counts: of partitions that were split, as they are now."""
-
-    spec: TableSpec
-    groups: Mapping[Home, FileGroup] = field(default_factory=dict)
-    bucket_counts: Mapping[str, int] = field(default_factory=dict)
-
-
-Tables: TypeAlias = Mapping[str, TableState]
-"""The tables of one log, by id."""
+from objcat.table.state import Tables, TableState
+from objcat.timeline import Home, LogState, View
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A table as of one slot. log: the log up to that slot."""
+    """A table as of one slot: immutable, shareable, picklable and small. log: the log up to that slot."""
 
     log: LogState
     table: TableState
@@ -86,16 +40,184 @@ class Snapshot:
         """Its commit time, ms since 1970 UTC."""
         return self.log.committed_at_ms
 
-    def file_groups(self, manifests: Manifests, *, homes: Container[Home] | None = None) -> list[FileGroup]:
-        """The live file groups, sorted by home. homes: only these."""
-        return [self.table.groups[home] for home in sorted(self.table.groups) if homes is None or home in homes]
+    def file_groups(
+        self,
+        manifests: Manifests,
+        *,
+        where: Pruning | None = None,
+        homes: Collection[Home] | None = None,
+        partitions: Collection[str] | None = None,
+        unmerged: bool = False,
+    ) -> list[FileGroup]:
+        """The live file groups, sorted by home. Reads the manifests whose ranges match, each once.
+
+        where: leave out groups of which no row can pass. homes: only those that have keys in common with one of these. partitions: only
+        these. unmerged: only groups that are more than one base file of their own. Raises ManifestGone, CorruptTable, storage errors.
+        """
+        live = self._live(manifests, where, homes, partitions)
+        chosen = live.folded.is_live if where is None else live.folded.is_live & live.may_match(where, self.spec)
+        if unmerged:
+            chosen &= ~live.is_plain
+        return live.groups(np.flatnonzero(chosen))
+
+    def live_homes(
+        self, manifests: Manifests, *, homes: Collection[Home] | None = None, partitions: Collection[str] | None = None
+    ) -> frozenset[Home]:
+        """The homes that have a file group: what `file_groups` would return, for a fraction of its cost."""
+        live = self._live(manifests, None, homes, partitions)
+        return frozenset(live.homes(np.flatnonzero(live.folded.is_live)))
+
+    def paths(self, manifests: Manifests) -> frozenset[str]:
+        """Every data file that the snapshot needs."""
+        live = self._live(manifests, None, None, None)
+        return live.paths()
+
+    def _live(
+        self,
+        manifests: Manifests,
+        where: Pruning | None,
+        homes: Collection[Home] | None,
+        partitions: Collection[str] | None,
+    ) -> _Live:
+        """The rows that say something of the chosen homes, folded."""
+        wanted = None if partitions is None else set(partitions)
+        if homes is not None:
+            of_homes = {home.partition for home in homes}
+            wanted = of_homes if wanted is None else wanted & of_homes
+        refs = [ref for ref in self.table.manifest if wanted is None or _is_touched(ref, wanted)]
+        changes = [change for home, change in self.table.overlay.items() if wanted is None or home.partition in wanted]
+        columns = () if where is None else where.columns
+        tables = [shard.rows(columns) for shard in manifests.load(refs)]
+        if wanted is not None:
+            names = pa.array(sorted(wanted), pa.string())
+            tables = [table.filter(pc.is_in(table.column("partition"), value_set=names)) for table in tables]
+        if changes or not tables:
+            tables.append(rows_of(changes, self.spec))
+        return _group(aligned(tables, self.spec), self.table, homes)
 
 
-class Manifests:
-    """Reads the manifests that snapshots stand on, and keeps them: they never change. Safe for many threads."""
+def _is_touched(ref: ShardRef, partitions: set[str]) -> bool:
+    return any(ref.first.partition <= partition <= ref.last.partition for partition in partitions)
 
-    def __init__(self, fileio: FileIO) -> None:
-        self._fileio = fileio
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """Rows of manifests, dealt to the live homes that they concern. partition, bucket: of every group; counts: by number of partition."""
+
+    rows: pa.Table
+    partitions: Partitions
+    counts: Ints
+    partition: Ints
+    bucket: Ints
+    members: Members
+    folded: Folded
+
+    def homes(self, chosen: Ints) -> list[Home]:
+        names, counts = self.partitions.names, self.counts.tolist()
+        pairs = zip(self.partition[chosen].tolist(), self.bucket[chosen].tolist(), strict=True)
+        return [Home(names[partition], bucket, counts[partition]) for partition, bucket in pairs]
+
+    def may_match(self, where: Pruning, spec: TableSpec) -> Mask:
+        """By group: a row of data lies in one file, whole, so a group is left out when each of its rows that is live rules a match out."""
+        of_member = where.may_match(self.rows, spec)[self.members.row] & self.folded.used
+        mask = np.zeros(len(self.folded.winner), np.bool_)
+        mask[self.members.group[of_member]] = True
+        return mask
+
+    @property
+    def is_plain(self) -> Mask:
+        """By group, as `FileGroup.is_plain`."""
+        row = self.members.row[self.folded.winner]
+        whole = integers(self.rows, "bucket_count")[row] % self.counts[self.partition] == 0
+        counts_as = self._slices().field("slot").to_numpy()
+        later = np.zeros(len(row), np.bool_)
+        later[self.folded.slice_group[counts_as > self.folded.cut[self.folded.slice_group]]] = True
+        result: Mask = self.folded.has_base & whole & ~later
+        return result
+
+    def paths(self) -> frozenset[str]:
+        row = self.members.row[self.folded.winner[self.folded.has_base]]
+        bases = self.rows.column("base_path").take(pa.array(row)).to_pylist()
+        return frozenset(bases) | frozenset(self._slices().field("path").unique().to_pylist())
+
+    def _slices(self) -> pa.StructArray:
+        values = self.rows.column("logs").combine_chunks().values
+        return values.take(pa.array(self.folded.slices))
+
+    def groups(self, chosen: Ints) -> list[FileGroup]:
+        """As values, with Python's own loop: only of those that a plan goes on with."""
+        if not len(chosen):
+            return []
+        folded = self.folded
+        bases = self.rows.select(["partition", "bucket", "bucket_count", "slot", "base_path", "base_bytes", "base_rows", "base_txn"])
+        bases = bases.take(pa.array(self.members.row[folded.winner[chosen]]))
+        columns = zip(*(column.to_pylist() for column in bases.columns), strict=True)
+        logs = self._logs(chosen)
+        groups = []
+        for number, home, as_of, row in zip(chosen.tolist(), self.homes(chosen), folded.cut[chosen].tolist(), columns, strict=True):
+            partition, bucket, count, slot, path, size, rows, txn = row
+            if path is None:
+                groups.append(FileGroup(home, as_of=as_of, logs=logs.get(number, ())))
+                continue
+            own = home if (bucket, count) == (home.bucket, home.bucket_count) else Home(partition, bucket, count)
+            base = BaseFile(path=path, bytes=size, rows=rows, home=own)
+            groups.append(FileGroup(home, base, slot, txn, as_of, logs.get(number, ())))
+        return groups
+
+    def _logs(self, chosen: Ints) -> dict[int, tuple[LogSlice, ...]]:
+        """The slices of the chosen groups, by group."""
+        folded = self.folded
+        wanted = np.zeros(len(folded.winner), np.bool_)
+        wanted[chosen] = True
+        kept = np.flatnonzero(wanted[folded.slice_group])
+        slices = self._slices().take(pa.array(kept))
+        homes = self.rows.select(["partition", "bucket", "bucket_count"]).take(pa.array(folded.slice_row[kept]))
+        addressed = zip(*(column.to_pylist() for column in homes.columns), strict=True)
+        values = zip(*(slices.field(field.name).to_pylist() for field in SLICE), strict=True)
+        objects: dict[str, LogObject] = {}
+        known: dict[tuple[str, int, int], Home] = {}
+        found: dict[int, list[LogSlice]] = {}
+        for number, key, (slot, named_at, path, size, rows, row_group_rows, start, end) in zip(
+            folded.slice_group[kept].tolist(), addressed, values, strict=True
+        ):
+            if path not in objects:
+                objects[path] = LogObject(path=path, bytes=size, rows=rows, row_group_rows=row_group_rows, homes=())
+            home = known.setdefault(key, Home(*key))
+            found.setdefault(number, []).append(LogSlice(slot, objects[path], start, end, home, named_at))
+        return {number: tuple(slices) for number, slices in found.items()}
+
+
+def _group(rows: pa.Table, table: TableState, homes: Collection[Home] | None) -> _Live:
+    """Deal rows to the live homes: those of the partition's present bucket count that have keys in common with the row's."""
+    partitions = Partitions.of(rows.column("partition"))
+    counts = np.array([table.bucket_count(name) for name in partitions.names], dtype=np.int64)
+    own, addressed = integers(rows, "bucket_count"), integers(rows, "bucket")
+    now = counts[partitions.codes]
+    divisor = np.gcd(own, now)
+    repeats = now // np.maximum(divisor, 1)
+    row = np.repeat(np.arange(rows.num_rows), repeats)
+    turn = np.arange(len(row)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    bucket = (addressed % np.maximum(divisor, 1))[row] + turn * divisor[row]
+    keys = (partitions.codes[row] << BUCKET_BITS) | bucket
+    if homes is not None:
+        kept = np.isin(keys, _keys_of(homes, partitions, counts))
+        keys, row = keys[kept], row[kept]
+    unique, group = np.unique(keys, return_inverse=True)
+    members = Members(group.astype(np.int64), row)
+    return _Live(rows, partitions, counts, unique >> BUCKET_BITS, unique & ((1 << BUCKET_BITS) - 1), members, fold(rows, members))
+
+
+def _keys_of(homes: Collection[Home], partitions: Partitions, counts: Ints) -> Ints:
+    """The live homes that have keys in common with some homes."""
+    codes: Mapping[str, int] = {name: code for code, name in enumerate(partitions.names)}
+    keys: list[int] = []
+    for home in homes:
+        code = codes.get(home.partition)
+        if code is not None:
+            divisor = gcd(home.bucket_count, int(counts[code]))
+            buckets = range(home.bucket % divisor, int(counts[code]), divisor)
+            keys.extend((code << BUCKET_BITS) | bucket for bucket in buckets)
+    return np.array(sorted(set(keys)), dtype=np.int64)
 
 
 def snapshot_of(view: View[Tables], table: str | None = None, *, where: str) -> Snapshot:
@@ -114,70 +236,3 @@ def snapshot_of(view: View[Tables], table: str | None = None, *, where: str) -> 
     if closed_at is not None:
         raise TableClosed(f"table {table} at {where} was dropped at slot {closed_at}")
     return Snapshot(view.log, view.state[table])
-
-
-class TablesFold:
-    """What entries mean to tables: the `Fold` of their log."""
-
-    def begin(self) -> Tables:
-        return {}
-
-    def advance(self, state: Tables, entry: Entry, at: Callable[[int], Tables]) -> Tables:
-        """The tables after one more entry. Raises CorruptTable for one that breaks the protocol."""
-        changed = dict(state)
-        for table, footprint in entry.footprint.items():
-            if footprint.restores is not None:
-                changed[table] = _restored(at(footprint.restores)[table], changed.get(table))
-        for table, raw in entry.changes.items():
-            delta = decode_delta(raw)
-            known = changed.get(table)
-            if known is None:
-                if delta.spec is None or entry.action is not Action.CREATE:
-                    raise CorruptTable(f"slot {entry.slot} changes table {table}, which no slot before it creates")
-                known = TableState(delta.spec)
-            changed[table] = _fold(known, delta, entry)
-        return changed
-
-    def save(self, fileio: FileIO, state: Tables, folder: str) -> tuple[msgspec.Raw, Tables]:
-        raise NotImplementedError
-
-    def load(self, payload: msgspec.Raw) -> Tables:
-        raise NotImplementedError
-
-    def objects(self, payload: msgspec.Raw) -> frozenset[str]:
-        raise NotImplementedError
-
-
-def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
-    groups = dict(state.groups)
-    for home in delta.retires:
-        groups.pop(home, None)
-    for base in delta.bases:
-        before = groups.get(base.home, FileGroup(base.home))
-        as_of = -1 if delta.as_of is None else delta.as_of
-        if before.base is not None and as_of < before.base_slot:
-            raise CorruptTable(f"slot {entry.slot} writes a base file for {base.home} without the rows of slot {before.base_slot}")
-        kept = tuple(rows for rows in before.logs if rows.slot > as_of)
-        groups[base.home] = FileGroup(base.home, base, entry.slot, entry.txn, as_of, kept)
-    for log in delta.logs:
-        for rows in log.homes:
-            group = groups.get(rows.home) or FileGroup(rows.home)
-            if delta.as_of is None:
-                logs = (*group.logs, LogSlice(entry.slot, log, rows.start, rows.end))
-            else:
-                older = sum(1 for kept in group.logs if kept.slot <= delta.as_of)
-                logs = (*group.logs[:older], LogSlice(delta.as_of, log, rows.start, rows.end), *group.logs[older:])
-            groups[rows.home] = replace(group, logs=logs)
-    return TableState(delta.spec or state.spec, groups, {**state.bucket_counts, **delta.splits})
-
-
-def _restored(state: TableState, now: TableState | None) -> TableState:
-    """A former state, but column ids that were given since then are not given again."""
-    if now is None:
-        return state
-    schema = state.spec.table_schema
-    last_id = max(schema.last_id, now.spec.table_schema.last_id)
-    if last_id == schema.last_id:
-        return state
-    spec = msgspec.structs.replace(state.spec, table_schema=msgspec.structs.replace(schema, last_id=last_id))
-    return replace(state, spec=spec)

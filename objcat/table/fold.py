@@ -1,0 +1,129 @@
+"""What entries mean to tables: the fold of their log. Nothing here reads the store but what saves a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from fileio.store import FileIO
+from objcat.errors import CorruptTable
+from objcat.table.files import BaseFile, LogSlice, TableDelta, decode_delta
+from objcat.table.levels import save_table
+from objcat.table.manifest import ShardRef
+from objcat.table.rows import Change
+from objcat.table.spec import BUCKETS_MAX, TableSpec
+from objcat.table.state import Tables, TableState
+from objcat.timeline import Action, Entry
+
+
+class _SavedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One table in the root of a checkpoint."""
+
+    spec: TableSpec
+    bucket_counts: dict[str, int] = {}
+    shards: tuple[ShardRef, ...] = ()
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """What the root of a checkpoint holds. tables: by id."""
+
+    tables: dict[str, _SavedTable]
+
+
+class TablesFold:
+    """What entries mean to tables: the `Fold` of their log."""
+
+    def begin(self) -> Tables:
+        return {}
+
+    def advance(self, state: Tables, entry: Entry, at: Callable[[int], Tables]) -> Tables:
+        """The tables after one more entry. Raises CorruptTable for one that breaks the protocol."""
+        if not entry.changes and not any(footprint.restores is not None for footprint in entry.footprint.values()):
+            return state
+        changed = dict(state)
+        for table, footprint in entry.footprint.items():
+            if footprint.restores is not None:
+                changed[table] = _restored(at(footprint.restores)[table], changed.get(table))
+        for table, raw in entry.changes.items():
+            delta = decode_delta(raw)
+            known = changed.get(table)
+            if known is None:
+                if delta.spec is None or entry.action is not Action.CREATE:
+                    raise CorruptTable(f"slot {entry.slot} changes table {table}, which no slot before it creates")
+                known = TableState(delta.spec)
+            changed[table] = _fold(known, delta, entry)
+        return changed
+
+    def save(self, fileio: FileIO, state: Tables, folder: str) -> tuple[msgspec.Raw, Tables]:
+        """Write what changed since the manifests that the state stands on. Raises ManifestGone, CorruptTable and storage errors."""
+        saved = {table: save_table(fileio, known, folder) for table, known in state.items()}
+        tables = {
+            table: _SavedTable(spec=known.spec, bucket_counts=dict(known.bucket_counts), shards=known.manifest)
+            for table, known in saved.items()
+        }
+        return msgspec.Raw(msgspec.json.encode(_Saved(tables=tables))), saved
+
+    def load(self, payload: msgspec.Raw) -> Tables:
+        """The state of a root. Sends no request. Raises CorruptTable."""
+        return {table: TableState(known.spec, known.bucket_counts, known.shards) for table, known in _decode(payload).tables.items()}
+
+    def objects(self, payload: msgspec.Raw) -> frozenset[str]:
+        """The paths of all shards that a root names. Raises CorruptTable."""
+        return frozenset(ref.path for known in _decode(payload).tables.values() for ref in known.shards)
+
+
+def _decode(payload: msgspec.Raw) -> _Saved:
+    try:
+        return msgspec.json.decode(payload, type=_Saved)
+    except msgspec.DecodeError as error:
+        raise CorruptTable(f"a checkpoint holds tables that this objcat cannot read: {error}") from error
+
+
+def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
+    counts = dict(state.bucket_counts)
+    for partition, count in delta.splits.items():
+        if not 1 <= count <= BUCKETS_MAX:
+            raise CorruptTable(f"slot {entry.slot} gives {partition or 'the table'} {count} buckets: it can have 1 to {BUCKETS_MAX}")
+        counts[partition] = count
+    split = replace(state, spec=delta.spec or state.spec, bucket_counts=counts)
+    overlay = dict(state.overlay)
+    for home in delta.retires:
+        overlay[home] = Change(home, entry.slot, as_of=entry.slot - 1)
+    for base in delta.bases:
+        overlay[base.home] = _replaced(overlay.get(base.home, Change(base.home)), base, delta, entry, split)
+    for log in delta.logs:
+        bare = msgspec.structs.replace(log, homes=())
+        # Deletes that a compaction kept count below the log rows that it left.
+        slot = entry.slot if delta.as_of is None else delta.as_of
+        for rows in log.homes:
+            change = overlay.get(rows.home) or Change(rows.home)
+            part = LogSlice(slot, bare, rows.start, rows.end, rows.home, entry.slot)
+            overlay[rows.home] = replace(change, logs=(*change.logs, part))
+    return replace(split, overlay=overlay)
+
+
+def _replaced(before: Change, base: BaseFile, delta: TableDelta, entry: Entry, state: TableState) -> Change:
+    home = base.home
+    count = state.bucket_count(home.partition)
+    if home.bucket_count != count:
+        raise CorruptTable(f"slot {entry.slot} writes a base file for {home}, but {count} is the bucket count there: it was split before")
+    as_of = -1 if delta.as_of is None else delta.as_of
+    known = before.slot if before.slot < entry.slot else -1
+    if as_of < known and (before.base is not None or delta.as_of is not None):
+        raise CorruptTable(f"slot {entry.slot} writes a base file for {home} without the rows of slot {known}")
+    cut = max(before.as_of, as_of)
+    return Change(home, entry.slot, base, entry.txn, cut, tuple(part for part in before.logs if part.slot > cut))
+
+
+def _restored(state: TableState, now: TableState | None) -> TableState:
+    """A former state, but column ids that were given since then are not given again."""
+    if now is None:
+        return state
+    schema = state.spec.table_schema
+    last_id = max(schema.last_id, now.spec.table_schema.last_id)
+    if last_id == schema.last_id:
+        return state
+    spec = msgspec.structs.replace(state.spec, table_schema=msgspec.structs.replace(schema, last_id=last_id))
+    return replace(state, spec=spec)

@@ -1,0 +1,148 @@
+"""How the manifests of a table are kept few and small: which runs a checkpoint merges, and which base shards it writes anew.
+
+A checkpoint needs no older manifest: what changed since the last one becomes a run of its own. That alone would make runs without end, so
+runs of like size are merged, as in a log-structured merge tree: each merge at least grows a row's run by a factor, which bounds how often
+a row is written. Once all runs are one, it is folded into those base shards of which it changes a good part; the others are named again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.env import map_io
+from fileio.store import FileIO
+from objcat.table.manifest import ShardRef, get_shard, put_shards
+from objcat.table.rows import Ints, Partitions, merge_rows, order_keys, rows_of
+from objcat.table.spec import TableSpec
+from objcat.table.state import TableState
+from objcat.timeline import Home
+
+SHARD_ITEMS = 16_384
+"""Homes and log slices of a shard, about."""
+RUNS_MAX = 3
+"""Runs besides the base: what a scan of one partition reads at most, besides base shards."""
+GROWTH = 8
+"""A run is merged with one that is at most so many times larger, and folded into a base shard of which it changes one part in so many."""
+ITEMS_SMALL = 1024
+"""Below this, writing again costs less than one more object to read."""
+FOLDS_MAX = 8
+"""Base shards that one checkpoint writes anew, or a quarter of them if that is more: a checkpoint is never as large as the table."""
+
+
+def runs_to_merge(new: int, runs: Sequence[int]) -> int:
+    """How many of the newest runs are merged with `new` items. runs: the items of each, the newest first."""
+    merged, items = 0, new
+    while merged < len(runs) and (runs[merged] <= max(GROWTH * items, ITEMS_SMALL) or len(runs) - merged >= RUNS_MAX):
+        items += runs[merged]
+        merged += 1
+    return merged
+
+
+def shards_to_fold(changed: Sequence[int], base: Sequence[int]) -> list[int]:
+    """Which base shards are written anew, most changed first. changed: items of the run in the range of each. base: items of each."""
+    ratios = [(part / max(1, size), i) for i, (part, size) in enumerate(zip(changed, base, strict=True)) if part]
+    due = [(ratio, i) for ratio, i in ratios if ratio * GROWTH >= 1 or base[i] <= ITEMS_SMALL]
+    return [i for _, i in sorted(due, reverse=True)[: max(FOLDS_MAX, len(base) // 4)]]
+
+
+def cut(items: Ints, partitions: Ints) -> list[int]:
+    """Where to cut sorted rows into shards of about `SHARD_ITEMS` or less, evenly, at the edges of partitions where these are small.
+
+    items: of each row. partitions: the number of the partition of each row. Returns the first row of every shard.
+    """
+    if not len(items):
+        return []
+    ends = np.cumsum(items)
+    total = int(ends[-1])
+    target = total / -(-total // SHARD_ITEMS)
+    starts = [0]
+    done = 0
+    edges = np.flatnonzero(np.diff(partitions, prepend=-1)).tolist()
+    for edge, following in zip(edges, [*edges[1:], len(items)], strict=True):
+        before = int(ends[edge - 1]) if edge else 0
+        size = int(ends[following - 1]) - before
+        if edge and edge != starts[-1] and (before + size / 2 - done > target):
+            starts.append(edge)
+            done = before
+        while int(ends[following - 1]) - done > 1.5 * SHARD_ITEMS:
+            inside = int(np.searchsorted(ends, done + target))
+            inside = min(max(inside, starts[-1] + 1), following - 1)
+            if inside <= starts[-1]:
+                break
+            starts.append(inside)
+            done = int(ends[inside - 1])
+    return starts
+
+
+def save_table(fileio: FileIO, state: TableState, folder: str) -> TableState:
+    """The same table without an overlay: what it holds is written as manifests below `folder`. Reads only what is merged."""
+    if not state.overlay:
+        return state
+    spec = state.spec
+    base = sorted((ref for ref in state.manifest if ref.run == 0), key=lambda ref: _order(ref.first))
+    runs = sorted({ref.run for ref in state.manifest if ref.run}, reverse=True)
+    of_run = {run: [ref for ref in state.manifest if ref.run == run] for run in runs}
+    new = rows_of(state.overlay.values(), spec)
+    count = runs_to_merge(int(_items(new).sum()), [sum(ref.items for ref in of_run[run]) for run in runs])
+    merged = [ref for run in runs[:count] for ref in of_run[run]]
+    kept = [ref for run in runs[count:] for ref in of_run[run]]
+    is_whole = not kept
+    tables = [shard.rows(None) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), merged)]
+    changed = merge_rows([new, *tables], spec, drop_empty=is_whole and not base)
+    if is_whole:
+        base, changed = _fold_into_base(fileio, base, changed, spec, folder)
+    run = max([0, *runs]) + 1
+    kept += put_shards(fileio, _shards(changed), folder, run=run)
+    return replace(state, manifest=(*base, *kept), overlay={})
+
+
+def _fold_into_base(
+    fileio: FileIO, base: list[ShardRef], changed: pa.Table, spec: TableSpec, folder: str
+) -> tuple[list[ShardRef], pa.Table]:
+    """The base with the changes of the ranges that are due, and the changes that are left."""
+    if not base:
+        return put_shards(fileio, _shards(changed), folder, run=0), changed.slice(0, 0)
+    range_of = _ranges(changed, [ref.first for ref in base])
+    counts = np.bincount(range_of, weights=_items(changed), minlength=len(base)).astype(np.int64)
+    due = shards_to_fold(counts.tolist(), [ref.items for ref in base])
+
+    def rewrite(i: int) -> list[ShardRef]:
+        part = changed.take(pa.array(np.flatnonzero(range_of == i)))
+        rows = merge_rows([get_shard(fileio, base[i]).rows(None), part], spec, drop_empty=True)
+        return put_shards(fileio, _shards(rows), folder, run=0)
+
+    rewritten = dict(zip(due, fileio.env.map(rewrite, due), strict=True))
+    refs = [ref for i, old in enumerate(base) for ref in rewritten.get(i, [old])]
+    return refs, changed.filter(pa.array(~np.isin(range_of, due)))
+
+
+def _ranges(rows: pa.Table, firsts: Sequence[Home]) -> Ints:
+    """Of every row, the base shard whose range it falls into; the first one reaches down to the smallest home there can be."""
+    homes = pa.table(
+        {
+            "partition": pa.array([home.partition for home in firsts], pa.string()),
+            "bucket": pa.array([home.bucket for home in firsts], pa.int32()),
+            "bucket_count": pa.array([home.bucket_count for home in firsts], pa.int32()),
+        }
+    )
+    both = pa.concat_tables([homes, rows.select(homes.column_names)])
+    keys = order_keys(both, Partitions.of(both.column("partition")))
+    return np.maximum(0, np.searchsorted(keys[: len(firsts)], keys[len(firsts) :], side="right") - 1)
+
+
+def _shards(rows: pa.Table) -> list[pa.Table]:
+    starts = cut(_items(rows), Partitions.of(rows.column("partition")).codes)
+    return [rows.slice(start, end - start) for start, end in zip(starts, [*starts[1:], rows.num_rows], strict=False) if end > start]
+
+
+def _items(rows: pa.Table) -> Ints:
+    return np.asarray(pc.list_value_length(rows.column("logs")).to_numpy(), dtype=np.int64) + 1
+
+
+def _order(home: Home) -> tuple[str, int, int]:
+    return home.partition, home.bucket_count, home.bucket

@@ -1,0 +1,203 @@
+"""Manifests: immutable Parquet objects with rows of `objcat.table.rows`, named by the roots of checkpoints, and what reads them.
+
+A table stands on some shards. Those of run 0, the base, hold what was known when they were written, each of a range of homes of its own.
+Every other run holds what changed since then, a greater run later. Shards of one run never overlap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fileio.base import Create, GetResult, require_written
+from fileio.env import map_io, on_fork
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.errors import CorruptTable
+from objcat.table.rows import CORE, Mask, bounded_columns, home_at
+from objcat.table.schema import arrow_type
+from objcat.table.spec import TableSpec
+from objcat.timeline import Home
+
+CACHE_BYTES_MAX = 256 * 1024**2
+COMPRESSION = "zstd"
+
+
+class ManifestGone(CorruptTable):
+    """A manifest that a snapshot stands on was collected, because newer checkpoints replaced it: open the table again."""
+
+
+class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One manifest object.
+
+    path: relative to the log's prefix. bytes, sha256: of the object. rows: homes. items: homes and log slices, what its size follows.
+    first, last: its homes in the order of manifests (partition, bucket count, bucket). run: 0 for the base.
+    """
+
+    path: str
+    bytes: int
+    sha256: str
+    rows: int
+    items: int
+    first: Home
+    last: Home
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """A filter over bounds: which rows of data may pass it.
+
+    expression: over columns `rows`, `lower_<id>`, `upper_<id>` and `nulls_<id>`, true where a row of data may pass. columns: the ids.
+    """
+
+    expression: pc.Expression
+    columns: tuple[int, ...]
+
+    def may_match(self, rows: pa.Table, spec: TableSpec) -> Mask:
+        """Of every row of a manifest, whether a row of data that it stands for may pass. A column without bounds hides nothing."""
+        columns = {"rows": rows.column("rows"), "position": pa.array(np.arange(rows.num_rows))}
+        types = {column.id: arrow_type(column.type) for column in bounded_columns(spec)}
+        for column_id in self.columns:
+            for kind in ("lower", "upper", "nulls"):
+                name = f"{kind}_{column_id}"
+                if name in rows.column_names:
+                    columns[name] = rows.column(name)
+                else:
+                    columns[name] = pa.nulls(rows.num_rows, pa.int64() if kind == "nulls" else types.get(column_id, pa.null()))
+        found = pa.table(columns).filter(self.expression).column("position").to_numpy()
+        mask = np.zeros(rows.num_rows, np.bool_)
+        mask[found] = True
+        return mask
+
+
+def encode_shard(rows: pa.Table) -> bytes:
+    """The object of some rows, which are sorted. Bounds that nobody knows take no room."""
+    known = [name for name in rows.column_names if name in CORE.names or rows.column(name).null_count < rows.num_rows]
+    rows = rows.select(known)
+    encoded = [name for name in known if name not in ("base_path", "logs")]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        rows,
+        sink,
+        compression=COMPRESSION,
+        row_group_size=rows.num_rows,
+        write_statistics=False,
+        use_dictionary=encoded,
+        store_schema=False,
+    )
+    return bytes(sink.getvalue())
+
+
+def put_shards(fileio: FileIO, tables: Sequence[pa.Table], folder: str, *, run: int) -> list[ShardRef]:
+    """Write each table of rows as a shard below `folder`, in parallel."""
+
+    def put(rows: pa.Table) -> ShardRef:
+        data = encode_shard(rows)
+        path = f"{folder.rstrip('/')}/{'delta' if run else 'base'}-{fileio.env.new_id()}.parquet"
+        require_written(fileio.put(path, data, Create()), path)
+        return ShardRef(
+            path=path,
+            bytes=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            rows=rows.num_rows,
+            items=rows.num_rows + items_of(rows),
+            first=home_at(rows, 0),
+            last=home_at(rows, rows.num_rows - 1),
+            run=run,
+        )
+
+    return map_io(fileio.env, put, tables)
+
+
+def items_of(rows: pa.Table) -> int:
+    """How many log slices some rows hold."""
+    return int(pc.sum(pc.list_value_length(rows.column("logs"))).as_py() or 0)
+
+
+class Shard:
+    """One manifest that was read. Columns are decoded when they are first asked for."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._columns: dict[str, pa.ChunkedArray] = {}
+        self._names = frozenset(pq.read_schema(pa.BufferReader(data)).names)
+
+    @property
+    def bytes(self) -> int:
+        return len(self._data)
+
+    def rows(self, columns: Collection[int] | None = ()) -> pa.Table:
+        """The rows, with the bounds of these columns where there are any; None: of all."""
+        wanted = set(CORE.names)
+        if columns is None:
+            wanted |= self._names
+        else:
+            wanted |= {f"{kind}_{column_id}" for kind in ("lower", "upper", "nulls") for column_id in columns}
+        names = [name for name in [*CORE.names, *sorted(wanted - set(CORE.names))] if name in self._names]
+        missing = [name for name in names if name not in self._columns]
+        if missing:
+            read = pq.ParquetFile(pa.BufferReader(self._data)).read(columns=missing, use_threads=False).combine_chunks()
+            self._columns.update({name: read.column(name) for name in missing})
+        return pa.table({name: self._columns[name] for name in names})
+
+
+def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
+    """Read a manifest: one GET. Raises ManifestGone, and CorruptTable when it is not what the root says."""
+    try:
+        result = fileio.get(ref.path)
+    except NotFound as error:
+        raise ManifestGone(f"{ref.path} in {fileio.url} was replaced by a newer checkpoint: open the table again") from error
+    assert isinstance(result, GetResult)
+    if hashlib.sha256(result.data).hexdigest() != ref.sha256:
+        raise CorruptTable(f"{ref.path} is not what the checkpoint that names it wrote: restore that object from a backup of the bucket")
+    try:
+        return Shard(result.data)
+    except pa.ArrowInvalid as error:
+        raise CorruptTable(f"{ref.path} is not a manifest that this objcat reads ({error}): upgrade objcat") from error
+
+
+class Manifests:
+    """Reads the manifests that snapshots stand on, and keeps them, which never change. Safe for many threads.
+
+    bytes_max: kept, the longest unused go first.
+    """
+
+    def __init__(self, fileio: FileIO, *, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._fileio = fileio
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._kept: OrderedDict[str, Shard] = OrderedDict()
+        self._lock = threading.Lock()
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def load(self, refs: Sequence[ShardRef]) -> list[Shard]:
+        """The shards, in order: one GET, in parallel, for each that is not kept. Raises ManifestGone, CorruptTable, storage errors."""
+        with self._lock:
+            found = {ref.path: self._kept[ref.path] for ref in refs if ref.path in self._kept}
+            for path in found:
+                self._kept.move_to_end(path)
+        missing = [ref for ref in refs if ref.path not in found]
+        read = map_io(self._fileio.env, lambda ref: get_shard(self._fileio, ref), missing)
+        for ref, shard in zip(missing, read, strict=True):
+            found[ref.path] = shard
+        with self._lock:
+            for ref in missing:
+                if ref.path not in self._kept:
+                    self._kept[ref.path] = found[ref.path]
+                    self._bytes += ref.bytes
+            while self._bytes > self._bytes_max and self._kept:
+                self._bytes -= self._kept.popitem(last=False)[1].bytes
+        return [found[ref.path] for ref in refs]

@@ -1,0 +1,399 @@
+"""Rows of manifests, as Arrow: what is known of one home, and the fold of all that several levels know of it.
+
+A row says of its home: the newest base file or retirement (an *event*) with the slot that it is as of, and the log rows on top. Rows of one
+home fold in any order, because the slots say what supersedes what: the newest event wins, log rows up to the greatest `as_of` are part of
+it, and the others stay on top. So a level may know only what changed, and nothing older is read to write it.
+
+    partition, bucket, bucket_count                 the home
+    slot, as_of                                     of the event; -1 for none. An event without a base file is a retirement
+    base_path, base_bytes, base_rows, base_txn      null for none
+    logs                                            list of slices of log objects, by slot
+    rows                                            how many rows of data the bounds are about
+    lower_<id>, upper_<id>, nulls_<id>              bounds of a column, by its id and in its type; null: not known
+
+Bounds cover at least the rows that the row of the manifest names. A column is all null when its nulls are as many as `rows`.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from objcat.errors import CorruptTable
+from objcat.table.files import BaseFile, Bound, LogObject, LogSlice
+from objcat.table.schema import Column, arrow_type
+from objcat.table.spec import TableSpec
+from objcat.timeline import Home, Txn
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+SLICE = pa.struct(
+    [
+        ("slot", pa.int64()),
+        ("named_at", pa.int64()),
+        ("path", pa.string()),
+        ("bytes", pa.int64()),
+        ("rows", pa.int64()),
+        ("row_group_rows", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
+CORE = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("bucket", pa.int32()),
+        ("bucket_count", pa.int32()),
+        ("slot", pa.int64()),
+        ("as_of", pa.int64()),
+        ("base_path", pa.string()),
+        ("base_bytes", pa.int64()),
+        ("base_rows", pa.int64()),
+        ("base_txn", pa.string()),
+        ("logs", pa.list_(SLICE)),
+        ("rows", pa.int64()),
+    ]
+)
+BUCKET_BITS = 17
+"""A bucket and a bucket count are below 2 to the power of this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What some entries say of one home: one row of a manifest, before it is one.
+
+    slot: of the newest event, -1 for none. base: that it brought, None for a retirement. as_of: the slot up to which nothing older counts.
+    logs: on top, with the bounds of their objects.
+    """
+
+    home: Home
+    slot: int = -1
+    base: BaseFile | None = None
+    txn: Txn | None = None
+    as_of: int = -1
+    logs: tuple[LogSlice, ...] = ()
+
+
+def bounded_columns(spec: TableSpec) -> list[Column]:
+    """Columns that can have bounds: all that are not nested."""
+    return [column for column in spec.table_schema.columns if isinstance(column.type, str)]
+
+
+def rows_of(changes: Iterable[Change], spec: TableSpec) -> pa.Table:
+    """Changes as rows, with the bounds of every column that has any."""
+    listed = list(changes)
+    bases = [change.base for change in listed]
+    files: list[list[BaseFile | LogObject]] = [
+        [*([change.base] if change.base is not None else []), *(part.object for part in change.logs)] for change in listed
+    ]
+    columns: dict[str, Any] = {
+        "partition": [change.home.partition for change in listed],
+        "bucket": [change.home.bucket for change in listed],
+        "bucket_count": [change.home.bucket_count for change in listed],
+        "slot": [change.slot for change in listed],
+        "as_of": [change.as_of for change in listed],
+        "base_path": [base and base.path for base in bases],
+        "base_bytes": [None if base is None else base.bytes for base in bases],
+        "base_rows": [None if base is None else base.rows for base in bases],
+        "base_txn": [change.txn if change.base is not None else None for change in listed],
+        "logs": _slices([change.logs for change in listed]),
+        "rows": [sum(file.rows for file in of_row) for of_row in files],
+    }
+    table = pa.table([pa.array(columns[field.name], field.type) for field in CORE], schema=CORE)
+    known = {column_id for of_row in files for file in of_row for column_id in file.bounds}
+    for column in bounded_columns(spec):
+        if column.id in known:
+            for name, values in _bounds(files, column).items():
+                table = table.append_column(name, values)
+    return table
+
+
+def _slices(logs: Sequence[Sequence[LogSlice]]) -> pa.Array:
+    flat = [part for of_row in logs for part in of_row]
+    values: dict[str, list[Any]] = {
+        "slot": [part.slot for part in flat],
+        "named_at": [part.named_at for part in flat],
+        "path": [part.object.path for part in flat],
+        "bytes": [part.object.bytes for part in flat],
+        "rows": [part.object.rows for part in flat],
+        "row_group_rows": [part.object.row_group_rows for part in flat],
+        "start": [part.start for part in flat],
+        "end": [part.end for part in flat],
+    }
+    fields = [pa.array(values[field.name], field.type) for field in SLICE]
+    offsets = np.concatenate(([0], np.cumsum([len(of_row) for of_row in logs], dtype=np.int64))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(fields, fields=list(SLICE)))
+
+
+def _bounds(files: Sequence[Sequence[BaseFile | LogObject]], column: Column) -> dict[str, pa.Array]:
+    """The bounds of one column over the files of each row."""
+    assert isinstance(column.type, str)
+    value_of = _VALUES.get(column.type.partition("(")[0], _same)
+    lows, highs, nulls = [], [], []
+    for of_row in files:
+        low, high, count = _union([file.bounds.get(column.id) for file in of_row], [file.rows for file in of_row], value_of)
+        lows.append(low)
+        highs.append(high)
+        nulls.append(count)
+    data_type = arrow_type(column.type)
+    return {
+        f"lower_{column.id}": _typed(lows, data_type),
+        f"upper_{column.id}": _typed(highs, data_type),
+        f"nulls_{column.id}": pa.array(nulls, pa.int64()),
+    }
+
+
+def _union(bounds: Sequence[Bound | None], rows: Sequence[int], value_of: Callable[[Any], Any]) -> tuple[Any, Any, int | None]:
+    known = [bound for bound in bounds if bound is not None]
+    if len(known) < len(bounds) or not bounds:
+        return None, None, None
+    some = [bound for bound, count in zip(known, rows, strict=True) if bound[2] < count]
+    lows = [bound[0] for bound in some]
+    highs = [bound[1] for bound in some]
+    low = None if None in lows or not lows else min(map(value_of, lows))
+    high = None if None in highs or not highs else max(map(value_of, highs))
+    return low, high, sum(bound[2] for bound in known)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_VALUES: Mapping[str, Callable[[Any], Any]] = {"decimal": decimal.Decimal, "binary": bytes.fromhex}
+
+
+def _typed(values: list[Any], data_type: pa.DataType) -> pa.Array:
+    """Values in the type of their column; nothing is known of those that do not fit it."""
+    try:
+        return pa.array(values, data_type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.nulls(len(values), data_type)
+
+
+def aligned(tables: Sequence[pa.Table], spec: TableSpec) -> pa.Table:
+    """Rows of several levels as one table in one chunk: with the bounds of every column of `spec` that any of them has, in its type."""
+    present = {name for table in tables for name in table.column_names}
+    fields = list(CORE)
+    for column in bounded_columns(spec):
+        if f"nulls_{column.id}" in present:
+            data_type = arrow_type(column.type)
+            fields += [pa.field(f"lower_{column.id}", data_type), pa.field(f"upper_{column.id}", data_type)]
+            fields += [pa.field(f"nulls_{column.id}", pa.int64())]
+    schema = pa.schema(fields)
+    return pa.concat_tables([_fitted(table, schema) for table in tables]).combine_chunks() if tables else schema.empty_table()
+
+
+def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        values = table.column(field.name)
+        try:
+            columns.append(values if values.type.equals(field.type) else values.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            columns.append(pa.nulls(table.num_rows, field.type))
+    return pa.table(columns, schema=schema)
+
+
+def integers(rows: pa.Table, name: str) -> Ints:
+    """A column of integers without nulls."""
+    return np.asarray(rows.column(name).to_numpy(), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """The partitions of some rows: their names, sorted, and the number of the partition of every row."""
+
+    names: list[str]
+    codes: Ints
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> Partitions:
+        encoded = column.combine_chunks().dictionary_encode()
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.unify_dictionaries().combine_chunks()
+        names = encoded.dictionary.to_pylist()
+        order = sorted(range(len(names)), key=names.__getitem__)
+        rank = np.empty(len(names), dtype=np.int64)
+        rank[order] = np.arange(len(names))
+        codes = rank[np.asarray(encoded.indices.to_numpy(), dtype=np.int64)] if len(names) else np.zeros(0, np.int64)
+        return cls([names[i] for i in order], codes)
+
+
+# ---- the fold ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Which rows say something of which group. group: dense from 0, of every member. row: of the table, of every member."""
+
+    group: Ints
+    row: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What is live in every group.
+
+    winner: by group, the member with the newest event, any member where there is none. cut: by group, the slot up to which log rows are
+    superseded. slices: positions among the flattened slices of all rows, by group and in the order in which they count; slice_group and
+    slice_row are the group and the row of each. used: by member, whether anything of its row is live.
+    """
+
+    winner: Ints
+    cut: Ints
+    slices: Ints
+    slice_group: Ints
+    slice_row: Ints
+    used: Mask
+    has_base: Mask
+
+    @property
+    def is_live(self) -> Mask:
+        """By group, whether it has a file."""
+        live = self.has_base.copy()
+        live[self.slice_group] = True
+        return live
+
+
+def fold(rows: pa.Table, members: Members) -> Folded:
+    """Fold the rows of every group. rows: in one chunk. Raises CorruptTable when a base file was written without the rows before it."""
+    if not len(members.group):
+        none = np.zeros(0, np.int64)
+        return Folded(none, none, none, none, none, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
+    group, row = members.group, members.row
+    slot = integers(rows, "slot")[row]
+    order = np.lexsort((slot, group))
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    winner = order[np.append(starts[1:], len(order)) - 1]
+    cut = np.maximum.reduceat(integers(rows, "as_of")[row][order], starts)
+    based = np.asarray(rows.column("base_path").is_valid().to_numpy(), dtype=np.bool_)[row]
+    has_base = based[winner]
+    _check_superseded(rows, members, based, slot, winner, cut)
+
+    logs = rows.column("logs").combine_chunks()
+    offsets = np.asarray(logs.offsets.to_numpy(), dtype=np.int64)
+    lengths = np.diff(offsets)[row]
+    member = np.repeat(np.arange(len(row)), lengths)
+    position = np.arange(len(member)) + np.repeat(offsets[:-1][row] - (np.cumsum(lengths) - lengths), lengths)
+    counts_as = np.asarray(logs.values.field("slot").to_numpy(), dtype=np.int64)[position]
+    named_at = np.asarray(logs.values.field("named_at").to_numpy(), dtype=np.int64)[position]
+    of_group = group[member]
+    # Deletes that a compaction kept count as of its `as_of`, but they are its own: they live as long as its base file is the newest.
+    kept = np.flatnonzero((counts_as > cut[of_group]) | (named_at == slot[winner][of_group]))
+    kept = kept[np.lexsort((named_at[kept], counts_as[kept], of_group[kept]))]
+    used = np.zeros(len(row), np.bool_)
+    used[member[kept]] = True
+    used[winner[has_base]] = True
+    return Folded(winner, cut, position[kept], of_group[kept], row[member[kept]], used, has_base)
+
+
+def _check_superseded(rows: pa.Table, members: Members, based: Mask, slot: Ints, winner: Ints, cut: Ints) -> None:
+    second = based & (slot > cut[members.group])
+    second[winner] = False
+    if second.any():
+        first = int(np.flatnonzero(second)[0])
+        row = int(members.row[first])
+        newest = int(slot[winner[members.group[first]]])
+        raise CorruptTable(
+            f"slot {newest} writes a base file for {home_at(rows, row)} without the rows of slot {int(slot[first])}: "
+            "run `objcat doctor` to see what the log holds"
+        )
+
+
+def home_at(rows: pa.Table, row: int) -> Home:
+    """The home of a row."""
+    partition, bucket, count = (rows.column(name)[row].as_py() for name in ("partition", "bucket", "bucket_count"))
+    return Home(partition, bucket, count)
+
+
+def order_keys(rows: pa.Table, partitions: Partitions) -> Ints:
+    """A number for every row, in the order of manifests: by partition, bucket count, bucket."""
+    return (partitions.codes << (2 * BUCKET_BITS)) | (integers(rows, "bucket_count") << BUCKET_BITS) | integers(rows, "bucket")
+
+
+def merge_rows(tables: Sequence[pa.Table], spec: TableSpec, *, drop_empty: bool) -> pa.Table:
+    """One row for every home, sorted. drop_empty: leave out homes without a file, because no other level says anything of them."""
+    rows = aligned(tables, spec)
+    if not rows.num_rows:
+        return rows
+    keys = order_keys(rows, Partitions.of(rows.column("partition")))
+    unique, group = np.unique(keys, return_inverse=True)
+    members = Members(group.astype(np.int64), np.arange(rows.num_rows))
+    folded = fold(rows, members)
+    merged = _unchanged(rows, group) if len(unique) == rows.num_rows else _merged(rows, members, folded)
+    return merged.filter(pa.array(folded.is_live)) if drop_empty else merged
+
+
+def _unchanged(rows: pa.Table, group: npt.NDArray[np.intp]) -> pa.Table:
+    return rows.take(pa.array(np.argsort(group, kind="stable")))
+
+
+def _merged(rows: pa.Table, members: Members, folded: Folded) -> pa.Table:
+    taken = rows.take(pa.array(folded.winner))
+    lengths = np.bincount(folded.slice_group, minlength=len(folded.winner))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
+    slices = rows.column("logs").combine_chunks().values.take(pa.array(folded.slices))
+    used = np.flatnonzero(folded.used)
+    group, row = members.group[used], members.row[used]
+    counts = np.bincount(group, weights=integers(rows, "rows")[row], minlength=len(folded.winner)).astype(np.int64)
+    replaced = {
+        "as_of": pa.array(folded.cut),
+        "logs": pa.ListArray.from_arrays(offsets, slices),
+        "rows": pa.array(counts),
+    }
+    # Where one row of a group is used, its bounds are taken as they are; -1 stands for none.
+    only = np.full(len(folded.winner), -1, dtype=np.int64)
+    only[group] = row
+    several = np.bincount(group, minlength=len(folded.winner)) > 1
+    take = pa.array(only, mask=only < 0)
+    ids = [name.partition("_")[2] for name in rows.column_names if name.startswith("nulls_")]
+    for column_id in ids:
+        names = [f"{kind}_{column_id}" for kind in ("lower", "upper", "nulls")]
+        columns = {name: rows.column(name).take(take).combine_chunks() for name in names}
+        if several.any():
+            chosen = several[group]
+            union = _united(rows.select([*names, "rows"]).take(pa.array(row[chosen])), group[chosen], names)
+            where = pa.array(several)
+            columns = {name: pc.replace_with_mask(columns[name], where, union.column(name).combine_chunks()) for name in names}
+        replaced |= columns
+    for name, values in replaced.items():
+        taken = taken.set_column(taken.column_names.index(name), taken.schema.field(name), values)
+    return taken
+
+
+def _united(parts: pa.Table, group: Ints, names: Sequence[str]) -> pa.Table:
+    """The bounds of one column over the rows of each group, by group: not known where those of a part are not."""
+    lower, upper, nulls = names
+    all_null = pc.fill_null(pc.equal(parts.column(nulls), parts.column("rows")), False)
+    grouped = pa.table(
+        {
+            "group": group,
+            lower: parts.column(lower),
+            upper: parts.column(upper),
+            nulls: parts.column(nulls),
+            "no_lower": pc.and_not(parts.column(lower).is_null(), all_null),
+            "no_upper": pc.and_not(parts.column(upper).is_null(), all_null),
+            "no_nulls": parts.column(nulls).is_null(),
+        }
+    ).group_by("group", use_threads=False)
+    wanted = [(lower, "min"), (upper, "max"), (nulls, "sum"), ("no_lower", "any"), ("no_upper", "any"), ("no_nulls", "any")]
+    united = grouped.aggregate(wanted).sort_by("group")
+    return pa.table(
+        {
+            name: pc.if_else(
+                united.column(f"{unknown}_any"), pa.scalar(None, united.column(f"{name}_{how}").type), united.column(f"{name}_{how}")
+            )
+            for name, how, unknown in ((lower, "min", "no_lower"), (upper, "max", "no_upper"), (nulls, "sum", "no_nulls"))
+        }
+    )

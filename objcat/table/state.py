@@ -1,0 +1,34 @@
+"""The state of a table as of one slot: the manifests of a checkpoint, and what entries changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from objcat.table.manifest import ShardRef
+from objcat.table.rows import Change
+from objcat.table.spec import TableSpec
+from objcat.timeline import Home
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """One table as of one slot; small, however many files it has.
+
+    bucket_counts: of partitions that were split, as they are now. manifest: the shards of the checkpoint that it stands on. overlay: what
+    entries since that checkpoint changed, by the home that they addressed.
+    """
+
+    spec: TableSpec
+    bucket_counts: Mapping[str, int] = field(default_factory=dict)
+    manifest: tuple[ShardRef, ...] = ()
+    overlay: Mapping[Home, Change] = field(default_factory=dict)
+
+    def bucket_count(self, partition: str) -> int:
+        """How many buckets a partition has now."""
+        return self.bucket_counts.get(partition, self.spec.index.count)
+
+
+Tables: TypeAlias = Mapping[str, TableState]
+"""The tables of one log, by id."""
