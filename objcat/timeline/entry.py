@@ -101,7 +101,8 @@ class Footprint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     it appended; reads, on whose rows its outcome depends (serializable only).
     Partitions: overwrites, which it replaced whole; read_partitions, on whose rows its outcome depends; splits, with the bucket count that
     each has from now on.
-    bound: slots below it can no longer be read, but for saved ones. saves, releases: the slot of a savepoint. restores: the slot whose
+    bound: slots below it can no longer be read, but for saved ones. root_bound: checkpoints below it may be gone (the log's, said in the
+    footprint of each of its tables). saves, releases: the slot of a savepoint. restores: the slot whose
     state the table has again.
     Of a catalog: binds and unbinds, names that it gave and took away; needs, namespaces that must exist; empties, those that must be empty.
     """
@@ -118,6 +119,7 @@ class Footprint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     keys: Keys | None = None
     schema: SchemaChange | None = None
     bound: int | None = None
+    root_bound: int | None = None
     saves: int | None = None
     releases: int | None = None
     restores: int | None = None

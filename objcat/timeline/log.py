@@ -21,6 +21,10 @@ class Log:
 
     def read_slot(self, slot: int) -> Entry | None:
         """The entry of a slot, None when nothing is there (yet). One GET."""
+        return self.read_stub(slot)
+
+    def read_stub(self, slot: int) -> Entry | None:
+        """What the object of a slot itself says of its entry; of an archived one, less than the whole. One GET."""
         key = log_key(slot)
         try:
             result = self._fileio.get(key)

@@ -58,12 +58,19 @@ class TableMarks:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A log as of `slot` (-1: before the first). tables: by id, those that have marks. writer_features: what a writer must understand."""
+    """A log as of `slot` (-1: before the first). tables: by id, those that have marks.
+
+    features, writer_features: what a reader, and a writer, must understand. root_bound: checkpoints below it may be gone. restores: of
+    each RESTORE above that bound, its slot and the slot that it brought back.
+    """
 
     slot: int = -1
     committed_at_ms: int = 0
     tables: Mapping[str, TableMarks] = field(default_factory=dict)
+    features: Mapping[str, str] = field(default_factory=dict)
     writer_features: Mapping[str, str] = field(default_factory=dict)
+    root_bound: int = 0
+    restores: tuple[tuple[int, int], ...] = ()
 
     def marks(self, table: str) -> TableMarks:
         return self.tables.get(table, TableMarks())
@@ -75,12 +82,26 @@ class LogState:
             if entry.slot != state.slot + 1:
                 raise CorruptTable(f"slot {entry.slot} does not follow slot {state.slot}: open the table again")
             state = replace(state, slot=entry.slot, committed_at_ms=entry.committed_at_ms)
+            if entry.features:
+                state = replace(state, features={**state.features, **entry.features})
             if entry.writer_features:
                 state = replace(state, writer_features={**state.writer_features, **entry.writer_features})
             touched = {table: _fold(state.marks(table), table, entry) for table in (*entry.footprint, *entry.apps)}
             if touched:
                 state = replace(state, tables={**state.tables, **touched})
+            state = _fold_roots(state, entry)
         return state
+
+
+def _fold_roots(state: LogState, entry: Entry) -> LogState:
+    """What the collection of checkpoints must know: how far it went, and which older states were brought back since."""
+    bounds = [footprint.root_bound for footprint in entry.footprint.values() if footprint.root_bound is not None]
+    restored = sorted({footprint.restores for footprint in entry.footprint.values() if footprint.restores is not None})
+    if not bounds and not restored:
+        return state
+    bound = max((state.root_bound, *bounds))
+    restores = (*state.restores, *((entry.slot, slot) for slot in restored))
+    return replace(state, root_bound=bound, restores=tuple(pair for pair in restores if pair[0] > bound))
 
 
 def _fold(marks: TableMarks, table: str, entry: Entry) -> TableMarks:

@@ -1,20 +1,37 @@
-"""A log as of one slot, with what its changes mean: opened, refreshed, and looked at as of an earlier slot or time."""
+"""A log as of one slot, with what its changes mean: opened, refreshed, looked at as of an earlier slot or time, saved as checkpoints."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from fileio.base import Conflict, Create, Unknown, Written
 from fileio.store import FileIO
-from objcat.timeline.entry import Entry
+from objcat.errors import CorruptTable, InvalidInput
+from objcat.timeline import checkpoint
+from objcat.timeline.checkpoint import Root, VoidRoot
+from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
 from objcat.timeline.log import Log
+from objcat.timeline.outcomes import Outcomes
 from objcat.timeline.side import with_changes
 from objcat.timeline.state import LogState
 
+logger = logging.getLogger("objcat.timeline")
+
 S = TypeVar("S")
+
+REFRESH_SLOTS_MAX = 64
+"""A view that is further behind looks for a newer checkpoint instead of reading every entry."""
+TAIL_ENTRIES_MAX = 96
+"""Entries that a view keeps, to move to a newer checkpoint without reading them again."""
+PUBLISHING_S_MAX = 60.0
+"""While a checkpoint is being published, no second one is begun, unless it takes longer than this."""
+HINT_PAUSE_S = 1.0
 
 
 class Fold(Protocol[S]):
@@ -30,11 +47,14 @@ class Fold(Protocol[S]):
         """Write what a checkpoint of the state needs besides its root: immutable objects below `folder`, under names that nobody else uses.
 
         Objects that the state stands on already are named again, not written again. Returns what the root holds (JSON), and the same
-        state, which stands on those objects from now on.
+        state, which stands on those objects from now on. Raises CheckpointCollected.
         """
 
     def load(self, payload: msgspec.Raw) -> S:
-        """The state of a root. Sends no request: objects are read when they are needed. Raises CorruptTable."""
+        """The state of a root. Sends no request: objects are read when they are needed. Raises CorruptTable.
+
+        Whoever reads an object of the state later and finds it missing raises CheckpointCollected: the caller opens the log again.
+        """
 
     def objects(self, payload: msgspec.Raw) -> frozenset[str]:
         """Paths of all objects that a root's state stands on."""
@@ -42,11 +62,18 @@ class Fold(Protocol[S]):
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[S]):
-    """A log as of `log.slot`: immutable, shareable, picklable. checkpoint: the slot of the root that it was opened from, -1 for none."""
+    """A log as of `log.slot`: immutable, shareable, picklable. checkpoint: the slot of the root that it was opened from, -1 for none.
+
+    outcomes: of every transaction up to the slot. tail: the newest entries above the checkpoint, without changes that lie beside the log.
+    milestone: the view at the newest slot above the checkpoint that may have a root, without a milestone of its own.
+    """
 
     log: LogState
     state: S
     checkpoint: int = -1
+    outcomes: Outcomes = field(default_factory=Outcomes, repr=False)
+    tail: tuple[Entry, ...] = field(default=(), repr=False)
+    milestone: View[S] | None = field(default=None, repr=False)
 
     @property
     def slot(self) -> int:
@@ -58,25 +85,232 @@ class Timeline(Generic[S]):
 
     def __init__(self, fileio: FileIO, fold: Fold[S]) -> None:
         self.fileio = fileio
+        self.fold = fold
         self.log = Log(fileio)
-        self._fold = fold
+        self._publishing_until_s: float | None = None
+        self._failed_at_slot: int | None = None
+        self._hinted_s: float | None = None
+
+    # ---- reading
 
     def open(self) -> View[S]:
-        """The newest view; of an empty log, one at slot -1."""
-        return self.refresh(View(LogState(), self._fold.begin()))
+        """The newest view; of an empty log, one at slot -1.
+
+        Costs the hint, a root, the entries above it and one look that finds nothing; O(log n) looks more when the hint is missing or stale.
+        Raises UnsupportedFormat, CorruptTable.
+        """
+        hint, _ = checkpoint.read_hint(self.fileio)
+        if hint is None:
+            return self._catch_up(self._empty(), window=1, reach=checkpoint.TAIL_SLOTS_MAX + 1)
+        found = checkpoint.read_root(self.fileio, hint.checkpoint)
+        if found is None or isinstance(found.root, VoidRoot):
+            known = hint.slot if self.fileio.exists(log_key(hint.slot)) else -1
+            return self._jump(self._empty(), known)
+        view = self._standing_on(found.root)
+        reach = checkpoint.TAIL_SLOTS_MAX + 1
+        opened = self._catch_up(view, window=min(reach, hint.slot - view.slot + 1), reach=reach)
+        if opened.slot == view.slot:
+            self._check_not_ahead(found.root)
+        return opened
 
     def refresh(self, view: View[S]) -> View[S]:
-        """The newest view: one GET when nothing is new."""
-        return self.advance(view, self.log.read_after(view.slot))
+        """The newest view: one GET when nothing is new. Far behind, it stands on a newer checkpoint than `view`. Raises as `open`."""
+        return self._catch_up(view, window=1, reach=REFRESH_SLOTS_MAX)
 
     def advance(self, view: View[S], entries: Sequence[Entry]) -> View[S]:
         """The view after further entries, which must follow its slot without a gap."""
-        state = view.state
         for entry in with_changes(self.fileio, entries):
-            state = self._fold.advance(state, entry, lambda slot: self.at(slot).state)
-        return View(view.log.advance(entries), state, view.checkpoint)
+            kept = entry if entry.side is None else msgspec.structs.replace(entry, changes={})
+            view = replace(
+                view,
+                log=view.log.advance([entry]),
+                state=self.fold.advance(view.state, entry, lambda slot: self.at(slot).state),
+                outcomes=view.outcomes.advance([entry]),
+                tail=(*view.tail[1 - TAIL_ENTRIES_MAX :], kept),
+            )
+            if entry.slot % checkpoint.SPACING_SLOTS == 0 and entry.slot >= checkpoint.SPACING_SLOTS:
+                view = replace(view, milestone=replace(view, milestone=None, tail=()))
+        return view
 
     def at(self, slot: int) -> View[S]:
-        """The view as of an earlier slot. Raises InvalidInput when there is no such slot, SnapshotExpired is for the caller to judge."""
-        entries = self.log.read_after(-1, until=slot)
-        return self.advance(View(LogState(), self._fold.begin()), entries)
+        """The view as of an earlier slot: from the newest checkpoint at or below it.
+
+        Raises InvalidInput when there is no such slot; SnapshotExpired is for the caller to judge.
+        """
+        root = checkpoint.newest_root(self.fileio, slot)
+        view = self._empty() if root is None else self._standing_on(root)
+        entries = self.log.read_after(view.slot, until=slot, window=checkpoint.TAIL_SLOTS_MAX)
+        if view.slot + len(entries) < slot or slot < 0:
+            raise InvalidInput(f"{self.fileio.url} has no slot {slot}: slots go from 0 to {view.slot + len(entries)}")
+        return self.advance(view, entries)
+
+    def at_time(self, when_ms: int, newest: View[S] | None = None) -> View[S]:
+        """The view as of the newest commit at or before a time (ms since 1970 UTC), found by O(log n) GETs: commit times increase.
+
+        newest: a view that saves opening the log; later commits are not looked for. Raises InvalidInput when there is no such commit.
+        """
+        newest = newest or self.open()
+        if newest.slot >= 0 and newest.log.committed_at_ms <= when_ms:
+            return newest
+        low, high = -1, newest.slot
+        while high - low > 1:
+            middle = (low + high) // 2
+            entry = self.log.read_stub(middle)
+            if entry is None:
+                raise CorruptTable(f"{log_key(middle)} is missing although later slots exist: restore it from a backup of the bucket")
+            if entry.committed_at_ms <= when_ms:
+                low = middle
+            else:
+                high = middle
+        if low < 0:
+            first = "it is empty" if newest.slot < 0 else "its first commit is later"
+            raise InvalidInput(f"the log of {self.fileio.url} has no commit at or before {when_ms} ms since 1970: {first}")
+        return self.at(low)
+
+    # ---- checkpoints
+
+    def publish(self, view: View[S]) -> View[S]:
+        """Save the newest slot up to `view.slot` that may have a root as a checkpoint. Returns the same view, standing on it.
+
+        When somebody else has published that slot, theirs is loaded instead. When nobody may any more, or there is nothing to save, the
+        view comes back as it is. Raises storage errors; nothing that was saved is used then.
+        """
+        published = self._publish(view)
+        if published.checkpoint > view.checkpoint:
+            self._hint(published)
+        return published
+
+    def rebase(self, view: View[S], standing: View[S]) -> View[S]:
+        """The same slot as `view`, on the newer checkpoint that `standing` is at; `view` itself when that is not newer, or later.
+
+        From what the view remembers; only when it has forgotten too much, entries are read again.
+        """
+        if standing.checkpoint <= view.checkpoint or standing.slot > view.slot:
+            return view
+        entries = [entry for entry in view.tail if entry.slot > standing.slot]
+        if len(entries) < view.slot - standing.slot:
+            entries = self.log.read_after(standing.slot, until=view.slot, window=checkpoint.TAIL_SLOTS_MAX)
+        return self.advance(standing, entries)
+
+    def after_commit(self, view: View[S], keep: Callable[[View[S]], None]) -> None:
+        """Publish a checkpoint when `view` has folded enough above its own: in the background, best effort, logged.
+
+        To be called by whoever holds a view, after it has grown. Returns at once and never raises. keep: called, perhaps in another thread,
+        with a view of a published checkpoint that is not newer than `view`; the holder, whose view may have grown meanwhile, replaces it
+        by `rebase(its view, that one)`, so that what it holds above the checkpoint stays small.
+        """
+        env = self.fileio.env
+        if view.milestone is None or view.slot - view.checkpoint < checkpoint.TAIL_SLOTS_MAX:
+            return
+        if self._failed_at_slot is not None and view.slot < self._failed_at_slot + checkpoint.SPACING_SLOTS:
+            return
+        if self._publishing_until_s is not None and env.monotonic_s() < self._publishing_until_s:
+            return
+        self._publishing_until_s = env.monotonic_s() + PUBLISHING_S_MAX
+        try:
+            env.submit_io(partial(self._publish_quietly, view, keep))
+        except RuntimeError as error:
+            logger.warning("no checkpoint of %s is published at slot %d, as the process ends: %s", self.fileio.url, view.slot, error)
+
+    # ---- how
+
+    def _empty(self) -> View[S]:
+        return View(LogState(), self.fold.begin())
+
+    def _standing_on(self, root: Root) -> View[S]:
+        return View(root.log, self.fold.load(root.payload), root.slot, root.all_outcomes())
+
+    def _catch_up(self, view: View[S], *, window: int, reach: int) -> View[S]:
+        """The newest view, by reading up to `reach` entries one after another, and by jumping when there are more."""
+        entries = self.log.read_after(view.slot, until=view.slot + reach, window=window)
+        if len(entries) < reach:
+            return self.advance(view, entries)
+        return self._jump(self.advance(view, entries), view.slot + reach)
+
+    def _jump(self, view: View[S], known: int) -> View[S]:
+        """The newest view, when the head is far from `view`: from the newest root below it. known: a slot that exists, or -1."""
+        head = checkpoint.find_head(self.fileio, known)
+        root = checkpoint.newest_root(self.fileio, head)
+        if root is not None and root.slot > view.slot:
+            view = self._standing_on(root)
+        return self.advance(view, self.log.read_after(view.slot, window=checkpoint.TAIL_SLOTS_MAX))
+
+    def _check_not_ahead(self, root: Root) -> None:
+        """With nothing above a root, its own slot shows that the log reaches as far. Raises CorruptTable."""
+        entry = self.log.read_stub(root.slot)
+        if entry is None or entry.committed_at_ms != root.log.committed_at_ms:
+            raise CorruptTable(
+                f"{checkpoint.root_key(root.slot)} is not of the log below {self.fileio.url}, whose slot {root.slot} "
+                f"{'is missing' if entry is None else 'is another one'}: restore log/ and checkpoints/ from one backup of the bucket"
+            )
+
+    def _publish(self, view: View[S]) -> View[S]:
+        """`publish`, without the hint."""
+        target = view.milestone
+        if target is None or target.slot <= view.checkpoint:
+            return view
+        found = checkpoint.read_root(self.fileio, target.slot)
+        standing = self._save(target) if found is None else self._theirs(target, found.root)
+        return view if standing is None else self.rebase(view, standing)
+
+    def _theirs(self, target: View[S], root: Root | VoidRoot) -> View[S] | None:
+        """The view of a root that somebody else has published at `target.slot`; None when the slot was given up."""
+        if isinstance(root, VoidRoot):
+            return None
+        if root.log.committed_at_ms != target.log.committed_at_ms:
+            raise CorruptTable(
+                f"{checkpoint.root_key(root.slot)} is not of the log below {self.fileio.url}: restore log/ and checkpoints/ from one backup"
+            )
+        return self._standing_on(root)
+
+    def _save(self, target: View[S]) -> View[S] | None:
+        """Save a view that is at a slot of a checkpoint. Only what a published root names is used afterwards."""
+        if target.checkpoint < target.log.root_bound:
+            # What this view stands on may be collected; a root that is published from now on must stand on younger ones only.
+            target = self.at(target.slot)
+        if target.checkpoint == target.slot:
+            return target
+        folder = f"{checkpoint.folder_of(target.slot)}{self.fileio.env.new_id()}/"
+        payload, state = self.fold.save(self.fileio, target.state, folder)
+        outcomes = target.outcomes.spilled(self.fileio, folder)
+        root = Root(
+            format=FORMAT_VERSION,
+            slot=target.slot,
+            log=target.log,
+            features=dict(target.log.features),
+            payload=payload,
+            outcomes=outcomes.recent,
+            segments=outcomes.segments,
+        )
+        match checkpoint.put_root(self.fileio, root, Create()):
+            case Written():
+                return View(target.log, state, target.slot, outcomes)
+            case Unknown(cause):
+                raise cause
+            case Conflict():
+                saved = {*self.fold.objects(payload), *(segment.path for segment in outcomes.segments)}
+                self.fileio.delete(sorted(path for path in saved if path.startswith(folder)))
+                found = checkpoint.read_root(self.fileio, target.slot)
+                return None if found is None else self._theirs(target, found.root)
+
+    def _publish_quietly(self, view: View[S], keep: Callable[[View[S]], None]) -> None:
+        """`publish` in the background: a commit that has succeeded stays a success whatever happens here."""
+        try:
+            published = self._publish(view)
+            self._failed_at_slot = view.slot if published.checkpoint == view.checkpoint else None
+            if published.checkpoint > view.checkpoint:
+                keep(published)
+                self._hint(published)
+        except Exception as error:  # noqa: BLE001  (a fold is not ours, and nobody waits for this)
+            self._failed_at_slot = view.slot
+            logger.warning("no checkpoint of %s was published at slot %d: %r", self.fileio.url, view.slot, error)
+        finally:
+            self._publishing_until_s = None
+
+    def _hint(self, view: View[S]) -> None:
+        """Advance the hint, at most once a second: a store may refuse to write one key more often."""
+        env = self.fileio.env
+        if self._hinted_s is not None:
+            env.sleep(max(0.0, self._hinted_s + HINT_PAUSE_S - env.monotonic_s()))
+        self._hinted_s = env.monotonic_s()
+        checkpoint.advance_hint(self.fileio, slot=view.slot, checkpoint=view.checkpoint)

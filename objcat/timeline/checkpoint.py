@@ -1,0 +1,214 @@
+"""Roots of checkpoints and the hint: what opening a log needs instead of its first entries.
+
+A root is `checkpoints/<slot>/root.json`, put if absent after every object that it names. Roots have slots that are multiples of
+`SPACING_SLOTS` and no others, so that a collector can fence off every slot to which a slow publisher could still bring one: it puts a
+*void* root there. `head.json` is advice. It may be missing, stale, ahead or garbage; what is read after it decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from fileio.base import Create, GetResult, PutOutcome, Update, Version
+from fileio.env import map_io
+from fileio.errors import FileIOError, NotFound
+from fileio.store import FileIO
+from objcat.errors import CorruptTable
+from objcat.timeline.entry import FORMAT_VERSION, check_format, log_key
+from objcat.timeline.outcomes import Outcome, Outcomes, Segment
+from objcat.timeline.state import LogState
+
+logger = logging.getLogger("objcat.timeline")
+
+SPACING_SLOTS = 16
+"""Checkpoint slots are multiples of this, from this on."""
+TAIL_SLOTS_MAX = 32
+"""Whoever has folded as many slots above its checkpoint publishes a newer one."""
+PROBE_WINDOW_MAX = 32
+
+HINT_KEY = "head.json"
+
+
+class Root(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A log as of `slot`. features: what a reader must understand, each with the first version of objcat that does.
+
+    payload: what the fold saved. outcomes: of transactions, the newest; segments: the older ones.
+    """
+
+    format: int
+    slot: int
+    log: LogState
+    features: dict[str, str] = {}
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+    outcomes: tuple[Outcome, ...] = ()
+    segments: tuple[Segment, ...] = ()
+
+    def all_outcomes(self) -> Outcomes:
+        return Outcomes(self.segments, self.outcomes)
+
+
+class VoidRoot(msgspec.Struct, frozen=True, kw_only=True):
+    """No checkpoint is here, and none will be. older: the newest slot below it that had a root when this was put, -1 for none.
+
+    All multiples of the spacing between `older` and this slot are void too.
+    """
+
+    format: int
+    slot: int
+    older: int
+    void: bool = True
+
+
+AnyRoot: TypeAlias = Root | VoidRoot
+
+
+class _Version(msgspec.Struct):
+    """What every format of a root must say, now and later."""
+
+    format: int
+    min_client: str = ""
+    features: dict[str, str] = {}
+    void: bool = False
+
+
+class Hint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the log was when somebody said so. nonce: makes the bytes of two hints differ."""
+
+    slot: int
+    checkpoint: int
+    nonce: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRoot:
+    """A root and its version in the store."""
+
+    root: AnyRoot
+    version: Version
+
+
+def folder_of(slot: int) -> str:
+    """All objects of the checkpoint of a slot lie below this."""
+    return f"checkpoints/{slot:020d}/"
+
+
+def root_key(slot: int) -> str:
+    """The object of a root."""
+    return f"{folder_of(slot)}root.json"
+
+
+def floor_slot(slot: int) -> int:
+    """The newest slot up to `slot` that may have a root; less than `SPACING_SLOTS` when none may."""
+    return slot // SPACING_SLOTS * SPACING_SLOTS
+
+
+def encode_root(root: AnyRoot) -> bytes:
+    """The bytes of a root object."""
+    return msgspec.json.format(msgspec.json.encode(root), indent=1)
+
+
+def decode_root(data: bytes, *, slot: int) -> AnyRoot:
+    """Raises UnsupportedFormat for a newer format, CorruptTable for what is not a root of that slot."""
+    key = root_key(slot)
+    try:
+        version = msgspec.json.decode(data, type=_Version)
+        check_format(version.format, version.features, min_client=version.min_client, where=key)
+        root: AnyRoot = msgspec.json.decode(data, type=VoidRoot) if version.void else msgspec.json.decode(data, type=Root)
+    except msgspec.DecodeError as error:
+        raise CorruptTable(f"{key} is not the root of a checkpoint ({error}): restore that object from a backup of the bucket") from error
+    if root.slot != slot or (isinstance(root, Root) and root.log.slot != slot):
+        raise CorruptTable(f"{key} holds the root of slot {root.slot}: restore that object from a backup of the bucket")
+    return root
+
+
+def read_root(fileio: FileIO, slot: int) -> FoundRoot | None:
+    """The root of a slot; None when none is there. One GET."""
+    try:
+        result = fileio.get(root_key(slot))
+    except NotFound:
+        return None
+    assert isinstance(result, GetResult)
+    return FoundRoot(decode_root(result.data, slot=slot), result.meta.version)
+
+
+def put_root(fileio: FileIO, root: AnyRoot, mode: Create | Update) -> PutOutcome:
+    """Put a root under a condition."""
+    return fileio.put(root_key(root.slot), encode_root(root), mode)
+
+
+def void_root(slot: int, *, older: int) -> VoidRoot:
+    return VoidRoot(format=FORMAT_VERSION, slot=slot, older=older)
+
+
+def newest_root(fileio: FileIO, slot: int) -> Root | None:
+    """The newest root at or below a slot; None when there is none.
+
+    Roots are about two spacings apart, so that it is found by few GETs; over what was collected, void roots lead the way.
+    """
+    below = floor_slot(slot)
+    window = 1
+    while below >= SPACING_SLOTS:
+        slots = range(below, max(0, below - window * SPACING_SLOTS), -SPACING_SLOTS)
+        for probed, found in zip(slots, map_io(fileio.env, lambda at: read_root(fileio, at), slots), strict=True):
+            below = probed - SPACING_SLOTS
+            if found is not None and isinstance(found.root, Root):
+                return found.root
+            if found is not None and isinstance(found.root, VoidRoot):
+                below = floor_slot(found.root.older)
+                break
+        window = min(PROBE_WINDOW_MAX, window * 2)
+    return None
+
+
+def find_head(fileio: FileIO, slot: int) -> int:
+    """The newest slot, or one that is less than `SPACING_SLOTS` above it, by O(log n) looks. slot: one that exists, or -1."""
+    low, step = slot, TAIL_SLOTS_MAX
+    while fileio.exists(log_key(low + step)):
+        low += step
+        step *= 2
+    high = low + step
+    while high - low > SPACING_SLOTS:
+        middle = (low + high) // 2
+        if fileio.exists(log_key(middle)):
+            low = middle
+        else:
+            high = middle
+    return high - 1
+
+
+# ---- the hint ----------------------------------------------------------------------------------------------------
+
+
+def read_hint(fileio: FileIO) -> tuple[Hint | None, Version | None]:
+    """The hint, None when there is none or it makes no sense, and the version of the object, None when there is none."""
+    try:
+        result = fileio.get(HINT_KEY)
+    except NotFound:
+        return None, None
+    assert isinstance(result, GetResult)
+    try:
+        hint = msgspec.json.decode(result.data, type=Hint)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None, result.meta.version
+    sensible = SPACING_SLOTS <= hint.checkpoint <= hint.slot < 10**20 and hint.checkpoint % SPACING_SLOTS == 0
+    return (hint if sensible else None), result.meta.version
+
+
+def advance_hint(fileio: FileIO, *, slot: int, checkpoint: int) -> None:
+    """Say where the log is, unless a later checkpoint is said already. One try, best effort: another one's word is as good."""
+    try:
+        found, version = read_hint(fileio)
+        if (
+            found is not None
+            and found.checkpoint >= checkpoint
+            and (found.checkpoint == checkpoint or fileio.exists(root_key(found.checkpoint)))
+        ):
+            return
+        body = msgspec.json.encode(Hint(slot=slot, checkpoint=checkpoint, nonce=fileio.env.new_id()))
+        fileio.put(HINT_KEY, body, Create() if version is None else Update(version))
+    except FileIOError as error:
+        logger.warning("the hint of %s could not be advanced to checkpoint %d: %s", fileio.url, checkpoint, error)

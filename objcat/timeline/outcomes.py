@@ -1,0 +1,147 @@
+"""What became of every transaction of a log: found by its id, without reading the log.
+
+The newest outcomes are in memory, or in a checkpoint's root; older ones are in segments: immutable objects of lines of one width, sorted by
+txn, so that one is found by bisection over ranges. Eight segments of one size become one of the next, so a log of n slots has O(log n)
+small segments, and each outcome is written O(log n) times. A segment of about `MERGED_MAX` outcomes stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from fileio.base import Create, GetResult, Range, require_written
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.errors import CheckpointCollected, CorruptTable
+from objcat.timeline.entry import Entry, Txn
+
+INLINE_MAX = 128
+"""Outcomes that a root holds itself before they become a segment."""
+MERGE_COUNT = 8
+"""Segments of one size that become one."""
+MERGED_MAX = 65_536
+"""Segments with as many outcomes are not merged again: publishing a checkpoint stays short."""
+BLOCK_RECORDS = 1024
+"""Lines read by one request when a segment is searched."""
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """What became of `txn`: committed in this slot, or else fenced by the ROLLBACK there."""
+
+    txn: Txn
+    slot: int
+    committed: bool
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """Outcomes in an object of their own. width: bytes of each of its `count` lines. level: how often they were merged."""
+
+    path: str
+    count: int
+    width: int
+    level: int
+    first_txn: Txn
+    last_txn: Txn
+    first_slot: int
+    last_slot: int
+
+
+def outcomes_of(entry: Entry) -> Iterable[Outcome]:
+    """What an entry decides: its own transaction and, when it is a ROLLBACK, the one that it fences."""
+    yield Outcome(entry.txn, entry.slot, committed=True)
+    if entry.rollback_of is not None:
+        yield Outcome(entry.rollback_of, entry.slot, committed=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The outcomes of all transactions of slots 0 to N. Immutable and picklable. recent: in slot order, those that no segment holds."""
+
+    segments: tuple[Segment, ...] = ()
+    recent: tuple[Outcome, ...] = ()
+
+    def advance(self, entries: Iterable[Entry]) -> Outcomes:
+        """With the outcomes of the entries that follow."""
+        new = [outcome for entry in entries for outcome in outcomes_of(entry)]
+        return Outcomes(self.segments, (*self.recent, *new)) if new else self
+
+    def find(self, fileio: FileIO, txn: Txn) -> Outcome | None:
+        """What became of `txn`, None when no slot up to N says. Sends no request for a recent one. Raises CheckpointCollected."""
+        found = next((outcome for outcome in self.recent if outcome.txn == txn), None)
+        for segment in reversed(self.segments):
+            if found is None and segment.first_txn <= txn <= segment.last_txn:
+                found = _search(fileio, segment, txn)
+        return found
+
+    def spilled(self, fileio: FileIO, folder: str) -> Outcomes:
+        """The same outcomes with few enough of them inline for a root. Writes segments below `folder`, if any."""
+        if len(self.recent) < INLINE_MAX:
+            return self
+        segments = [*self.segments, _write(fileio, folder, self.recent, level=0)]
+        while len(run := _last_run(segments)) >= MERGE_COUNT and sum(segment.count for segment in run) <= MERGED_MAX:
+            merged = [outcome for segment in run for outcome in _read(fileio, segment)]
+            segments[-len(run) :] = [_write(fileio, folder, merged, level=run[0].level + 1)]
+        return Outcomes(tuple(segments))
+
+
+def _last_run(segments: Sequence[Segment]) -> list[Segment]:
+    """The newest segments that share one level, in order."""
+    begin = len(segments)
+    while begin > 0 and segments[begin - 1].level == segments[-1].level:
+        begin -= 1
+    return list(segments[begin:])
+
+
+def _write(fileio: FileIO, folder: str, outcomes: Sequence[Outcome], *, level: int) -> Segment:
+    ordered = sorted(outcomes, key=lambda outcome: (outcome.txn, outcome.slot, outcome.committed))
+    lines = [f"{o.txn} {o.slot:020d} {'committed' if o.committed else 'fenced'}" for o in ordered]
+    width = max(map(len, lines)) + 1
+    path = f"{folder}outcomes-{fileio.env.new_id()}.txt"
+    require_written(fileio.put(path, "".join(f"{line:<{width - 1}}\n" for line in lines).encode(), Create()), path)
+    slots = [outcome.slot for outcome in ordered]
+    return Segment(
+        path=path,
+        count=len(ordered),
+        width=width,
+        level=level,
+        first_txn=ordered[0].txn,
+        last_txn=ordered[-1].txn,
+        first_slot=min(slots),
+        last_slot=max(slots),
+    )
+
+
+def _read(fileio: FileIO, segment: Segment, begin: int = 0, end: int | None = None) -> list[Outcome]:
+    """Lines `begin` to `end` (excluded) of a segment: one GET."""
+    end = segment.count if end is None else end
+    try:
+        result = fileio.get(segment.path, byte_range=Range(begin * segment.width, end * segment.width))
+    except NotFound as error:
+        raise CheckpointCollected(f"{segment.path} was collected with its checkpoint: open the table again") from error
+    assert isinstance(result, GetResult)
+    try:
+        rows = [line.split() for line in result.data.decode().splitlines()]
+        found = [Outcome(Txn(txn), int(slot), committed=kind == "committed") for txn, slot, kind in rows]
+    except ValueError as error:
+        raise CorruptTable(f"{segment.path} does not hold outcomes of transactions: restore it from a backup of the bucket") from error
+    if len(found) != end - begin:
+        raise CorruptTable(f"{segment.path} has lost lines: restore it from a backup of the bucket")
+    return found
+
+
+def _search(fileio: FileIO, segment: Segment, txn: Txn) -> Outcome | None:
+    """The outcome of one txn in a segment, by bisection over blocks: O(log n) GETs, one for a small segment."""
+    low, high = 0, segment.count
+    while low < high:
+        middle = max(low, (low + high - BLOCK_RECORDS) // 2)
+        block = _read(fileio, segment, middle, min(high, middle + BLOCK_RECORDS))
+        if txn < block[0].txn:
+            high = middle
+        elif txn > block[-1].txn:
+            low = middle + len(block)
+        else:
+            return next((outcome for outcome in block if outcome.txn == txn), None)
+    return None

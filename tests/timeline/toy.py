@@ -1,0 +1,110 @@
+"""A small fold: one dict of texts, in shards of JSON, with what a table's fold must get right and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from fileio.base import Create, require_written
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.errors import CheckpointCollected
+from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, LogState, Timeline, Txn, View, new_txn
+
+TABLE = "t"
+SHARDS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Toy:
+    """shards: paths, the oldest first. overlay: what was set since they were written."""
+
+    shards: tuple[str, ...] = ()
+    overlay: Mapping[str, int] = field(default_factory=dict)
+
+
+class ToyFold:
+    """What the changes `{"t": {"key": value}}` mean."""
+
+    def begin(self) -> Toy:
+        return Toy()
+
+    def advance(self, state: Toy, entry: Entry, at: Callable[[int], Toy]) -> Toy:
+        footprint = entry.footprint.get(TABLE)
+        if footprint is not None and footprint.restores is not None:
+            return at(footprint.restores)
+        if TABLE not in entry.changes:
+            return state
+        return replace(state, overlay={**state.overlay, **json.loads(bytes(entry.changes[TABLE]))})
+
+    def save(self, fileio: FileIO, state: Toy, folder: str) -> tuple[msgspec.Raw, Toy]:
+        if len(state.shards) >= SHARDS_MAX:
+            state = Toy((), rows_of(fileio, state))
+        if state.overlay:
+            path = f"{folder}{fileio.env.new_id()}.json"
+            require_written(fileio.put(path, json.dumps(dict(state.overlay)).encode(), Create()), path)
+            state = Toy((*state.shards, path))
+        return msgspec.Raw(json.dumps(state.shards).encode()), state
+
+    def load(self, payload: msgspec.Raw) -> Toy:
+        return Toy(tuple(json.loads(bytes(payload))))
+
+    def objects(self, payload: msgspec.Raw) -> frozenset[str]:
+        return frozenset(json.loads(bytes(payload)))
+
+
+def rows_of(fileio: FileIO, state: Toy) -> dict[str, int]:
+    """All that the state says. Reads its shards."""
+    rows: dict[str, int] = {}
+    for path in state.shards:
+        try:
+            rows |= json.loads(fileio.read(path))
+        except NotFound as error:
+            raise CheckpointCollected(f"{path} was collected: open again") from error
+    return rows | dict(state.overlay)
+
+
+def open_toy(fileio: FileIO) -> Timeline[Toy]:
+    return Timeline(fileio, ToyFold())
+
+
+def commit(fileio: FileIO, log: LogState, *, txn: Txn | None = None, **fields: Any) -> Entry:
+    """One commit above `log`. fields: of the candidate, in place of those of a write of one row."""
+    txn = txn or new_txn(fileio.env)
+    wanted: dict[str, Any] = {
+        "action": Action.DELTA_COMMIT,
+        "changes": {TABLE: msgspec.Raw(json.dumps({f"k{log.slot % 7}": log.slot}).encode())},
+        "footprint": {TABLE: Footprint()},
+    } | fields
+    return Committer(fileio).commit(Candidate(txn=txn, base=log, **wanted)).entry
+
+
+def grow(timeline: Timeline[Toy], count: int, *, publish: bool = True, view: View[Toy] | None = None) -> View[Toy]:
+    """A handle that commits `count` times, and publishes checkpoints as it goes."""
+    kept = [timeline.open() if view is None else view]
+
+    def keep(published: View[Toy]) -> None:
+        kept[0] = timeline.rebase(kept[0], published)
+
+    for _ in range(count):
+        kept[0] = timeline.advance(kept[0], [commit(timeline.fileio, kept[0].log)])
+        if publish:
+            timeline.after_commit(kept[0], keep)
+    return kept[0]
+
+
+def rows_at(fileio: FileIO, slot: int) -> dict[str, int]:
+    """What the rows of `grow` are as of a slot."""
+    return {f"k{s % 7}": s for s in range(-1, slot)}
+
+
+def assert_same(timeline: Timeline[Toy], views: Sequence[View[Toy]]) -> None:
+    """All views mean the same, whatever they stand on."""
+    first = views[0]
+    for view in views[1:]:
+        assert view.log == first.log
+        assert rows_of(timeline.fileio, view.state) == rows_of(timeline.fileio, first.state)
