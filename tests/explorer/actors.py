@@ -86,14 +86,24 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A read begins: what it returns must not be older than the head of the log now."""
+    """A read begins: what it returns must not be older than the head of the log now. log: its prefix."""
+
+    log: str
 
 
 @dataclass(frozen=True, slots=True)
 class Saw:
-    """A read returned the log up to its last slot: the transaction of every slot, from 0."""
+    """A read returned a log up to this slot.
 
-    txns: tuple[str, ...]
+    log: its prefix. table: by id; empty: the only one. groups: (home, files in the order in which their rows count), sorted. rows: (key,
+    value), sorted.
+    """
+
+    log: str
+    slot: int
+    table: str = ""
+    groups: tuple[tuple[tuple[str, int, int], tuple[str, ...]], ...] | None = None
+    rows: tuple[tuple[int, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +145,10 @@ class Actor:
 
 @dataclass(slots=True)
 class Participant:
-    """What a role is given. warm: the table as of the beginning, for a role that has it open already."""
+    """What a role is given. number: of its actor. warm: the table as of the beginning, for a role that has it open already."""
 
     fileio: FileIO
+    number: int
     warm: View[Tables] | None
     notes: list[Note] = field(default_factory=list)
 
@@ -183,6 +194,10 @@ class ActorEnv:
 
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
         return done_at_once(function)
+
+    def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
+        """Time stands still, so nothing comes again."""
+        return lambda: None
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return iter([function(item) for item in items])
@@ -333,7 +348,7 @@ class Tree:
         path = self._path(node)
         backend = ExplorerBackend([answer for _, answer in path], self._profile)
         policy = RetryPolicy(attempts_max=self.actor.attempts_max)
-        me = Participant(FileIO(backend, env=ActorEnv(self.actor), policy=policy), self._warm)
+        me = Participant(FileIO(backend, env=ActorEnv(self.actor), policy=policy), self.actor.number, self._warm)
         ended = _play(self.actor.role, me)
         if len(backend.asked) > REQUESTS_MAX:
             me.note(Broke(f"{self.actor.name} does not end within {REQUESTS_MAX} requests"))

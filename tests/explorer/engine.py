@@ -16,6 +16,7 @@ from objcat.timeline import View
 from tests.explorer.actors import Actor, Began, Note, Refused, Tree
 from tests.explorer.facts import Facts, could_commit, facts_of, may_delete
 from tests.explorer.properties import check_notes, check_store
+from tests.explorer.roles import CREATED
 from tests.explorer.store import (
     CRASHES,
     LOST,
@@ -48,7 +49,8 @@ class Cell:
     """One bounded search.
 
     faults_max, crashes_max: in one schedule, all actors together. faults: of these kinds, at requests whose first key begins with one of
-    `where`. all_succeed: without any fault no actor may be refused. states_min: fewer states mean that the cell has lost its point.
+    `where`. prelude: what the store holds at the start is made by these, one after the other, and nothing goes wrong. all_succeed: without
+    any fault no actor may be refused. states_min: fewer states mean that the cell has lost its point.
     """
 
     name: str
@@ -59,7 +61,7 @@ class Cell:
     faults: frozenset[Fault] = frozenset(Fault)
     where: tuple[str, ...] = ("",)
     profile: Profile = PLAIN
-    empty: bool = False
+    prelude: tuple[Actor, ...] = CREATED
     all_succeed: bool = False
     slow: bool = False
 
@@ -139,12 +141,12 @@ class Universe:
 
     def __init__(self) -> None:
         self.coverage = Coverage()
-        self._trees: dict[tuple[Actor, Profile, bool], Tree] = {}
+        self._trees: dict[tuple[Actor, Profile, tuple[Actor, ...]], Tree] = {}
 
-    def tree(self, actor: Actor, profile: Profile, beginning: Beginning) -> Tree:
-        key = (actor, profile, beginning.warm is None)
+    def tree(self, actor: Actor, cell: Cell, beginning: Beginning) -> Tree:
+        key = (actor, cell.profile, cell.prelude)
         if key not in self._trees:
-            self._trees[key] = Tree(actor, profile, beginning.warm)
+            self._trees[key] = Tree(actor, cell.profile, beginning.warm)
         return self._trees[key]
 
 
@@ -153,7 +155,7 @@ class Search:
 
     def __init__(self, cell: Cell, beginning: Beginning, universe: Universe) -> None:
         self._cell = cell
-        self._trees = [universe.tree(actor, cell.profile, beginning) for actor in cell.actors]
+        self._trees = [universe.tree(actor, cell, beginning) for actor in cell.actors]
         self._coverage = universe.coverage
         self._stores: list[Contents] = []
         self._store_ids: dict[frozenset[object], int] = {}
@@ -331,8 +333,9 @@ class Search:
 
     def _floors(self, floors: tuple[int, ...], store: int, notes: Sequence[Note]) -> tuple[int, ...]:
         """The heads of the log when the reads of an actor began, one for each that has."""
-        missing = sum(type(note) is Began for note in notes) - len(floors)
-        return floors + (self._facts[store].head,) * missing if missing else floors
+        began = [note for note in notes if type(note) is Began]
+        missing = len(began) - len(floors)
+        return floors + tuple(self._facts[store].head(note.log) for note in began[-missing:]) if missing else floors
 
     # ---- properties
 
@@ -346,9 +349,12 @@ class Search:
         """P1 for a move: a slot never changes."""
         if before == after:
             return None
-        new = self._facts[after].slots
-        changed = [number for number, slot in self._facts[before].slots.items() if new.get(number) != slot]
-        return f"P1: slot {changed[0]} was changed or deleted" if changed else None
+        new = self._facts[after].logs
+        for prefix, log in self._facts[before].logs.items():
+            changed = [number for number, slot in log.slots.items() if prefix not in new or new[prefix].slots.get(number) != slot]
+            if changed:
+                return f"P1: slot {changed[0]} was changed or deleted"
+        return None
 
     def _judge(self, before: State, state: State, moved: int) -> str | None:
         """What a new state breaks. Where the store is as before, only the actor that moved can have broken anything."""

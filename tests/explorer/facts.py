@@ -1,115 +1,387 @@
-"""What a store says, read by other code than the code under test: the log as plain JSON, the files, and who may delete what."""
+"""What a store says, read by other code than the code under test: logs as plain JSON, the files, what is live, and who may delete what."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tests.explorer.actors import owner_of
 from tests.explorer.store import Contents, Request
 
+HomeKey: TypeAlias = tuple[str, int, int]
+"""Partition, bucket, bucket count."""
+Rows: TypeAlias = Mapping[int, str]
+"""A table as a dict: key to value."""
+
+HASHES = {2: 0, 0: 1, 3: 3}
+"""Keys that the explorer's tables hold, with their hash modulo 4: key 2 lives in bucket 0, the others in bucket 1, until a split in two."""
+
+
+class Change(NamedTuple):
+    """What an entry says of one table. bases: (home, path). logs: (path, ((home, start, end), ...)). apps: (name, version)."""
+
+    table: str
+    bases: tuple[tuple[HomeKey, str], ...] = ()
+    as_of: int | None = None
+    retires: tuple[HomeKey, ...] = ()
+    logs: tuple[tuple[str, tuple[tuple[HomeKey, int, int], ...]], ...] = ()
+    splits: tuple[tuple[str, int], ...] = ()
+    bound: int | None = None
+    saves: int | None = None
+    releases: int | None = None
+    restores: int | None = None
+    apps: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*(path for _, path in self.bases), *(path for path, _ in self.logs))
+
 
 class Slot(NamedTuple):
-    """An entry of the log. bases and logs: homes that got a base file, and log rows. files: every path that it names."""
+    """An entry of a log. does: what its writer meant, in the words of the explorer's roles: ("put" or "add" or "drop", keys, mark)."""
 
     txn: str
     action: str
     rollback_of: str | None
+    plan: str | None
     committed_at_ms: int
     number: int
-    tables: tuple[str, ...]
-    bases: tuple[tuple[str, int, int], ...]
-    logs: tuple[tuple[str, int, int], ...]
-    files: tuple[str, ...]
+    changes: tuple[Change, ...]
+    does: tuple[str, tuple[int, ...], str] | None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(path for change in self.changes for path in change.files)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(change.table for change in self.changes)
+
+
+class Block(NamedTuple):
+    """The rows `start` to `end` of a log object, which count as of a slot."""
+
+    slot: int
+    path: str
+    start: int
+    end: int
+
+
+class Group(NamedTuple):
+    """What is live in a home. as_of: the slot up to which the base file holds its rows."""
+
+    base: str | None = None
+    as_of: int = -1
+    blocks: tuple[Block, ...] = ()
+
+
+class TableAt(NamedTuple):
+    """A table as of one slot: groups by what the entries say of files, rows by what their writers meant."""
+
+    groups: Mapping[HomeKey, Group]
+    counts: Mapping[str, int]
+    bound: int
+    saved: frozenset[int]
+    closed: bool
+    rows: Rows
+    apps: Mapping[str, int]
+
+    @property
+    def files(self) -> frozenset[str]:
+        return frozenset(path for group in self.groups.values() for path in paths_of(group))
+
+
+EMPTY = TableAt({}, {}, 0, frozenset(), False, {}, {})
+Tables: TypeAlias = Mapping[str, TableAt]
+
+
+class LogFacts(NamedTuple):
+    """One log. slots: by number in the key. states: the tables after each slot, as far as there is no gap. broken: why there is no more."""
+
+    prefix: str
+    slots: Mapping[int, Slot]
+    head: int
+    states: tuple[Tables, ...]
+    broken: str | None
 
 
 class Facts(NamedTuple):
-    """slots: by number in the key. keys: every object there is. head: the highest slot, -1 for none."""
+    """logs: by prefix. files: content of every object that is there. committed, rolled_back: where, by txn."""
 
-    slots: Mapping[int, Slot]
-    keys: frozenset[str]
-    head: int
-    committed: Mapping[str, tuple[int, ...]]
-    rolled_back: Mapping[str, tuple[int, ...]]
+    logs: Mapping[str, LogFacts]
+    files: Mapping[str, bytes]
+    committed: Mapping[str, tuple[tuple[str, int], ...]]
+    rolled_back: Mapping[str, tuple[tuple[str, int], ...]]
+
+    def head(self, prefix: str) -> int:
+        """The highest slot of a log, -1 for none."""
+        log = self.logs.get(prefix)
+        return -1 if log is None else log.head
 
 
-def log_slot(key: str) -> int | None:
-    """The slot of a key of the log, whatever prefix the table has."""
+def place_of_slot(key: str) -> tuple[str, int] | None:
+    """The prefix and the number of a key of a log."""
     folder, _, name = key.rpartition("/")
-    return int(name.removesuffix(".json")) if folder.rpartition("/")[2] == "log" else None
+    if folder != "log" and not folder.endswith("/log"):
+        return None
+    return folder[: -len("log")], int(name.removesuffix(".json"))
 
 
 def facts_of(contents: Contents) -> Facts:
     """Read a whole store."""
-    slots: dict[int, Slot] = {}
+    found: dict[str, dict[int, Slot]] = {}
     for key, place in contents.items():
-        number = log_slot(key)
-        if number is not None and place.now is not None:
-            slots[number] = parse_slot(place.now.data)
-    committed: dict[str, tuple[int, ...]] = {}
-    rolled_back: dict[str, tuple[int, ...]] = {}
-    for number in sorted(slots):
-        slot = slots[number]
-        committed[slot.txn] = (*committed.get(slot.txn, ()), number)
-        if slot.rollback_of is not None:
-            rolled_back[slot.rollback_of] = (*rolled_back.get(slot.rollback_of, ()), number)
-    keys = frozenset(key for key, place in contents.items() if place.now is not None)
-    return Facts(slots, keys, max(slots, default=-1), committed, rolled_back)
+        where = place_of_slot(key)
+        if where is not None and place.now is not None:
+            found.setdefault(where[0], {})[where[1]] = parse_slot(place.now.data)
+    committed: dict[str, tuple[tuple[str, int], ...]] = {}
+    rolled_back: dict[str, tuple[tuple[str, int], ...]] = {}
+    logs = {}
+    for prefix in sorted(found):
+        slots = found[prefix]
+        for number in sorted(slots):
+            slot = slots[number]
+            committed[slot.txn] = (*committed.get(slot.txn, ()), (prefix, number))
+            if slot.rollback_of is not None:
+                rolled_back[slot.rollback_of] = (*rolled_back.get(slot.rollback_of, ()), (prefix, number))
+        dense = tuple(slots[number] for number in range(len(slots)) if number in slots)
+        states, broken = fold(dense) if len(dense) == len(slots) else ((), "P1: there is a gap")
+        logs[prefix] = LogFacts(prefix, slots, max(slots), states, broken)
+    files = {key: place.now.data for key, place in contents.items() if place.now is not None}
+    return Facts(logs, files, committed, rolled_back)
 
 
 @lru_cache(maxsize=100_000)
 def parse_slot(data: bytes) -> Slot:
     """The entry of a slot's bytes."""
     entry: dict[str, Any] = json.loads(data)
-    deltas = [delta for delta in entry.get("changes", {}).values() if isinstance(delta, dict)]
-    bases = [base for delta in deltas for base in delta.get("bases", ())]
-    logs = [log for delta in deltas for log in delta.get("logs", ())]
+    changes, footprints, apps = entry.get("changes", {}), entry.get("footprint", {}), entry.get("apps", {})
+    said = entry.get("metadata", {}).get("does", "").split()
     return Slot(
         txn=entry["txn"],
         action=entry["action"],
         rollback_of=entry.get("rollback_of"),
+        plan=entry.get("plan"),
         committed_at_ms=entry["committed_at_ms"],
         number=entry["slot"],
-        tables=tuple(entry.get("changes", {})),
-        bases=tuple(tuple(base["home"]) for base in bases),
-        logs=tuple(tuple(rows[0]) for log in logs for rows in log["homes"]),
-        files=tuple(file["path"] for file in [*bases, *logs]),
+        changes=tuple(
+            _change(table, changes.get(table, {}), footprints.get(table, {}), apps.get(table, {}))
+            for table in dict.fromkeys((*footprints, *changes))
+        ),
+        does=(said[0], tuple(int(key) for key in said[1].split(",")), said[2]) if said else None,
     )
+
+
+def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, int]) -> Change:
+    if not isinstance(delta, dict):
+        delta = {}
+    return Change(
+        table=table,
+        bases=tuple((_home(base["home"]), base["path"]) for base in delta.get("bases", ())),
+        as_of=delta.get("as_of"),
+        retires=tuple(_home(home) for home in delta.get("retires", ())),
+        logs=tuple((log["path"], tuple((_home(home), start, end) for home, start, end in log["homes"])) for log in delta.get("logs", ())),
+        splits=tuple(delta.get("splits", {}).items()),
+        bound=footprint.get("bound"),
+        saves=footprint.get("saves"),
+        releases=footprint.get("releases"),
+        restores=footprint.get("restores"),
+        apps=tuple(sorted(apps.items())),
+    )
+
+
+def _home(found: list[Any]) -> HomeKey:
+    return found[0], found[1], found[2]
+
+
+# ---- the fold ----------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=100_000)
+def fold(slots: tuple[Slot, ...]) -> tuple[tuple[Tables, ...], str | None]:
+    """The tables after every slot, and what is wrong with the last entry that could not be folded."""
+    if not slots:
+        return (), None
+    before, broken = fold(slots[:-1])
+    if broken is not None:
+        return before, broken
+    slot = slots[-1]
+    tables = dict(before[-1]) if before else {}
+    for change in slot.changes:
+        known = tables.get(change.table, EMPTY)
+        after, broken = _advance(known, change, slot, before)
+        if broken is not None:
+            return before, broken
+        tables[change.table] = after
+    return (*before, tables), None
+
+
+def _advance(table: TableAt, change: Change, slot: Slot, before: tuple[Tables, ...]) -> tuple[TableAt, str | None]:
+    number = slot.number
+    if slot.action == "RESTORE" and change.restores is not None:
+        then = before[change.restores][change.table]
+        if change.restores < table.bound and change.restores not in table.saved:
+            return table, f"P7: slot {number} restores slot {change.restores}, which is below the bound {table.bound} and not saved"
+        return then._replace(bound=table.bound, saved=table.saved, closed=False), None
+    if table.closed:
+        return table, f"P9: slot {number} changes a table that was dropped"
+    if change.saves is not None and change.saves < table.bound and change.saves not in table.saved:
+        return table, f"P7: slot {number} saves slot {change.saves}, which is below the bound {table.bound}"
+    table, broken = _with_files(table, change, slot)
+    for app, version in change.apps:
+        if table.apps.get(app, -1) >= version:
+            broken = broken or f"P5: slot {number} brings version {version} of {app}, which has reached {table.apps[app]}"
+    return table._replace(
+        bound=max(table.bound, change.bound or 0),
+        saved=frozenset(slot for slot in (*table.saved, change.saves) if slot is not None and slot != change.releases),
+        closed=slot.action == "CLOSE",
+        rows=_meant(table.rows, slot),
+        apps={**table.apps, **dict(change.apps)},
+    ), broken
+
+
+def _with_files(table: TableAt, change: Change, slot: Slot) -> tuple[TableAt, str | None]:
+    groups, counts = dict(table.groups), dict(table.counts)
+    for partition, count in change.splits:
+        counts[partition] = count
+        groups = {home: group for old, group in groups.items() for home in addressed(old, counts)}
+    for home in change.retires:
+        groups.pop(home, None)
+    for home, path in change.bases:
+        if addressed(home, counts) != [home]:
+            return table, f"P9: slot {slot.number} writes a base file for {home}, of another bucket count than its partition has"
+        group = groups.get(home, Group())
+        as_of = -1 if change.as_of is None else change.as_of
+        if as_of < group.as_of:
+            return table, f"P9: slot {slot.number} writes a base file for {home} as of {as_of}, where there is one as of {group.as_of}"
+        kept = tuple(block for block in group.blocks if block.slot > as_of)
+        if kept and slot.action != "COMPACTION":
+            return table, f"P9: slot {slot.number} writes a base file for {home}, which has rows already"
+        if group.base is not None and change.as_of is None:
+            return table, f"P9: slot {slot.number} writes a base file for {home}, which has one already"
+        groups[home] = Group(path, slot.number if slot.action != "COMPACTION" else as_of, kept)
+    for path, parts in change.logs:
+        at = slot.number if change.as_of is None else change.as_of
+        for named, start, end in parts:
+            for home in addressed(named, counts):
+                group = groups.get(home, Group())
+                older = sum(block.slot <= at for block in group.blocks)
+                blocks = (*group.blocks[:older], Block(at, path, start, end), *group.blocks[older:])
+                groups[home] = group._replace(blocks=blocks)
+        counts.update({home[0]: home[2] for home, _, _ in parts if home[0] not in counts})
+    counts.update({home[0]: home[2] for home, _ in change.bases if home[0] not in counts})
+    return table._replace(groups=groups, counts=counts), None
+
+
+def addressed(home: HomeKey, counts: Mapping[str, int]) -> list[HomeKey]:
+    """The homes that a home is, where its partition has that bucket count."""
+    partition, bucket, count = home
+    now = counts.get(partition, count)
+    return [(partition, number, now) for number in range(now) if number % min(count, now) == bucket % min(count, now)]
+
+
+def _meant(rows: Rows, slot: Slot) -> Rows:
+    if slot.does is None:
+        return rows
+    verb, keys, mark = slot.does
+    match verb:
+        case "put":
+            return {**rows, **dict.fromkeys(keys, mark)}
+        case "add":
+            return {**rows, **{key: rows.get(key, "") + mark for key in keys}}
+        case "drop":
+            return {key: value for key, value in rows.items() if key not in keys}
+    raise AssertionError(f"a role says that it does {verb!r}, which the fold does not know")
+
+
+# ---- what files hold ---------------------------------------------------------------------------------------------
+
+
+def paths_of(group: Group) -> list[str]:
+    """The files of a group."""
+    return [*([group.base] if group.base else []), *dict.fromkeys(block.path for block in group.blocks)]
+
+
+def read_rows(table: TableAt, files: Mapping[str, bytes], prefix: str) -> Rows:
+    """The rows of a table as its files hold them; every file must be there."""
+    rows: dict[int, str] = {}
+    for (_, bucket, count), group in table.groups.items():
+        mine: dict[int, str] = {}
+        parts = [Block(-1, group.base, 0, 1 << 30)] if group.base else []
+        for block in (*parts, *group.blocks):
+            for key, value, deleted in _content(files[prefix + block.path])[block.start : block.end]:
+                if HASHES[key] % count == bucket % count:
+                    mine.pop(key, None)
+                    if not deleted:
+                        mine[key] = value
+        rows |= mine
+    return rows
+
+
+@lru_cache(maxsize=100_000)
+def _content(data: bytes) -> list[tuple[int, str, bool]]:
+    found = json.loads(data)
+    deleted = found.get("_objcat_op") or [0] * len(found["k"])
+    return [(key, value, bool(gone)) for key, value, gone in zip(found["k"], found["v"], deleted, strict=True)]
+
+
+# ---- what may be deleted -----------------------------------------------------------------------------------------
 
 
 def could_commit(request: Request, facts: Facts) -> str | None:
     """The transaction that a request, still under way, would commit if it landed now."""
-    if request.kind != "put":
+    place = place_of_slot(request.key) if request.kind == "put" else None
+    if place is None or (place[0] in facts.logs and place[1] in facts.logs[place[0]].slots):
         return None
-    number = log_slot(request.key)
-    return None if number is None or number in facts.slots else parse_slot(request.data).txn
+    return parse_slot(request.data).txn
 
 
 def may_delete(request: Request, facts: Facts, open_txns: set[str], *, by: int) -> str | None:
     """P8: what is wrong with a deletion; None when the log allows it.
 
-    Files of a transaction go when its rollback is in the log, or when its own writer knows for certain that it failed; its intent goes when
-    it is settled.
+    Files of a transaction go when its rollback is in the log, when its own writer knows for certain that it failed, or when no snapshot
+    that can still be read names them; its intent goes when it is settled.
     """
     for key in request.keys:
-        folder, _, rest = key.rpartition("/")
-        if log_slot(key) is not None:
+        if place_of_slot(key) is not None:
             return f"P8: {key} is deleted: slots never are"
-        parts = key.split("/")
-        if "data" in parts:
-            txn = parts[parts.index("data") + 1]
-            if txn in facts.committed:
-                return f"P8: {key} is deleted although {txn} is committed"
-            if txn not in facts.rolled_back and owner_of(txn) != by:
-                return f"P8: {key} is deleted before a rollback of {txn} is in the log"
-        elif folder.endswith("intents"):
-            txn = rest.split(".")[0]
-            if txn not in facts.committed and txn not in facts.rolled_back and owner_of(txn) != by:
-                return f"P8: {key} is deleted although {txn} is not settled"
-        else:
+        prefix, folder, rest = _folder_of(key)
+        if folder is None:
             continue
+        txn = rest.split("/")[0] if folder == "data" else rest.split(".")[0]
+        settled = txn in facts.committed or txn in facts.rolled_back
+        if folder == "intents" and not settled and owner_of(txn) != by:
+            return f"P8: {key} is deleted although {txn} is not settled"
+        if folder == "data" and txn in facts.committed and (reader := _who_reads(facts.logs[prefix], key[len(prefix) :])):
+            return f"P8: {key} is deleted although {txn} is committed and {reader} names it"
+        if folder == "data" and not settled and owner_of(txn) != by:
+            return f"P8: {key} is deleted before a rollback of {txn} is in the log"
         if txn in open_txns:
             return f"P8: {key} is deleted although a request that commits {txn} is still under way"
+    return None
+
+
+def _folder_of(key: str) -> tuple[str, str | None, str]:
+    parts = key.split("/")
+    for number, part in enumerate(parts):
+        if part in ("data", "intents"):
+            return "".join(f"{above}/" for above in parts[:number]), part, "/".join(parts[number + 1 :])
+    return "", None, key
+
+
+def kept_slots(log: LogFacts, table: str) -> Iterator[int]:
+    """The slots as of which a table can still be read: from the bound on, and saved ones."""
+    now = log.states[-1][table]
+    for number, state in enumerate(log.states):
+        if table in state and (number >= now.bound or number in now.saved):
+            yield number
+
+
+def _who_reads(log: LogFacts, path: str) -> str | None:
+    for table in log.states[-1] if log.states else ():
+        for number in kept_slots(log, table):
+            if path in log.states[number][table].files:
+                return f"the snapshot of slot {number}"
     return None

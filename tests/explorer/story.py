@@ -7,7 +7,7 @@ import re
 
 from fileio.base import Create, Update
 from tests.explorer.engine import Counterexample, Result
-from tests.explorer.facts import log_slot, parse_slot
+from tests.explorer.facts import parse_slot, place_of_slot
 from tests.explorer.store import Answer, Request
 
 
@@ -43,7 +43,7 @@ def describe(request: Request) -> str:
         return f"{request.kind} {keys}"
     condition = {Create: " if absent", Update: " if unchanged"}.get(type(request.mode), "")
     what = ""
-    if log_slot(request.key) is not None:
+    if place_of_slot(request.key) is not None:
         slot = parse_slot(request.data)
         what = f" = {slot.action} {short(slot.txn)}" + (f" of {short(slot.rollback_of)}" if slot.rollback_of else "")
     return f"put{condition} {keys}{what}"

@@ -21,10 +21,10 @@ from fileio.errors import Throttled
 from fileio.settle import Absent, Foreign, Ours
 from fileio.store import FileIO
 from objcat.errors import CommitConflict, CommitUnknown
-from objcat.timeline import Action, Candidate, CommittedAt, Committer, Entry, Footprint, Log, Resolution, RolledBackAt, Txn
+from objcat.timeline import Action, Candidate, CommittedAt, Committer, Entry, Log, Resolution, RolledBackAt, Txn
 from objcat.timeline.commit import remove_files
-from objcat.timeline.entry import data_prefix, encode_entry, log_key, new_txn
-from objcat.write import WriteOperation
+from objcat.timeline.conflicts import Part
+from objcat.timeline.entry import data_prefix, encode_entry, log_key
 from tests.explorer.cells import HOUR_MS
 from tests.explorer.store import STORE_TIME_MS
 
@@ -197,8 +197,8 @@ def _no_overlap(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a base file below log rows that came first", "P9", "insert, write: 1 fault")
 def _no_append_rule(patch: pytest.MonkeyPatch) -> None:
-    def created(candidate: Footprint, later: Footprint) -> Any:
-        return objcat.timeline.conflicts._common(candidate.creates, later.creates)
+    def created(mine: Part, later: Part) -> Any:
+        return objcat.timeline.conflicts._common(mine.footprint.creates, later.footprint.creates)
 
     patch.setattr(objcat.timeline.conflicts, "RULES", {"both created": created})
 
@@ -228,7 +228,7 @@ def _overwrite(patch: pytest.MonkeyPatch) -> None:
 
 @bug("an unknown commit taken as failed, its files deleted", "P4", "write, write without retries: 2 faults")
 def _unknown_is_failed(patch: pytest.MonkeyPatch) -> None:
-    commit = Committer.commit
+    commit = Committer.try_commit
 
     def certain(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
         try:
@@ -236,12 +236,12 @@ def _unknown_is_failed(patch: pytest.MonkeyPatch) -> None:
         except CommitUnknown as error:
             raise CommitConflict("no answer, so it failed", winner_slot=-1) from error
 
-    patch.setattr(Committer, "commit", certain)
+    patch.setattr(Committer, "try_commit", certain)
 
 
 @bug("an unknown commit's intent deleted", "P8", "write, write without retries: 2 faults")
 def _intent_of_unknown(patch: pytest.MonkeyPatch) -> None:
-    commit = Committer.commit
+    commit = Committer.try_commit
 
     def tidy(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
         try:
@@ -250,12 +250,12 @@ def _intent_of_unknown(patch: pytest.MonkeyPatch) -> None:
             self.retract(candidate.txn)
             raise
 
-    patch.setattr(Committer, "commit", tidy)
+    patch.setattr(Committer, "try_commit", tidy)
 
 
 @bug("an unknown commit's files deleted", "P8", "write, write without retries: 2 faults")
 def _files_of_unknown(patch: pytest.MonkeyPatch) -> None:
-    commit = Committer.commit
+    commit = Committer.try_commit
 
     def tidy(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
         try:
@@ -264,7 +264,7 @@ def _files_of_unknown(patch: pytest.MonkeyPatch) -> None:
             remove_files(self._fileio, list(self._fileio.list_keys(data_prefix(candidate.txn))), why="tidy")
             raise
 
-    patch.setattr(Committer, "commit", tidy)
+    patch.setattr(Committer, "try_commit", tidy)
 
 
 @bug("a loser of a slot deletes its files and goes on", "P7", "write, write")
@@ -278,21 +278,9 @@ def _loser_deletes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "_overlaps", tidy)
 
 
-@bug("a redo from the snapshot that lost", "P11", "insert, insert")
-def _stale_redo(patch: pytest.MonkeyPatch) -> None:
-    run = WriteOperation.run
-    patch.setattr(WriteOperation, "run", lambda self, first, refresh: run(self, first, lambda: first))
-
-
-@bug("a redo under the transaction that failed", "P4", "insert, insert")
-def _same_txn(patch: pytest.MonkeyPatch) -> None:
-    def once(env: Any) -> Txn:
-        """The first one that this actor's world gave."""
-        if not hasattr(env, "first_txn"):
-            env.first_txn = new_txn(env)
-        return Txn(env.first_txn)
-
-    patch.setattr(objcat.write, "new_txn", once)
+@bug("a redo that writes nothing anew", "P9", "insert, insert")
+def _no_redo(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.write._Attempt, "_redo", lambda self, homes: None)
 
 
 # ---- the log -----------------------------------------------------------------------------------------------------
@@ -334,8 +322,8 @@ def _delete_first(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a rollback that claims no slot", "P8", "write, rollback")
 def _no_claim(patch: pytest.MonkeyPatch) -> None:
-    def claim(_: Any, txn: Any, entries: list[Entry]) -> Entry:
-        return Entry(format=1, slot=len(entries), action=Action.ROLLBACK, txn=txn + "-none", base=-1, committed_at_ms=0, rollback_of=txn)
+    def claim(_: Any, txn: Any, log: LogState) -> Entry:
+        return Entry(format=1, slot=log.slot + 1, action=Action.ROLLBACK, txn=txn + "-none", base=-1, committed_at_ms=0, rollback_of=txn)
 
     patch.setattr(objcat.timeline.rollback, "_claim", claim)
 
@@ -364,7 +352,7 @@ def _two_rollbacks(patch: pytest.MonkeyPatch) -> None:
 @bug("a rollback that does not look its target up first", "P2", "write, rollback")
 def _no_look_up(patch: pytest.MonkeyPatch) -> None:
     def resolve(store: FileIO, txn: Txn) -> Resolution:
-        found = objcat.timeline.rollback._claim(store, txn, Log(store).read_after(-1))
+        found = objcat.timeline.rollback._claim(store, txn, LogState().advance(Log(store).read_after(-1)))
         return CommittedAt(found.slot) if found.txn == txn else RolledBackAt(found.slot, 0)
 
     patch.setattr(tests.explorer.roles, "resolve", resolve)

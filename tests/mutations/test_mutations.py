@@ -6,6 +6,7 @@ import pytest
 
 from tests.explorer.cells import Explorer, beginning, cell_named
 from tests.explorer.story import tell
+from tests.explorer.toyfiles import toy_files
 from tests.mutations.bugs import BUGS, Bug
 from tests.mutations.conftest import found
 
@@ -14,7 +15,8 @@ from tests.mutations.conftest import found
 def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [cell_named(name) for name in bug.cells]
     for cell in cells:
-        beginning(cell.profile, empty=cell.empty)  # made by the code as it should be
+        with toy_files():
+            beginning(cell.profile, cell.prelude)  # made by the code as it should be
     bug.plant(monkeypatch)
     explorer = Explorer()
     for cell in cells:

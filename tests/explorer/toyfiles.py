@@ -1,0 +1,85 @@
+"""Data files of a few bytes instead of Parquet: the columns as JSON, one request to write a file and one to read it.
+
+Whole tables run under the explorer with them, and what their files hold can be read by whoever judges the store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from fileio.base import Create, GetResult, require_written
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.errors import CorruptTable
+from objcat.storage.files import TXN_COLUMN
+from objcat.storage.merge import OP_COLUMN
+from objcat.table import BaseFile, LogObject, LogRows
+from objcat.timeline import Home, Txn
+
+TYPES = {"k": pa.int64(), "v": pa.string(), OP_COLUMN: pa.int8(), TXN_COLUMN: pa.string()}
+SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
+ROW_GROUP_ROWS = 16
+
+
+def encode_rows(**columns: Sequence[object]) -> bytes:
+    """The bytes of a file."""
+    return json.dumps(columns, separators=(",", ":")).encode()
+
+
+def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn) -> BaseFile:
+    """As `objcat.storage.files.write_base`."""
+    columns = rows.to_pydict()
+    columns.setdefault(TXN_COLUMN, [str(txn)] * rows.num_rows)
+    return BaseFile(path=path, bytes=_put(fileio, path, columns), rows=rows.num_rows, home=home)
+
+
+def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...]) -> LogObject:
+    """As `objcat.storage.files.write_log_of_homes`."""
+    size = _put(fileio, path, rows.to_pydict())
+    return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=ROW_GROUP_ROWS, homes=homes)
+
+
+def get_base(fileio: FileIO, base: BaseFile, columns: Sequence[str]) -> pa.Table:
+    """As `objcat.storage.files.read_base`."""
+    return _get(fileio, base.path, columns)
+
+
+def get_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], columns: Sequence[str]) -> list[pa.Table]:
+    """As `objcat.storage.files.read_log`."""
+    rows = _get(fileio, log.path, [*columns, OP_COLUMN])
+    return [rows.slice(start, end - start) for start, end in ranges]
+
+
+@contextmanager
+def toy_files() -> Iterator[None]:
+    """Until the end of the block, whoever writes or reads a data file writes or reads one of these."""
+    toys: dict[str, Any] = {"write_base": put_base, "write_log_of_homes": put_log, "read_base": get_base, "read_log": get_log}
+    modules = [import_module(f"objcat.{name}") for name in ("storage.files", "tasks", "services.compact")]
+    with ExitStack() as stack:
+        for module in modules:
+            for name in toys.keys() & vars(module).keys():
+                stack.enter_context(mock.patch.object(module, name, toys[name]))
+        yield
+
+
+def _put(fileio: FileIO, path: str, columns: dict[str, list[object]]) -> int:
+    data = encode_rows(**columns)
+    require_written(fileio.put(path, data, Create()), path)
+    return len(data)
+
+
+def _get(fileio: FileIO, path: str, columns: Sequence[str]) -> pa.Table:
+    try:
+        found = fileio.get(path)
+    except NotFound as error:
+        raise CorruptTable(f"{path} is missing") from error
+    assert isinstance(found, GetResult)
+    content = json.loads(bytes(found.data))
+    return pa.table({name: pa.array(content[name], TYPES[name]) for name in columns})
