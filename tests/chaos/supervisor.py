@@ -1,0 +1,266 @@
+"""Keeps processes at work on one table, kills them at random and loses answers of the store, until enough of all has happened."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+import objcat
+from devkit import toolchain
+from devkit.fault_proxy import Fault, FaultKind, FaultProxy, Match, any_request, conditional_write, method_is
+from devkit.handle import ServerHandle
+from devkit.paths import ROOT
+from tests.chaos.journal import Tail
+from tests.chaos.worker import HASTY, TABLE, Job, main, stop_file
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+LOST: frozenset[FaultKind] = frozenset({"drop_after", "status_after", "delayed_landing", "duplicate"})
+"""Faults after which the client knows less than the store."""
+TICK_S = 0.05
+END_S_MAX = 30
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(
+    ["tests.chaos.worker", "pyarrow.parquet", "objcat.local", "boto3", "google.cloud.storage", "azure.storage.blob"]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What must happen.
+
+    local, spark: processes at once. commits, kills, lost, unknown: at least so many acknowledged commits, processes killed, answers of the
+    store lost or doubled, and commits whose writers were left without an answer. seconds_max: after that the run ends with what there is.
+    between_kills: operations that end between two kills, at most.
+    """
+
+    local: int
+    spark: int = 0
+    commits: int
+    kills: int
+    lost: int
+    unknown: int
+    seconds_max: float
+    between_kills: int = 12
+
+
+@dataclass(slots=True)
+class Happened:
+    """What did. faults: all that were made, lost answers included."""
+
+    commits: int = 0
+    kills: int = 0
+    lost: int = 0
+    unknown: int = 0
+    faults: int = 0
+    seconds: float = 0.0
+
+    def enough(self, plan: Plan) -> bool:
+        pairs = [(self.commits, plan.commits), (self.kills, plan.kills), (self.lost, plan.lost), (self.unknown, plan.unknown)]
+        return all(happened >= wanted for happened, wanted in pairs)
+
+
+class Process(Protocol):
+    """A process that can be killed."""
+
+    def is_alive(self) -> bool: ...
+    def kill(self) -> None: ...
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+class SparkProcess:
+    """A driver of its own with its JVM, in a session of their own so that one signal kills both."""
+
+    def __init__(self, job: Job) -> None:
+        environment = {
+            **os.environ,
+            "JAVA_HOME": str(toolchain.java_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        with Path(job.directory, f"{job.name}.said").open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.worker", job.to_json()],
+                env={**environment, "PYTHONPATH": search},
+                cwd=job.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def join(self, timeout: float | None = None) -> None:
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return
+
+
+def local_process(job: Job) -> Process:
+    process = _forks.Process(target=main, args=(job,), name=job.name, daemon=True)
+    process.start()
+    return process
+
+
+@dataclass(slots=True)
+class Place:
+    """Where one process after another works. proxy: before the store, for this place alone; None where the store is not reached by HTTP."""
+
+    number: int
+    spark: bool
+    url: str
+    options: Mapping[str, Any]
+    proxy: FaultProxy | None
+    process: Process | None = None
+    lives: int = 0
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """One run. chance: of everything that the supervisor chooses."""
+
+    plan: Plan
+    seed: int
+    directory: Path
+    places: list[Place]
+    happened: Happened = field(default_factory=Happened)
+
+    def run(self) -> Happened:
+        chance = random.Random(self.seed)
+        tail = Tail(self.directory)
+        began_s = time.monotonic()
+        next_kill = chance.randint(1, self.plan.between_kills)
+        try:
+            while not self.happened.enough(self.plan) and time.monotonic() < began_s + self.plan.seconds_max:
+                for place in self.places:
+                    if place.process is None or not place.process.is_alive():
+                        self._start(place)
+                    self._plan_faults(place, chance)
+                if sum(tail.outcomes.values()) >= next_kill:
+                    time.sleep(chance.uniform(0, TICK_S))
+                    self._kill(chance.choice(self.places))
+                    next_kill += chance.randint(1, self.plan.between_kills)
+                time.sleep(TICK_S)
+                self._count(tail)
+        finally:
+            self._end()
+        self._count(tail)
+        self.happened.seconds = time.monotonic() - began_s
+        return self.happened
+
+    def _start(self, place: Place) -> None:
+        place.lives += 1
+        job = Job(
+            url=place.url,
+            options=place.options,
+            name=f"p{place.number}-{place.lives}",
+            number=place.number * 10_000 + place.lives,
+            seed=self.seed,
+            directory=str(self.directory),
+            spark=place.spark,
+            seconds_max=self.plan.seconds_max + END_S_MAX,
+        )
+        place.process = SparkProcess(job) if place.spark else local_process(job)
+
+    def _kill(self, place: Place) -> None:
+        if place.process is not None and place.process.is_alive():
+            place.process.kill()
+            place.process.join()
+            self.happened.kills += 1
+
+    def _plan_faults(self, place: Place, chance: random.Random) -> None:
+        """Keep a fault waiting, and let what was delayed land now and then."""
+        if place.proxy is None:
+            return
+        if not place.proxy.pending:
+            place.proxy.plan(random_fault(chance))
+        if place.proxy.landing and chance.random() < 0.2:
+            place.proxy.release()
+
+    def _count(self, tail: Tail) -> None:
+        tail.update()
+        self.happened.commits = tail.outcomes.get("acknowledged", 0)
+        self.happened.unknown = tail.outcomes.get("unknown", 0)
+        exchanges = [exchange for place in self.places if place.proxy for exchange in place.proxy.exchanges]
+        self.happened.faults = sum(exchange.fault is not None for exchange in exchanges)
+        self.happened.lost = sum(exchange.fault in LOST for exchange in exchanges)
+
+    def _end(self) -> None:
+        """No process works and nothing is under way any more when this returns."""
+        stop_file(self.directory).touch()
+        for place in self.places:
+            if place.process is not None:
+                place.process.join(END_S_MAX)
+                if place.process.is_alive():
+                    place.process.kill()
+                    place.process.join()
+            if place.proxy is not None:
+                place.proxy.release()
+
+
+FAULTS: Sequence[tuple[int, FaultKind, Match, int]] = [
+    # how often compared with the others, kind, which requests, how many of them in turn
+    (6, "drop_after", conditional_write, 1),
+    (2, "drop_after", conditional_write, 3),
+    (2, "drop_after", any_request, 1),
+    (3, "duplicate", conditional_write, 1),
+    (2, "status_after", conditional_write, 1),
+    (2, "delayed_landing", conditional_write, 1),
+    (5, "delayed_landing", conditional_write, HASTY.attempts_max),  # all that a writer sends for one write: it cannot know
+    (2, "drop_before", any_request, 2),
+    (2, "status_before", any_request, 2),
+    (1, "drop_before", method_is("GET", "HEAD"), 4),
+]
+
+
+def random_fault(chance: random.Random) -> Fault:
+    """A fault of one place, at one of its next requests."""
+    _, kind, match, times = chance.choices(FAULTS, [weight for weight, *_ in FAULTS])[0]
+    return Fault(kind, match, times=times, nth=chance.randint(1, 9), code=chance.choice([500, 503]))
+
+
+def run_chaos(store: ServerHandle | Path, plan: Plan, *, seed: int, directory: Path) -> Happened:
+    """Create the table and let the plan happen; journals are in `directory` afterwards, and no process of the run is left."""
+    url, options = where(store)
+    objcat.connect(url, options).create_table(TABLE, SCHEMA, key=["id"], index=objcat.Bucket(4))
+    directory.mkdir()
+    with ExitStack() as stack:
+        places = list(_places(store, plan, stack.enter_context))
+        return Supervisor(plan, seed, directory, places).run()
+
+
+def _places(store: ServerHandle | Path, plan: Plan, enter: Callable[[Any], Any]) -> Iterator[Place]:
+    for number in range(plan.local + plan.spark):
+        spark = number >= plan.local
+        if isinstance(store, Path):
+            yield Place(number, spark, *where(store), None)
+        else:
+            proxy = enter(FaultProxy(store.endpoint, store.scheme))
+            yield Place(number, spark, *where(store.through(proxy.url)), proxy)
+
+
+def where(store: ServerHandle | Path) -> tuple[str, dict[str, Any]]:
+    """URL and options of the lake of a run."""
+    return (str(store), {}) if isinstance(store, Path) else (f"{store.url}/lake", dict(store.options))

@@ -1,0 +1,60 @@
+"""Processes write, read and roll back while they are killed and the store's answers get lost; an auditor compares everything at the end.
+
+`CHAOS_SEED=...` chooses again what the seed that a run prints has chosen. The moments of a run are its own, so a replay is a similar run.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from devkit.handle import ServerHandle
+from tests.chaos.auditor import audit
+from tests.chaos.journal import read_journals
+from tests.chaos.operations import open_table
+from tests.chaos.supervisor import Plan, run_chaos, where
+from tests.chaos.worker import TABLE
+
+STORES = ["file", "versitygw", "fake-gcs-server", "azurite"]
+SHORT = Plan(local=3, commits=50, kills=10, lost=20, unknown=1, seconds_max=90)
+LONG = Plan(local=4, spark=2, commits=1000, kills=100, lost=400, unknown=20, seconds_max=900, between_kills=30)
+
+
+def run(store: ServerHandle | Path, plan: Plan, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
+    name = "file" if isinstance(store, Path) else store.name
+    told = f"chaos on {name}, CHAOS_SEED={seed}"
+    print(told)
+    happened = run_chaos(store, plan, seed=seed, directory=directory)
+    attempts = read_journals(directory)
+    verdict = audit(*open_table(*where(store), TABLE), attempts)
+    with capsys.disabled():
+        print(f"\n{told}: {happened}; {dict(sorted(verdict.counts.items()))}")
+    assert verdict.problems == [], "\n".join([told, *verdict.problems])
+    assert happened.enough(plan), f"too little happened for the run to mean anything: {happened} of {plan}"
+
+
+def place(store: str, servers: Callable[[str], ServerHandle], directory: Path) -> ServerHandle | Path:
+    return directory / "lake" if store == "file" else servers(store).fresh_bucket()
+
+
+def without_http(plan: Plan, store: str) -> Plan:
+    """No answer gets lost where there is no HTTP."""
+    return replace(plan, lost=0, unknown=0) if store == "file" else plan
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_chaos(servers: Callable[[str], ServerHandle], store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(place(store, servers, tmp_path), without_http(SHORT, store), tmp_path / "run", capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("store", STORES)
+def test_long_chaos(servers: Callable[[str], ServerHandle], store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(place(store, servers, tmp_path), without_http(LONG, store), tmp_path / "run", capsys)
