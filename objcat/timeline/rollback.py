@@ -6,14 +6,19 @@ reads every slot below the one it claims and sees its rollback: the fence is the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import msgspec
 
 from fileio.store import FileIO
+from objcat.errors import CheckpointCollected
 from objcat.timeline.commit import Candidate, Committer, remove_files
 from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, new_txn
-from objcat.timeline.log import Log
+from objcat.timeline.outcomes import Outcome
 from objcat.timeline.state import LogState
+from objcat.timeline.view import Timeline, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +39,73 @@ class RolledBackAt:
 Resolution: TypeAlias = CommittedAt | RolledBackAt
 
 
-def resolve(fileio: FileIO, txn: Txn) -> Resolution:
+def resolve(fileio: FileIO, txn: Txn, *, view: View[Any] | None = None) -> Resolution:
     """Settle the outcome of `txn` for ever: committed, or rolled back by this call (or by an earlier one), its files removed.
 
+    view: of this log, of whatever slot; saves opening it. The outcome of an old transaction is found by O(log n) GETs.
     Safe beside its writer and beside other calls. Raises CommitUnknown when the store does not answer: call it again.
     """
-    entries = Log(fileio).read_after(-1)
-    found = next((entry for entry in entries if txn in (entry.txn, entry.rollback_of)), None)
-    if found is None:
-        found = _claim(fileio, txn, entries)
-    if found.txn == txn:
+    outcome, log = _look_up(fileio, txn, view)
+    if outcome is None:
+        entry = _claim(fileio, txn, log)
+        outcome = Outcome(txn, entry.slot, committed=entry.txn == txn)
+    if outcome.committed:
         remove_files(fileio, [intent_key(txn)], why=txn)
-        return CommittedAt(found.slot)
+        return CommittedAt(outcome.slot)
     keys = list(fileio.list_keys(data_prefix(txn)))
     remove_files(fileio, [*keys, intent_key(txn)], why=txn)
-    return RolledBackAt(found.slot, len(keys))
+    return RolledBackAt(outcome.slot, len(keys))
 
 
-def _claim(fileio: FileIO, txn: Txn, entries: list[Entry]) -> Entry:
+def _look_up(fileio: FileIO, txn: Txn, view: View[Any] | None) -> tuple[Outcome | None, LogState]:
+    """What the log says of `txn`, and the log as far as it was asked."""
+    timeline = _Decisions(fileio, _NoFold())
+    if view is not None:
+        try:
+            known = timeline.refresh(View(view.log, None, view.checkpoint, view.outcomes))
+            return known.outcomes.find(fileio, txn), known.log
+        except CheckpointCollected:
+            pass  # The view is older than the checkpoints that are left.
+    known = timeline.open()
+    return known.outcomes.find(fileio, txn), known.log
+
+
+class _NoFold:
+    """The fold of somebody who does not ask what changes mean."""
+
+    def begin(self) -> None:
+        return None
+
+    def advance(self, state: None, entry: Entry, at: Callable[[int], None]) -> None:  # noqa: ARG002  (nothing is asked)
+        return None
+
+    def save(self, fileio: FileIO, state: None, folder: str) -> tuple[msgspec.Raw, None]:
+        raise AssertionError(f"a checkpoint in {fileio.url}/{folder} would lose what changes mean: {state}")
+
+    def load(self, payload: msgspec.Raw) -> None:  # noqa: ARG002  (the same)
+        return None
+
+    def objects(self, payload: msgspec.Raw) -> frozenset[str]:  # noqa: ARG002  (the same)
+        return frozenset()
+
+
+class _Decisions(Timeline[None]):
+    """A log of which only the outcomes count: changes that lie beside it are not read."""
+
+    def advance(self, view: View[None], entries: Sequence[Entry]) -> View[None]:
+        return View(view.log.advance(entries), None, view.checkpoint, view.outcomes.advance(entries))
+
+
+def _claim(fileio: FileIO, txn: Txn, log: LogState) -> Entry:
     """The entry that settles `txn`: a ROLLBACK of ours, or what came first."""
     committer = Committer(fileio)
     own = new_txn(fileio.env)
-    skew_ms = committer.announce(own, Action.ROLLBACK, len(entries) - 1, engine="rollback").result()
+    skew_ms = committer.announce(own, Action.ROLLBACK, log.slot, engine="rollback").result()
     committed = committer.commit(
         Candidate(
             txn=own,
             action=Action.ROLLBACK,
-            base=LogState().advance(entries),
+            base=log,
             changes={},
             footprint={},
             rollback_of=txn,

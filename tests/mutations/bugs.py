@@ -21,7 +21,7 @@ from fileio.errors import Throttled
 from fileio.settle import Absent, Foreign, Ours
 from fileio.store import FileIO
 from objcat.errors import CommitConflict, CommitUnknown
-from objcat.timeline import Action, Candidate, CommittedAt, Committer, Entry, Log, Resolution, RolledBackAt, Txn
+from objcat.timeline import Action, Candidate, CommittedAt, Committer, Entry, Log, LogState, Resolution, RolledBackAt, Txn
 from objcat.timeline.commit import remove_files
 from objcat.timeline.conflicts import Part
 from objcat.timeline.entry import data_prefix, encode_entry, log_key

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.errors import Fenced
-from objcat.timeline import Action, CommittedAt, Committer, Log, RolledBackAt, new_txn, resolve
+from fileio.testing.env import FakeEnv
+from objcat.errors import CheckpointCollected, Fenced
+from objcat.timeline import Action, CommittedAt, Committer, Log, RolledBackAt, Txn, View, new_txn, outcomes, resolve
 from objcat.timeline.entry import data_prefix, intent_key
+from objcat.timeline.outcomes import Outcome, Outcomes
 from tests.timeline.test_commit import candidate
+from tests.timeline.toy import grow, open_toy
 
 
 def test_a_dead_writer_is_fenced_first_and_its_files_go_then() -> None:
@@ -65,3 +69,64 @@ def test_a_rollback_that_loses_its_slot_to_the_target_reports_the_commit() -> No
 
     assert resolve(FileIO(TargetFirst("race")), own.txn) == CommittedAt(0)
     assert Log(fileio).read_slot(1) is None
+
+
+# ---- the table of outcomes
+
+
+def test_the_outcome_of_any_transaction_is_found_without_reading_the_log() -> None:
+    fileio = FileIO(MemoryBackend("outcomes"), env=FakeEnv(3))
+    timeline = open_toy(fileio)
+    view, dead = timeline.open(), []
+    for _ in range(30):
+        view = grow(timeline, 20, view=view)
+        dead.append(new_txn(fileio.env))
+        resolve(fileio, dead[-1], view=view)
+        view = timeline.refresh(view)
+    assert view.outcomes.segments and view.checkpoint > 550
+    entries = timeline.log.read_after(-1)
+    for known in (None, view, timeline.at(100)):
+        for entry in entries[::17]:
+            before = fileio.metrics.snapshot()
+            assert resolve(fileio, entry.txn, view=known) == CommittedAt(entry.slot)
+            asked = (fileio.metrics.snapshot() - before).requests
+            assert asked.get("list", 0) == 0
+            assert asked["get"] <= (40 if known is None else 4 if known is view else 150), asked
+        for number, txn in enumerate(dead):
+            assert resolve(fileio, txn, view=known) == RolledBackAt(21 * number + 20, files=0)
+    assert timeline.refresh(view).slot == view.slot
+
+
+def test_segments_of_outcomes_are_merged_and_searched_by_bisection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "INLINE_MAX", 4)
+    monkeypatch.setattr(outcomes, "MERGE_COUNT", 3)
+    monkeypatch.setattr(outcomes, "MERGED_MAX", 60)
+    monkeypatch.setattr(outcomes, "BLOCK_RECORDS", 5)
+    fileio = FileIO(MemoryBackend("segments"))
+    known = Outcomes()
+    shuffled = [Txn(f"20261121T093000123Z-{(slot * 7919) % 1009:016x}") for slot in range(500)]
+    for slot, txn in enumerate(shuffled):
+        known = Outcomes(known.segments, (*known.recent, Outcome(txn, slot, committed=slot % 3 > 0)))
+        if slot % 4 == 3:
+            known = known.spilled(fileio, f"checkpoints/{slot:020d}/x/")
+    assert sum(segment.count for segment in known.segments) + len(known.recent) == 500
+    assert len(known.segments) < 25
+    assert max(segment.count for segment in known.segments) <= 60
+    slots = [(segment.first_slot, segment.last_slot) for segment in known.segments]
+    assert slots == sorted(slots)
+    for slot, txn in enumerate(shuffled):
+        assert known.find(fileio, txn) == Outcome(txn, slot, committed=slot % 3 > 0)
+    assert known.find(fileio, Txn("20261121T093000123Z-ffffffffffffffff")) is None
+    assert known.find(fileio, Txn("20261121T093000123Z-0000000000000399")) is None
+    fileio.delete([known.segments[0].path])
+    with pytest.raises(CheckpointCollected, match="open the table again"):
+        known.find(fileio, known.segments[0].first_txn)
+
+
+def test_a_view_whose_segments_were_collected_is_opened_anew() -> None:
+    fileio = FileIO(MemoryBackend("collected"), env=FakeEnv(4))
+    timeline = open_toy(fileio)
+    view = grow(timeline, 300)
+    old, txn = view.outcomes.segments[0], timeline.log.read_after(-1, until=0)[0].txn
+    gone = View(view.log, view.state, view.checkpoint, Outcomes((msgspec.structs.replace(old, path="checkpoints/gone.txt"),)))
+    assert resolve(fileio, txn, view=gone) == CommittedAt(0)
