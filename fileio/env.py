@@ -51,6 +51,12 @@ class Env(Protocol):
         Tasks may wait for such calls, so the calls have threads of their own; a call waits for nothing but the store.
         """
 
+    def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
+        """Call `function` every so many seconds, the first time after as many, beside everything else, until what is returned is called.
+
+        It must not raise. A call that is under way when it is stopped comes to its end. It ends with the process; a forked one has none.
+        """
+
     @property
     def parallelism(self) -> int:
         """How many tasks run at once."""
@@ -114,6 +120,16 @@ class SystemEnv:
 
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
         return self._io.submit(function)
+
+    def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
+        stopped = threading.Event()
+
+        def run() -> None:
+            while not stopped.wait(every_s):
+                function()
+
+        threading.Thread(target=run, name="objcat-repeat", daemon=True).start()
+        return stopped.set
 
 
 class Forkable(Protocol):

@@ -28,6 +28,8 @@ class FakeEnv:
         self._ids = 0
         self.sleeps_s: list[float] = []
         """Every pause that was asked for, in order, seconds."""
+        self.repeated: list[Callable[[], None]] = []
+        """What is to be called again and again; nobody does but the test."""
 
     @property
     def parallelism(self) -> int:
@@ -59,6 +61,11 @@ class FakeEnv:
 
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
         return done_at_once(function)
+
+    def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:  # noqa: ARG002
+        """Keeps the function in `repeated` until it is stopped."""
+        self.repeated.append(function)
+        return lambda: self.repeated.remove(function) if function in self.repeated else None
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return iter([function(item) for item in items])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -15,29 +13,27 @@ from fileio.base import Conflict, Create, PutOutcome, Unknown, Written
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
-from objcat.errors import AlreadyApplied, AlreadyDone, CommitConflict, CommitUnknown, Contention, CorruptTable, Fenced, StreamRewound
+from objcat.errors import AlreadyApplied, AlreadyDone, CommitConflict, CommitUnknown, Contention, Fenced, StreamRewound
 from objcat.timeline.conflicts import Overlap, find_conflicts
 from objcat.timeline.entry import (
     FORMAT_VERSION,
     Action,
     Entry,
     Footprint,
-    Intent,
     SideObject,
     Summary,
     Txn,
     check_writable,
     encode_entry,
-    intent_key,
     log_key,
 )
+from objcat.timeline.intents import Intents, remove_files
 from objcat.timeline.log import Log
 from objcat.timeline.side import get_digests, spill
 from objcat.timeline.state import AppVersion, LogState
+from objcat.version import writer_of
 
-logger = logging.getLogger("objcat.timeline")
-
-CLOCK_WARNING_MS = 300_000
+__all__ = ["Beaten", "Candidate", "CommitPolicy", "Committed", "Committer", "check_app", "remove_files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +64,7 @@ class Candidate:
     base: LogState
     changes: Mapping[str, msgspec.Raw]
     footprint: Mapping[str, Footprint]
-    writer: str = ""
+    writer: str = writer_of("local")
     features: Mapping[str, str] = field(default_factory=dict)
     writer_features: Mapping[str, str] = field(default_factory=dict)
     app: AppVersion | None = None
@@ -124,49 +120,16 @@ class Committer:
     def __init__(self, fileio: FileIO, policy: CommitPolicy | None = None) -> None:
         self._fileio = fileio
         self._log = Log(fileio)
+        self.intents = Intents(fileio)
         self.policy = policy or CommitPolicy()
 
-    def announce(self, txn: Txn, action: Action, base: int, *, engine: str) -> Future[int]:
-        """Put the intent of `txn`, overlapped with the caller's work.
+    def announce(self, txn: Txn, action: Action, base: int, *, engine: str, plan_of: Txn | None = None) -> Future[int]:
+        """See `Intents.announce`."""
+        return self.intents.announce(txn, action, base, engine=engine, plan_of=plan_of)
 
-        The future holds how far the store's clock is ahead of the local one, in ms: 0 where it has none, or where they agree to the
-        second (which is how finely most stores tell the time).
-        """
-        env = self._fileio.env
-        now_ms = env.now_ms()
-        intent = Intent(
-            format=FORMAT_VERSION,
-            txn=txn,
-            action=action,
-            base=base,
-            host=socket.gethostname(),
-            engine=engine,
-            requested_at_ms=now_ms,
-            heartbeat_ms=now_ms,
-        )
-        body = msgspec.json.format(msgspec.json.encode(intent), indent=1)
-
-        def put() -> int:
-            match self._fileio.put(intent_key(txn), body, Create()):
-                case Written(_, store_time_ms):
-                    if store_time_ms is None and self._fileio.capabilities.store_clock:
-                        # The answer was lost and the intent found by reading back: the store noted when it landed.
-                        store_time_ms = self._fileio.head(intent_key(txn)).modified_ms
-                    return 0 if store_time_ms is None else _skew_ms(store_time_ms, env.now_ms())
-                case Conflict():
-                    raise CorruptTable(f"the intent of {txn} exists already: two processes share one random state")
-                case Unknown(cause):
-                    raise cause
-
-        return env.submit_io(put)
-
-    def retract(self, txn: Txn) -> Future[None]:
-        """Delete the intent of a settled txn, off the critical path. Failure is logged and harmless: a rollback finds the txn settled."""
-
-        def delete() -> None:
-            remove_files(self._fileio, [intent_key(txn)], why=txn)
-
-        return self._fileio.env.submit_io(delete)
+    def retract(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
+        """See `Intents.retract`."""
+        return self.intents.retract(txn, plan=plan)
 
     def commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed:
         """`try_commit`, for an operation that is not redone: raises CommitConflict where that returns Beaten."""
@@ -178,10 +141,20 @@ class Committer:
     def try_commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed | Beaten:
         """Claim a slot above the candidate's base.
 
-        skew_ms: from `announce`; commit times follow the store's clock, whatever the local one says.
+        skew_ms: from `announce`. The time of a commit is the store's, whatever the local clock says, and at least 1 ms after the commit
+        before it. A store without a clock cannot tell who is right: there the local clock is recorded. One that is behind is recorded as
+        1 ms after the commit before; one that is ahead takes the times of all later commits along, until the others have caught up.
         Raises Fenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention and UnsupportedFormat (certain: nothing of it is visible),
         CommitUnknown (delete nothing), and storage errors that certainly had no effect.
         """
+        try:
+            return self._try_commit(candidate, skew_ms=skew_ms)
+        except BaseException as error:
+            if isinstance(error, CommitUnknown) or not isinstance(error, Exception):
+                self.intents.silence(candidate.txn)
+            raise
+
+    def _try_commit(self, candidate: Candidate, *, skew_ms: int) -> Committed | Beaten:
         env = self._fileio.env
         check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self._fileio.url)
         check_app(candidate.app, candidate.footprint, candidate.base)
@@ -196,6 +169,8 @@ class Committer:
             match self._put(entry):
                 case Written():
                     return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
+                case Unknown() if self._is_taken(entry.slot):
+                    slots_lost += 1
                 case Unknown(cause):
                     raise CommitUnknown(
                         f"whether {candidate.txn} was committed at slot {entry.slot} is not known ({cause}): nothing was deleted; "
@@ -247,6 +222,13 @@ class Committer:
 
     def _put(self, entry: Entry) -> PutOutcome:
         return self._fileio.put(log_key(entry.slot), encode_entry(entry), Create())
+
+    def _is_taken(self, slot: int) -> bool:
+        """Whether a slot has an entry, whatever became of our put: it stays, and says whose it is, even after it was archived."""
+        try:
+            return self._log.read_stub(slot) is not None
+        except FileIOError:
+            return False
 
     def _overlaps(self, candidate: Candidate, found: Entry) -> Sequence[Overlap]:
         if candidate.action is Action.CREATE and candidate.base.slot < 0:
@@ -325,24 +307,3 @@ def check_app(own: AppVersion | None, tables: Iterable[str], state: LogState) ->
                 f"version {own.version} of {own.app!r} is in table {table} already: slot {reached.slot} brought version {reached.version}",
                 winner_slot=reached.slot,
             )
-
-
-def remove_files(fileio: FileIO, keys: list[str], *, why: str) -> None:
-    """Delete data files of a transaction that is certainly not and never will be committed. Best effort: what stays is garbage."""
-    try:
-        failed = [result for result in fileio.delete(keys) if result.error is not None]
-    except FileIOError as error:
-        logger.warning("files of %s could not be deleted: %s", why, error)
-        return
-    for result in failed:
-        logger.warning("%s of %s could not be deleted: %s", result.key, why, result.error)
-
-
-def _skew_ms(store_ms: int, local_ms: int) -> int:
-    """How far the store's clock, which may tell whole seconds only, is ahead of the local one; 0 when the two may be equal."""
-    ahead_ms = store_ms - local_ms
-    if -1000 <= ahead_ms <= 0:
-        return 0
-    if abs(ahead_ms) > CLOCK_WARNING_MS:
-        logger.warning("the local clock is %d s off the store's; commit times follow the store's: mend the local clock", -ahead_ms // 1000)
-    return ahead_ms
