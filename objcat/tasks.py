@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import msgspec
@@ -215,11 +215,11 @@ def current_rows(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
     names = [*columns, OP_COLUMN, TXN_COLUMN]
     parts = [spec.table_schema.to_arrow_physical().append(OP_FIELD).append(TXN_FIELD).empty_table()]
     if group.base is not None:
-        base = read_base(fileio, group.base, [*columns, TXN_COLUMN])
+        base = own_rows(read_base(fileio, group.base, [*columns, TXN_COLUMN]), spec, group, group.base.home)
         parts.append(base.append_column(OP_COLUMN, pa.array(np.full(base.num_rows, OP_UPSERT, dtype=np.int8))))
     logs = _read_logs(fileio, [group], columns)
     for rows in group.logs:
-        table = logs[rows.object.path, rows.start]
+        table = own_rows(logs[rows.object.path, rows.start], spec, group, rows.home)
         parts.append(table.append_column(TXN_COLUMN, constant(txn_of_path(rows.object.path), table.num_rows)))
     merged = pa.concat_tables([_bare(part.select(names)) for part in parts])
     if not group.logs:
@@ -314,19 +314,32 @@ def scan_groups(fileio: FileIO, task: ScanTask) -> Iterator[pa.Table]:
     """The merged rows of every file group of a task, one table a group, under logical names."""
     spec = task.spec
     needed = _physical_columns(task)
-    logs = _read_logs(fileio, task.groups, needed)
+    # Deletes that a compaction kept change nothing in the rows that it wrote.
+    groups = [replace(group, logs=()) if group.is_plain else group for group in task.groups]
+    logs = _read_logs(fileio, groups, needed)
     ordering = spec.ordering_column
-    for group in task.groups:
+    for group in groups:
         parts = []
         if group.base is not None:
-            base = read_base(fileio, group.base, needed)
+            base = own_rows(read_base(fileio, group.base, needed), spec, group, group.base.home)
             parts.append(base.append_column(OP_COLUMN, pa.array(np.full(base.num_rows, OP_UPSERT, dtype=np.int8))) if group.logs else base)
-        parts.extend(logs[rows.object.path, rows.start] for rows in group.logs)
+        parts.extend(own_rows(logs[rows.object.path, rows.start], spec, group, rows.home) for rows in group.logs)
         merged = pa.concat_tables([_bare(part) for part in parts])
         if group.logs:
             key = [column.physical for column in spec.key_columns]
             merged = merge(merged, key=key, ordering=None if ordering is None else ordering.physical)
         yield _project(merged, task)
+
+
+def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, home: Home) -> pa.Table:
+    """Those of the rows addressed to `home` that are of the group: a split divides file groups, and leaves their files as they are.
+
+    rows: physical names, the hashed columns among them.
+    """
+    if not group.is_shared(home):
+        return rows
+    buckets = bucket_of([rows.column(column.physical) for column in spec.bucket_columns], group.home.bucket_count)
+    return rows.filter(pa.array(buckets == group.home.bucket))
 
 
 def scan_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
@@ -340,7 +353,7 @@ def _physical_columns(task: ScanTask) -> list[str]:
     spec = task.spec
     names = {*task.columns, *(task.where.columns if task.where else ())}
     wanted = {spec.table_schema.column(name).physical for name in names}
-    if any(group.logs for group in task.groups):
+    if any(not group.is_plain for group in task.groups):
         wanted |= {column.physical for column in spec.key_columns}
         wanted |= {spec.ordering_column.physical} if spec.ordering_column else set()
     if not wanted:

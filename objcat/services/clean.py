@@ -7,9 +7,10 @@ newest CLEAN can be unfinished, and the log since the old bound holds them all. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
+from fileio.env import map_io
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
 from objcat.table import Manifests, Snapshot, TableDelta, Tables
@@ -95,76 +96,11 @@ def _run(timeline: Timeline[Tables], plan: CleanPlan) -> Proposal:
 # ---- what is needed ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Homes:
-    """A set of homes as a container that also finds what shares keys with them under another bucket count.
-
-    everything: every home. partitions: all homes of these. buckets: by (partition, bucket count).
-    """
-
-    everything: bool = False
-    partitions: frozenset[str] = frozenset()
-    buckets: Mapping[tuple[str, int], frozenset[int]] = field(default_factory=dict)
-
-    @staticmethod
-    def of(homes: Iterable[Home], *, partitions: Iterable[str] = (), everything: bool = False) -> Homes:
-        buckets: dict[tuple[str, int], set[int]] = {}
-        for home in homes:
-            buckets.setdefault((home.partition, home.bucket_count), set()).add(home.bucket)
-        return Homes(everything, frozenset(partitions), {key: frozenset(numbers) for key, numbers in buckets.items()})
-
-    def __contains__(self, home: object) -> bool:
-        if not isinstance(home, Home):
-            return False
-        if self.everything or home.partition in self.partitions:
-            return True
-        return any(
-            home.bucket in numbers if count == home.bucket_count else any(Home(partition, n, count).is_common(home) for n in numbers)
-            for (partition, count), numbers in self.buckets.items()
-            if partition == home.partition
-        )
-
-
 def _leftovers(table: str, since: Sequence[Entry]) -> set[str]:
     """What CLEANs list that no later CLEAN vouches for."""
     cleans = [entry for entry in since if entry.action is Action.CLEAN and table in entry.footprint]
     done_to = max((entry.base for entry in cleans), default=-1)
     return {path for entry in cleans if entry.slot > done_to for path in _delta_of(entry, table).removes}
-
-
-def _unneeded(timeline: Timeline[Tables], view: View[Tables], table: str, bound: int, since: Sequence[Entry]) -> tuple[str, ...]:
-    """Files that snapshots below the bound name, but none at or above it, and no saved one.
-
-    since: all entries above the old bound. What was unneeded at the old bound already was removed by the clean that set it, but for what
-    savepoints kept that were released since.
-    """
-    marks = view.log.marks(table)
-    if bound == marks.bound and not _released(table, since):
-        return ()
-    manifests = Manifests(timeline.fileio)
-    reader = _Files(timeline, view, table, manifests)
-    passed = [entry for entry in since if entry.slot <= bound and table in entry.footprint]
-    ahead = [entry for entry in since if entry.slot > bound and table in entry.footprint]
-    touched = _touched(table, passed)
-    former = {} if bound == marks.bound else reader.at(marks.bound, touched)
-    for entry in passed:
-        former |= _added(entry, table)
-        restored = entry.footprint[table].restores
-        if restored is not None:
-            former |= reader.at(restored, Homes(everything=True))
-    for slot in _released(table, since):
-        if slot < marks.bound:
-            former |= reader.at(slot, Homes(everything=True))
-    if not former:
-        return ()
-    homes = Homes.of(home for of_file in former.values() for home in of_file)
-    restores = {entry.footprint[table].restores for entry in ahead}
-    needed = {bound, *(slot for slot in marks.saved if slot < bound), *(slot for slot in restores if slot is not None)}
-    kept: set[str] = set()
-    for slot in sorted(needed):
-        kept.update(reader.at(slot, homes))
-    listed = {path for entry in since if entry.action is Action.CLEAN for path in _delta_of(entry, table).removes}
-    return tuple(sorted(former.keys() - kept - listed))
 
 
 def _released(table: str, since: Sequence[Entry]) -> set[int]:
@@ -174,20 +110,45 @@ def _released(table: str, since: Sequence[Entry]) -> set[int]:
     return {slot for slot in released if slot is not None}
 
 
-def _touched(table: str, entries: Sequence[Entry]) -> Homes:
-    """Where entries may have taken files out of the table's state."""
-    footprints = [entry.footprint[table] for entry in entries]
-    homes = [home for footprint in footprints for home in (*footprint.replaces, *footprint.retires)]
-    partitions = [partition for footprint in footprints for partition in footprint.overwrites]
-    everything = any(footprint.restores is not None for footprint in footprints) or any(entry.action is Action.CLOSE for entry in entries)
-    return Homes.of(homes, partitions=partitions, everything=everything)
+def _unneeded(timeline: Timeline[Tables], view: View[Tables], table: str, bound: int, since: Sequence[Entry]) -> tuple[str, ...]:
+    """Files that snapshots below the bound name, but none at or above it, and no saved one.
+
+    since: all entries above the old bound. What was unneeded at the old bound already was removed by the clean that set it, but for what
+    savepoints kept that were released since. A file that is in the state at the bound, or comes later, is kept: a state above the bound
+    names another one only after a RESTORE.
+    """
+    marks = view.log.marks(table)
+    own = [entry for entry in since if table in entry.footprint]
+    passed = [entry for entry in own if entry.slot <= bound]
+    unpinned = {slot for slot in _released(table, own) if slot < marks.bound}
+    if bound == marks.bound and not unpinned:
+        return ()
+    came_back = {entry.footprint[table].restores for entry in own if entry.slot > bound}
+    needed = {bound, *(slot for slot in marks.saved if slot < bound), *(slot for slot in came_back if slot is not None)}
+    listed = {path for entry in own if entry.action is Action.CLEAN for path in _delta_of(entry, table).removes}
+    files = _Files(timeline, view, table, Manifests(timeline.fileio))
+    added = {path: homes for entry in passed for path, homes in _added(entry, table).items()}
+    restored = {entry.footprint[table].restores for entry in passed} - {None}
+    sweeping = any(entry.footprint[table].overwrites or entry.action is Action.CLOSE for entry in passed)
+    former = None
+    if not (unpinned or restored or sweeping):
+        touched = {home for entry in passed for home in (*entry.footprint[table].replaces, *entry.footprint[table].retires)}
+        former = files.of(marks.bound, touched)
+    if former is not None:
+        former |= added
+        homes = {home for of_file in former.values() for home in of_file}
+        kept = {path for slot in sorted(needed) for path in files.paths(slot, homes)} if former else set()
+        return tuple(sorted(former.keys() - kept - listed))
+    looked_at = {*unpinned, *(slot for slot in restored if slot is not None), *(() if bound == marks.bound else (marks.bound,))}
+    known = {path for slot in sorted(looked_at) for path in files.paths(slot)} | added.keys()
+    return tuple(sorted(known - {path for slot in sorted(needed) for path in files.paths(slot)} - listed))
 
 
-def _added(entry: Entry, table: str) -> dict[str, tuple[Home, ...]]:
+def _added(entry: Entry, table: str) -> dict[str, frozenset[Home]]:
     """Files that an entry brings, with the homes of their rows."""
     delta = _delta_of(entry, table)
-    files: dict[str, tuple[Home, ...]] = {base.path: (base.home,) for base in delta.bases}
-    return files | {log.path: tuple(rows.home for rows in log.homes) for log in delta.logs}
+    files = {base.path: frozenset([base.home]) for base in delta.bases}
+    return files | {log.path: frozenset(rows.home for rows in log.homes) for log in delta.logs}
 
 
 def _delta_of(entry: Entry, table: str) -> TableDelta:
@@ -197,23 +158,41 @@ def _delta_of(entry: Entry, table: str) -> TableDelta:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Which files the table's state names at a slot."""
+    """Which files the table's state names at a slot; none where there was no table, or it was dropped."""
 
     timeline: Timeline[Tables]
     view: View[Tables]
     table: str
     manifests: Manifests
 
-    def at(self, slot: int, homes: Homes) -> dict[str, tuple[Home, ...]]:
-        """The files of the groups in some homes, with the homes of their rows; none when there was no table, or it was dropped."""
+    def paths(self, slot: int, homes: Collection[Home] | None = None) -> Collection[str]:
+        """The files of the groups that have keys in common with some homes, of all groups when None."""
+        snapshot = self._snapshot(slot)
+        if snapshot is None:
+            return ()
+        if homes is None:
+            return snapshot.paths(self.manifests)
+        groups = snapshot.file_groups(self.manifests, homes=homes)
+        bases = {group.base.path for group in groups if group.base is not None}
+        return bases | {rows.object.path for group in groups for rows in group.logs}
+
+    def of(self, slot: int, homes: Collection[Home]) -> dict[str, frozenset[Home]] | None:
+        """The files of the groups that have keys in common with some homes, each with the homes of all its rows; None when the entries that
+        say so are not there any more."""
+        snapshot = self._snapshot(slot)
+        if snapshot is None or not homes:
+            return {}
+        groups = snapshot.file_groups(self.manifests, homes=homes)
+        files = {group.base.path: frozenset([group.base.home]) for group in groups if group.base is not None}
+        named_at = {rows.object.path: rows.named_at for group in groups for rows in group.logs}
+        found = map_io(self.timeline.fileio.env, self.timeline.log.read_slot, sorted(set(named_at.values())))
+        entries = with_changes(self.timeline.fileio, [entry for entry in found if entry is not None])
+        known = {path: of_file for entry in entries for path, of_file in _added(entry, self.table).items()}
+        return files | {path: known[path] for path in named_at} if known.keys() >= named_at.keys() else None
+
+    def _snapshot(self, slot: int) -> Snapshot | None:
         view = self.view if slot == self.view.slot else self.timeline.at(slot)
         state = view.state.get(self.table)
         if state is None or view.log.marks(self.table).closed_at is not None:
-            return {}
-        files: dict[str, tuple[Home, ...]] = {}
-        for group in Snapshot(view.log, state).file_groups(self.manifests, homes=homes):
-            if group.base is not None:
-                files[group.base.path] = (group.base.home,)
-            for rows in group.logs:
-                files[rows.object.path] = tuple(part.home for part in rows.object.homes)
-        return files
+            return None
+        return Snapshot(view.log, state)

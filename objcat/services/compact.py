@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
-from objcat.storage.files import TXN_COLUMN, base_path, log_path, read_base, read_log, write_base, write_log_of_homes
-from objcat.storage.hashing import bucket_of
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
+from objcat.storage.files import TXN_COLUMN, base_path, log_path, write_base, write_log_of_homes
+from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table import BaseFile, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TableSpec
 from objcat.table.files import decode_delta, encode_delta
-from objcat.table.snapshot import LogSlice, snapshot_of
-from objcat.tasks import WriteResult, run_all
+from objcat.table.snapshot import snapshot_of
+from objcat.tasks import TXN_FIELD, WriteResult, current_rows, run_all
 from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View
 
 GROUPS_PER_TASK = 64
@@ -65,11 +64,11 @@ def plan_compaction(
 ) -> CompactionPlan | None:
     """What there is to compact as of a view: file groups with log rows, or with rows of files that they share since a split.
 
-    homes: only these, all when None. Returns None when nothing is to be done. Raises TableClosed.
+    homes: only those that have keys in common with one of these, all when None. Returns None when there is nothing to do. Raises
+    TableClosed.
     """
     snapshot = snapshot_of(view, table, where=table)
-    wanted = None if homes is None else frozenset(homes)
-    chosen = tuple(group.home for group in snapshot.file_groups(manifests, homes=wanted) if _needs_compaction(group))
+    chosen = tuple(group.home for group in snapshot.file_groups(manifests, homes=homes, unmerged=True))
     return CompactionPlan(view.slot, chosen) if chosen else None
 
 
@@ -78,7 +77,7 @@ def compact(
 ) -> CompactionResult | None:
     """Compact file groups of a table in one commit; None when there is nothing to compact.
 
-    homes: only these, all that have log rows when None. plan: execute just this one.
+    homes: only those that have keys in common with one of these, all when None. plan: execute just this one.
     No writer ever conflicts with a compaction. Homes that another service took first are left to it; after a RESTORE or a split it plans
     again, unless a plan was given. Raises AlreadyDone (somebody else executed the plan), Fenced (it was rolled back), CommitConflict,
     SnapshotExpired (the plan is older than what cleaning has left), TableClosed, CommitUnknown and storage errors.
@@ -150,11 +149,6 @@ def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of
     )
 
 
-def _needs_compaction(group: FileGroup) -> bool:
-    shared = group.base is not None and group.base.home != group.home
-    return shared or group.base is None or any(rows.slot > group.as_of for rows in group.logs)
-
-
 # ---- tasks -------------------------------------------------------------------------------------------------------
 
 
@@ -179,50 +173,10 @@ def compact_groups(fileio: FileIO, task: CompactTask) -> WriteResult:
 
 def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup) -> tuple[BaseFile, pa.Table]:
     """The new base file of a group, and its deletes that stay."""
-    spec = task.spec
-    ordering = spec.ordering_column
-    rows = _read_group(fileio, spec, group)
-    key = [column.physical for column in spec.key_columns]
-    merged = merge(rows, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=True)
-    is_delete = pc.equal(merged.column(OP_COLUMN), OP_DELETE)
-    live = merged.filter(pc.invert(is_delete)).drop_columns([OP_COLUMN])
-    schema = spec.table_schema.to_arrow_physical().append(pa.field(TXN_COLUMN, pa.string(), nullable=False))
+    rows = current_rows(fileio, task.spec, group)
+    is_delete = pc.equal(rows.column(OP_COLUMN), OP_DELETE)
+    schema = task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
+    live = rows.filter(pc.invert(is_delete)).select(schema.names).cast(schema)
     path = base_path(task.txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-    base = write_base(fileio, path, live.cast(schema), group.home, task.txn)
-    deletes = merged.filter(is_delete).drop_columns([TXN_COLUMN])
-    if ordering is None:
-        return base, deletes.slice(0, 0)
-    return base, deletes.filter(pc.is_valid(deletes.column(ordering.physical)))
-
-
-def _read_group(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
-    """Every row of a group in the order in which they count, with its operation and the transaction that wrote it."""
-    physical = spec.table_schema.to_arrow_physical(nullable=True)
-    schema = physical.append(pa.field(OP_COLUMN, pa.int8())).append(pa.field(TXN_COLUMN, pa.string()))
-    parts = []
-    if group.base is not None:
-        base = read_base(fileio, group.base, [*physical.names, TXN_COLUMN])
-        base = base.append_column(OP_COLUMN, pa.array(np.full(base.num_rows, OP_UPSERT, dtype=np.int8)))
-        parts.append(_of_home(base, spec, group.home, at=group.base.home).select(schema.names).cast(schema))
-    for rows in group.logs:
-        (part,) = read_log(fileio, rows.object, [(rows.start, rows.end)], physical.names)
-        part = part.append_column(TXN_COLUMN, pa.array([_txn_of(rows)] * part.num_rows, pa.string()))
-        parts.append(_of_home(part, spec, group.home, at=_home_of(rows)).select(schema.names).cast(schema))
-    return pa.concat_tables(parts) if parts else schema.empty_table()
-
-
-def _of_home(rows: pa.Table, spec: TableSpec, home: Home, *, at: Home) -> pa.Table:
-    """Those rows of a file's home that belong to `home`: a split divides file groups, and leaves their files as they are."""
-    if at == home:
-        return rows
-    buckets = bucket_of([rows.column(column.physical) for column in spec.bucket_columns], home.bucket_count)
-    return rows.filter(pa.array(buckets == home.bucket))
-
-
-def _home_of(rows: LogSlice) -> Home:
-    return next(part.home for part in rows.object.homes if part.start == rows.start)
-
-
-def _txn_of(rows: LogSlice) -> str:
-    """The transaction that wrote a log object: all that it wrote lies below its own prefix."""
-    return rows.object.path.split("/")[1]
+    base = write_base(fileio, path, live, group.home, task.txn)
+    return base, rows.filter(is_delete).drop_columns([TXN_COLUMN])

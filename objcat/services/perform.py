@@ -10,8 +10,8 @@ import msgspec
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import CommitUnknown, CorruptTable, ObjcatError, SnapshotExpired
-from objcat.table import Tables
+from objcat.errors import CheckpointCollected, CommitUnknown, CorruptTable, ObjcatError, SnapshotExpired
+from objcat.table import ManifestGone, Tables
 from objcat.timeline import Action, Beaten, Candidate, Committed, Committer, Entry, Footprint, Home, Summary, Timeline, Txn, View, new_txn
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import data_prefix
@@ -68,7 +68,14 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
     files are removed. Raises CommitUnknown (nothing was deleted), and what `service.plan` raises.
     """
     for attempt in range(1, ATTEMPTS_MAX + 1):
-        plan = service.plan(view)
+        try:
+            plan = service.plan(view)
+        except (CheckpointCollected, ManifestGone):
+            # The view stands on a checkpoint that was collected meanwhile: the log has a newer one.
+            if not replans or attempt == ATTEMPTS_MAX:
+                raise
+            view = timeline.open()
+            continue
         if plan is None:
             return None
         outcome = _once(timeline, service, plan, view, again=replans and attempt < ATTEMPTS_MAX)
