@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
 from objcat.errors import InvalidPredicate
+from objcat.table import Pruning
 from objcat.table.schema import TableSchema, arrow_type
 
 _COMPARISONS: Mapping[type[sql.Expression], Callable[[Any, Any], pc.Expression]] = {
@@ -29,6 +30,18 @@ _COMPARISONS: Mapping[type[sql.Expression], Callable[[Any, Any], pc.Expression]]
     sql.GT: lambda a, b: a > b,
     sql.GTE: lambda a, b: a >= b,
 }
+
+_OPPOSITES: Mapping[type[sql.Expression], type[sql.Expression]] = {
+    sql.EQ: sql.NEQ,
+    sql.NEQ: sql.EQ,
+    sql.LT: sql.GTE,
+    sql.LTE: sql.GT,
+    sql.GT: sql.LTE,
+    sql.GTE: sql.LT,
+}
+
+MEMBERS_MAX = 64
+"""Values of an IN that are compared with bounds one by one."""
 
 _MIRRORED: Mapping[type[sql.Expression], type[sql.Expression]] = {
     sql.EQ: sql.EQ,
@@ -51,6 +64,13 @@ class Predicate:
     def to_arrow(self) -> pc.Expression:
         """Over a table with the logical column names."""
         return _Translator(self).boolean(_parse(self.text))
+
+    def to_pruning(self) -> Pruning:
+        """Over the bounds of files: true where a row may pass."""
+        translator = _Bounds(self)
+        may, _ = translator.possible(_parse(self.text))
+        columns = (self.schema.column(name) for name in self.columns)
+        return Pruning(may, tuple(column.id for column in columns))
 
     def to_spark_sql(self) -> str:
         """As Spark SQL text: every column quoted, every time with type and zone, so that no setting of the session changes its meaning."""
@@ -103,9 +123,12 @@ def _name(text: str, column: sql.Column, schema: TableSchema) -> str:
 
 
 class _Translator:
-    def __init__(self, predicate: Predicate) -> None:
+    """field: what stands for a column, by its name."""
+
+    def __init__(self, predicate: Predicate, field: Callable[[str], pc.Expression] = pc.field) -> None:
         self._text = predicate.text
         self._schema = predicate.schema
+        self._field = field
 
     def boolean(self, node: Any) -> pc.Expression:
         match node:
@@ -118,7 +141,7 @@ class _Translator:
             case sql.Not():
                 return ~self.boolean(node.this)
             case sql.Between():
-                return self._compare(sql.GTE, node.this, node.args["low"]) & self._compare(sql.LTE, node.this, node.args["high"])
+                return self.compare(sql.GTE, node.this, node.args["low"]) & self.compare(sql.LTE, node.this, node.args["high"])
             case sql.In():
                 return self._in(node)
             case sql.Is() if isinstance(node.expression, sql.Null):
@@ -128,7 +151,7 @@ class _Translator:
             case sql.Column() if pa.types.is_boolean(self._type(node)):
                 return self._column(node)
             case _ if type(node) in _COMPARISONS:
-                return self._compare(type(node), node.this, node.expression)
+                return self.compare(type(node), node.this, node.expression)
         raise self._unknown(node)
 
     def say_types_of_times(self, tree: Any) -> None:
@@ -174,7 +197,8 @@ class _Translator:
         text = sql.Literal.string(value.as_py().isoformat())
         node.replace(sql.Cast(this=text, to=sql.DataType.build(name, dialect="spark")))
 
-    def _compare(self, kind: type[sql.Expression], left: sql.Expression, right: sql.Expression) -> pc.Expression:
+    def compare(self, kind: type[sql.Expression], left: sql.Expression, right: sql.Expression) -> pc.Expression:
+        """A comparison of two columns or literals."""
         if isinstance(right, sql.Column) and not isinstance(left, sql.Column):
             kind, left, right = _MIRRORED[kind], right, left
         if isinstance(left, sql.Column) and isinstance(right, sql.Column):
@@ -213,14 +237,17 @@ class _Translator:
             raise self._unknown(node)
         column = self._column(node.this)
         data_type = self._type(node.this)
-        values = [value for value in node.expressions if not isinstance(value, sql.Null)]
-        members = [member for value in values for member in self._members(value, beside=node.this)]
         wide = pa.float64() if pa.types.is_floating(data_type) else data_type
-        found = column.cast(wide).isin(pa.array(members, type=wide))
+        found = column.cast(wide).isin(pa.array(self.members(node), type=wide))
         unknown = pc.scalar(pa.scalar(None, pa.bool_()))
-        if len(values) < len(node.expressions):
+        if any(isinstance(value, sql.Null) for value in node.expressions):
             return pc.if_else(found, True, unknown)
         return pc.if_else(column.is_null(), unknown, found)
+
+    def members(self, node: sql.In) -> list[Any]:
+        """The values that an IN lists, in the type of its column."""
+        values = [value for value in node.expressions if not isinstance(value, sql.Null)]
+        return [member for value in values for member in self._members(value, beside=node.this)]
 
     def _members(self, node: sql.Expression, *, beside: sql.Expression) -> list[Any]:
         """What a column may hold that equals a literal: nothing where its type does not hold that number."""
@@ -240,7 +267,7 @@ class _Translator:
     def _column(self, node: sql.Expression) -> pc.Expression:
         if not isinstance(node, sql.Column):
             raise self._unknown(node)
-        return pc.field(_name(self._text, node, self._schema))
+        return self._field(_name(self._text, node, self._schema))
 
     def _type(self, node: sql.Expression) -> pa.DataType:
         if not isinstance(node, sql.Column):
@@ -292,6 +319,109 @@ class _Translator:
             f"the filter {self._text!r} holds {node.sql()!r}, which a scan cannot push down: use comparisons of columns with literals, "
             "AND, OR, NOT, IN, BETWEEN and IS NULL, and filter the rest afterwards"
         )
+
+
+class _Bounds:
+    """What a filter may be for the rows of a file, of which only bounds are known: may it be true of some row, may it be false of some?
+
+    Both are kept, so that NOT only swaps them. What is not known may be either; NULL is neither.
+    """
+
+    def __init__(self, predicate: Predicate) -> None:
+        self._ids = {column.name: column.id for column in predicate.schema.columns}
+        self._schema = predicate.schema
+        self._text = predicate.text
+        self._lower = _Translator(predicate, lambda name: pc.field(f"lower_{self._ids[name]}"))
+        self._upper = _Translator(predicate, lambda name: pc.field(f"upper_{self._ids[name]}"))
+
+    def possible(self, node: Any) -> tuple[pc.Expression, pc.Expression]:
+        """Expressions that are never null: the filter may be true, the filter may be false."""
+        match node:
+            case sql.Paren():
+                return self.possible(node.this)
+            case sql.Not():
+                true, false = self.possible(node.this)
+                return false, true
+            case sql.And() | sql.Or():
+                return _both(type(node), self.possible(node.left), self.possible(node.right))
+            case sql.Between():
+                ends = (self._compared(kind, node.this, node.args[end]) for kind, end in ((sql.GTE, "low"), (sql.LTE, "high")))
+                return _both(sql.And, *ends)
+            case sql.Is() if isinstance(node.this, sql.Column) and isinstance(node.expression, sql.Null):
+                nulls = self._nulls(node.this)
+                return _or_true(nulls > 0), ~self._is_all_null(node.this)
+            case sql.In() if isinstance(node.this, sql.Column):
+                return self._in(node), pc.scalar(True)
+            case sql.Column():
+                some = ~self._is_all_null(node)
+                return _or_true(self._upper.boolean(node)) & some, _or_true(~self._lower.boolean(node)) & some
+            case _ if type(node) in _COMPARISONS:
+                return self._compared(type(node), node.this, node.expression)
+        return pc.scalar(True), pc.scalar(True)
+
+    def _compared(self, kind: type[sql.Expression], left: Any, right: Any) -> tuple[pc.Expression, pc.Expression]:
+        while isinstance(left, sql.Paren):
+            left = left.this
+        while isinstance(right, sql.Paren):
+            right = right.this
+        if isinstance(right, sql.Column):
+            kind, left, right = _MIRRORED[kind], right, left
+        if not isinstance(left, sql.Column) or isinstance(right, sql.Column):
+            return pc.scalar(True), pc.scalar(True)
+        some = ~self._is_all_null(left)
+        true = self._may_hold(kind, left, right) & some
+        if pa.types.is_floating(arrow_type(self._schema.column(self._name(left)).type)):
+            # NaN, which bounds leave out, is unequal to everything, and no comparison but that is true of it.
+            return (some, self._may_hold(sql.EQ, left, right) & some) if kind is sql.NEQ else (true, some)
+        return true, self._may_hold(_OPPOSITES[kind], left, right) & some
+
+    def _may_hold(self, kind: type[sql.Expression], column: sql.Column, literal: Any) -> pc.Expression:
+        """Whether a value between the bounds may compare so."""
+        if kind in (sql.LT, sql.LTE):
+            return _or_true(self._lower.compare(kind, column, literal))
+        if kind in (sql.GT, sql.GTE):
+            return _or_true(self._upper.compare(kind, column, literal))
+        if kind is sql.EQ:
+            return _or_true(self._lower.compare(sql.LTE, column, literal)) & _or_true(self._upper.compare(sql.GTE, column, literal))
+        return _or_true(self._lower.compare(sql.NEQ, column, literal)) | _or_true(self._upper.compare(sql.NEQ, column, literal))
+
+    def _in(self, node: sql.In) -> pc.Expression:
+        """Whether one of the values, or of very many the range that they span, meets the bounds."""
+        members = [value for value in self._lower.members(node) if value is not None]
+        if not members:
+            return pc.scalar(False)
+        name = self._name(node.this)
+        data_type = arrow_type(self._schema.column(name).type)
+        wide = pa.float64() if pa.types.is_floating(data_type) else data_type
+        ranges = [(min(members), max(members))] if len(members) > MEMBERS_MAX else [(value, value) for value in members]
+        lower, upper = pc.field(f"lower_{self._ids[name]}"), pc.field(f"upper_{self._ids[name]}")
+        found = pc.scalar(False)
+        for low, high in ranges:
+            found |= _or_true(lower <= pc.scalar(pa.scalar(high, wide))) & _or_true(upper >= pc.scalar(pa.scalar(low, wide)))
+        return found & ~self._is_all_null(node.this)
+
+    def _is_all_null(self, column: sql.Column) -> pc.Expression:
+        return pc.coalesce(self._nulls(column) == pc.field("rows"), pc.scalar(False))
+
+    def _nulls(self, column: sql.Column) -> pc.Expression:
+        return pc.field(f"nulls_{self._ids[self._name(column)]}")
+
+    def _name(self, column: sql.Column) -> str:
+        return _name(self._text, column, self._schema)
+
+
+def _both(
+    kind: type[sql.Expression], left: tuple[pc.Expression, pc.Expression], right: tuple[pc.Expression, pc.Expression]
+) -> tuple[pc.Expression, pc.Expression]:
+    """An AND or an OR of what may be true and what may be false."""
+    if kind is sql.And:
+        return left[0] & right[0], left[1] | right[1]
+    return left[0] | right[0], left[1] & right[1]
+
+
+def _or_true(expression: pc.Expression) -> pc.Expression:
+    """What is not known may be."""
+    return pc.coalesce(expression, pc.scalar(True))
 
 
 def _is_unequal(node: Any) -> bool:

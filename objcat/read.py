@@ -47,7 +47,7 @@ def plan_scan(snapshot: Snapshot, manifests: Manifests, *, where: str | None, co
     if len(set(chosen)) != len(chosen):
         raise InvalidInput(f"columns={list(chosen)} names a column twice: name each once")
     predicate = None if where is None else parse_predicate(where, schema)
-    groups = snapshot.file_groups(manifests)
+    groups = snapshot.file_groups(manifests, where=None if predicate is None else predicate.to_pruning())
     return ScanPlan(
         snapshot,
         chosen,

@@ -13,8 +13,10 @@ from fileio.base import Create, ObjectMeta, Version
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
+from objcat.storage.bounds import bounds_of
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogObject, LogRows, TableSpec
+from objcat.table.files import Bound
 from objcat.timeline import Home, Txn
 
 TXN_COLUMN = "_objcat_txn"
@@ -48,8 +50,8 @@ def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn) 
     marked = rows
     if TXN_COLUMN not in rows.column_names:
         marked = rows.append_column(pa.field(TXN_COLUMN, pa.string(), nullable=False), constant(txn, rows.num_rows))
-    size = _write(fileio, path, marked, row_group_rows=BASE_ROW_GROUP_ROWS, dictionary=[TXN_COLUMN])
-    return BaseFile(path=path, bytes=size, rows=rows.num_rows, home=home)
+    size, bounds = _write(fileio, path, marked, row_group_rows=BASE_ROW_GROUP_ROWS, dictionary=[TXN_COLUMN])
+    return BaseFile(path=path, bytes=size, rows=rows.num_rows, home=home, bounds=bounds)
 
 
 def write_log(fileio: FileIO, path: str, rows: pa.Table, buckets: npt.NDArray[np.int32], spec: TableSpec) -> LogObject:
@@ -62,8 +64,8 @@ def write_log(fileio: FileIO, path: str, rows: pa.Table, buckets: npt.NDArray[np
 
 def write_log_of_homes(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...]) -> LogObject:
     """Write rows with their operation in `_objcat_op`, sorted by (home, key). homes: whose rows they are."""
-    size = _write(fileio, path, rows, row_group_rows=LOG_ROW_GROUP_ROWS, dictionary=True)
-    return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=LOG_ROW_GROUP_ROWS, homes=homes)
+    size, bounds = _write(fileio, path, rows, row_group_rows=LOG_ROW_GROUP_ROWS, dictionary=True)
+    return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=LOG_ROW_GROUP_ROWS, homes=homes, bounds=bounds)
 
 
 def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str]) -> pa.Table:
@@ -85,11 +87,15 @@ def read_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], 
     return tables
 
 
-def _write(fileio: FileIO, path: str, rows: pa.Table, *, row_group_rows: int, dictionary: bool | list[str]) -> int:
+def _write(fileio: FileIO, path: str, rows: pa.Table, *, row_group_rows: int, dictionary: bool | list[str]) -> tuple[int, dict[int, Bound]]:
+    """The size of what was written, and the bounds of its columns."""
+    footers: list[pq.FileMetaData] = []
     with fileio.open_write(path, Create()) as out:
-        with pq.ParquetWriter(out, rows.schema, compression=COMPRESSION, use_dictionary=dictionary, store_schema=False) as writer:
+        with pq.ParquetWriter(
+            out, rows.schema, compression=COMPRESSION, use_dictionary=dictionary, store_schema=False, metadata_collector=footers
+        ) as writer:
             writer.write_table(rows, row_group_size=row_group_rows)
-        return int(out.tell())
+        return int(out.tell()), bounds_of(footers[0], rows.schema)
 
 
 def _open(fileio: FileIO, path: str, size: int) -> pq.ParquetFile:

@@ -1,0 +1,105 @@
+"""Bounds of the columns of a data file, from the statistics that its writer has just put into the footer: no row is looked at twice."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from objcat.table.files import Bound
+from objcat.table.schema import FIELD_ID_KEY
+
+BOUND_BYTES_MAX = 64
+"""Of a text, in UTF-8: what is longer is cut, and an upper bound rounded up."""
+COLUMNS_MAX = 32
+"""Columns of a file that get bounds, the first ones: the metadata of wide tables must stay small."""
+
+_SURROGATES = range(0xD800, 0xE000)
+_LAST = 0x10FFFF
+
+
+def bounds_of(footer: pq.FileMetaData, schema: pa.Schema) -> dict[int, Bound]:
+    """The bounds of the columns that have a field id and are not nested, by that id. Without those of which nothing is known.
+
+    footer: of a file with the columns of `schema`, in order. Of an empty file, every column has none.
+    """
+    found: dict[int, Bound] = {}
+    leaf = 0
+    for field in schema:
+        column_id = (field.metadata or {}).get(FIELD_ID_KEY)
+        if column_id is not None and not pt.is_nested(field.type) and len(found) < COLUMNS_MAX:
+            bound = _bound([footer.row_group(i).column(leaf) for i in range(footer.num_row_groups)], field.type)
+            if bound is not None:
+                found[int(column_id)] = bound
+        leaf += _leaves(field.type)
+    return found
+
+
+def _leaves(data_type: pa.DataType) -> int:
+    if not pt.is_nested(data_type):
+        return 1
+    return sum(_leaves(data_type.field(i).type) for i in range(data_type.num_fields))
+
+
+def _bound(chunks: Sequence[pq.ColumnChunkMetaData], data_type: pa.DataType) -> Bound | None:
+    statistics = [chunk.statistics for chunk in chunks]
+    if any(one is None or not one.has_null_count for one in statistics):
+        return None
+    nulls = sum(one.null_count for one in statistics)
+    some = [one for one, chunk in zip(statistics, chunks, strict=True) if one.null_count < chunk.num_values]
+    lower = upper = None
+    if some and all(one.has_min_max for one in some):
+        read = _reader(data_type)
+        lower = _say(min(read(one.min_raw) for one in some), data_type, upper=False)
+        upper = _say(max(read(one.max_raw) for one in some), data_type, upper=True)
+    return lower, upper, nulls
+
+
+def _reader(data_type: pa.DataType) -> Callable[[Any], Any]:
+    """From what a footer holds to a value that compares as the column does."""
+    if pt.is_decimal(data_type):
+        return lambda raw: int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+    return lambda raw: raw
+
+
+def _say(value: Any, data_type: pa.DataType, *, upper: bool) -> bool | int | float | str | None:
+    """As JSON says it; None when that is not possible."""
+    if pt.is_decimal(data_type):
+        return str(decimal.Decimal(value).scaleb(-data_type.scale, decimal.Context(prec=data_type.precision + 1)))
+    if pt.is_floating(data_type):
+        # JSON has no infinity, and NaN bounds nothing.
+        return float(value) if abs(value) < float("inf") else None
+    if pt.is_string(data_type) or pt.is_binary(data_type):
+        raw = value.encode() if isinstance(value, str) else value
+        return _cut_bytes(raw, upper=upper) if pt.is_binary(data_type) else _cut_text(raw, upper=upper)
+    return bool(value) if pt.is_boolean(data_type) else int(value)
+
+
+def _cut_bytes(raw: bytes, *, upper: bool) -> str | None:
+    if len(raw) <= BOUND_BYTES_MAX:
+        return raw.hex()
+    if not upper:
+        return raw[:BOUND_BYTES_MAX].hex()
+    short = raw[:BOUND_BYTES_MAX].rstrip(b"\xff")
+    return (short[:-1] + bytes([short[-1] + 1])).hex() if short else None
+
+
+def _cut_text(raw: bytes, *, upper: bool) -> str | None:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    if len(raw) <= BOUND_BYTES_MAX:
+        return text
+    short = raw[:BOUND_BYTES_MAX].decode(errors="ignore")
+    if not upper:
+        return short
+    short = short.rstrip(chr(_LAST))
+    if not short:
+        return None
+    following = ord(short[-1]) + 1
+    return short[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
