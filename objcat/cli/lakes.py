@@ -1,0 +1,58 @@
+"""`objcat ls`: what there is in a lake."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table as Shown
+
+from objcat.cli.common import Json, Option, cell, parse_option_arguments, time_text
+from objcat.lake import Lake, connect
+
+
+def ls(
+    url: Annotated[str, typer.Argument(help="The lake, e.g. s3://bucket/lake.")],
+    namespace: Annotated[str | None, typer.Argument(help="Only what is in this namespace, or below it.")] = None,
+    option: Option = None,
+    dropped: Annotated[bool, typer.Option("--dropped", help="Tables that were dropped and can come back, instead.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the tables of a lake: name, table id, where their objects lie; and namespaces that hold none."""
+    lake = connect(url, parse_option_arguments(option or []))
+    rows = _dropped(lake, namespace) if dropped else _tables(lake, namespace)
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    what = "dropped tables" if dropped else "tables"
+    if not rows:
+        print(f"no {what} in {lake.fileio.url}{f', namespace {namespace}' if namespace else ''}")
+        return
+    shown = Shown(title=f"{what} in {lake.fileio.url}", title_justify="left", box=box.SIMPLE)
+    for title in rows[0]:
+        shown.add_column(title.replace("_", " "), overflow="fold")
+    for row in rows:
+        shown.add_row(*map(cell, row.values()))
+    Console().print(shown)
+
+
+def _tables(lake: Lake, namespace: str | None) -> list[dict[str, str]]:
+    tables = lake.tables(namespace)
+    found = []
+    for name in tables:
+        bound = lake.catalog.names.table(name)
+        if bound is not None:
+            found.append({"name": name, "id": bound.binding.table, "prefix": bound.binding.prefix, "domain": bound.binding.domain})
+    empty = [name for name in lake.namespaces(namespace) if not any(table.startswith(f"{name}.") for table in tables)]
+    return found + [{"name": f"{name}.", "id": "", "prefix": "", "domain": ""} for name in empty]
+
+
+def _dropped(lake: Lake, namespace: str | None) -> list[dict[str, str]]:
+    return [
+        {"name": table.name, "id": table.table, "prefix": table.binding.prefix, "dropped_at": time_text(table.at_ms)}
+        for table in lake.dropped_tables(namespace)
+    ]
