@@ -67,6 +67,13 @@ class SideObject(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class HistoryRow(msgspec.Struct, frozen=True):
+    """Where the whole entry of an archived slot is: a history file, and the number of its row from 0."""
+
+    file: SideObject
+    row: int
+
+
 class Digests(msgspec.Struct, frozen=True, omit_defaults=True):
     """A set of 64-bit digests of keys. inline: ascending, little endian, base64; side: the same bytes in an object when there are many."""
 
@@ -155,7 +162,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     understand, each with the first version of objcat that does; writer_features: what a writer must understand from this slot on.
     changes: by table id, meaningful to whoever keeps the log; when they are large they are in `side`, and `changes` is empty.
     apps: by table id, the version that each application has reached. plan: the txn of the plan that it executes. rollback_of: the txn
-    that a ROLLBACK fences. metadata: the user's own.
+    that a ROLLBACK fences. metadata: the user's own. history: this is a tombstone; the changes, the footprint, the writer, the summary and
+    the metadata are there.
     """
 
     format: int
@@ -175,6 +183,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     rollback_of: Txn | None = None
     summary: Summary | None = None
     metadata: dict[str, str] = {}
+    history: HistoryRow | None = None
 
 
 class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

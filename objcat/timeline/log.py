@@ -8,6 +8,7 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import Entry, decode_entry, log_key
+from objcat.timeline.side import get_side
 
 WINDOW_SLOTS_MAX = 32
 REREADS_MAX = 5
@@ -20,8 +21,9 @@ class Log:
         self._fileio = fileio
 
     def read_slot(self, slot: int) -> Entry | None:
-        """The entry of a slot, None when nothing is there (yet). One GET."""
-        return self.read_stub(slot)
+        """The entry of a slot, None when nothing is there (yet). One GET; two when it was archived."""
+        stub = self.read_stub(slot)
+        return None if stub is None else self._whole(stub, {})
 
     def read_stub(self, slot: int) -> Entry | None:
         """What the object of a slot itself says of its entry; of an archived one, less than the whole. One GET."""
@@ -40,17 +42,38 @@ class Log:
         """Every entry above `slot` up to the head (or to `until`, included), in order, without a gap.
 
         window: slots asked for at once to begin with; it doubles up to `WINDOW_SLOTS_MAX`. With 1, a refresh without news is one GET.
+        Archived entries come whole, a history file at a time.
         """
         entries: list[Entry] = []
+        archived: dict[int, Entry] = {}
         while until is None or slot + len(entries) < until:
             first = slot + len(entries) + 1
+            if first in archived:
+                entries.append(archived.pop(first))
+                continue
             last = first + window - 1 if until is None else min(until, first + window - 1)
-            found = self._fill_gaps(first, map_io(self._fileio.env, self.read_slot, range(first, last + 1)))
-            entries.extend(found)
+            found = self._fill_gaps(first, map_io(self._fileio.env, self.read_stub, range(first, last + 1)))
+            entries.extend(self._whole(stub, archived) for stub in found)
             if len(found) < last - first + 1:
                 return entries
             window = min(WINDOW_SLOTS_MAX, window * 2)
         return entries
+
+    def _whole(self, stub: Entry, archived: dict[int, Entry]) -> Entry:
+        """The entry of a slot, wherever it is. archived: entries of history files that were read already; it takes in a further one."""
+        if stub.history is None:
+            return stub
+        if stub.slot not in archived:
+            from objcat.timeline.history import decode_history
+
+            file = stub.history.file
+            archived |= {entry.slot: entry for entry in decode_history(get_side(self._fileio, file), path=file.path)}
+        entry = archived.pop(stub.slot, None)
+        if entry is None or entry.txn != stub.txn:
+            raise CorruptTable(
+                f"{log_key(stub.slot)} says that {stub.history.file.path} holds its entry, which it does not: restore both from one backup"
+            )
+        return entry
 
     def _fill_gaps(self, first: int, found: list[Entry | None]) -> list[Entry]:
         """The entries up to the first slot that is truly absent. A 404 below a slot that was seen is asked again: the slot must exist."""
@@ -59,7 +82,7 @@ class Log:
         for i in range(seen + 1):
             entry = found[i]
             for _ in range(REREADS_MAX):
-                entry = entry or self.read_slot(first + i)
+                entry = entry or self.read_stub(first + i)
             if entry is None:
                 key = log_key(first + i)
                 raise CorruptTable(f"{key} is missing although later slots exist: restore that object from a backup of the bucket")

@@ -25,6 +25,11 @@ def put_side(fileio: FileIO, txn: Txn, kind: str, data: bytes) -> SideObject:
     """Write a side object of `txn`. kind: a word for the reader's eye. Raises NotWritten and storage errors."""
     path = f"{data_prefix(txn)}{kind}-{fileio.env.new_id()}"
     require_written(fileio.put(path, data, Create()), path)
+    return side_object(path, data)
+
+
+def side_object(path: str, data: bytes) -> SideObject:
+    """How an entry names an object with these bytes."""
     return SideObject(path, len(data), hashlib.sha256(data).hexdigest())
 
 

@@ -1,0 +1,186 @@
+"""Archiving: entries that nobody folds any more move to history files, and their slots become tombstones.
+
+A slot stays for ever: a store forgets the key of a deleted object, and a stalled writer could take it. A tombstone keeps what decides
+something (whose slot it is, what it fences, versions of applications, the time) and says where the rest is. Readers of the log see no
+difference: `Log` puts the whole entry back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fileio.base import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
+from fileio.env import map_io
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.errors import CorruptTable, InvalidInput
+from objcat.timeline import checkpoint
+from objcat.timeline.entry import Entry, HistoryRow, SideObject, decode_entry, encode_entry, log_key
+from objcat.timeline.log import WINDOW_SLOTS_MAX, Log
+from objcat.timeline.side import get_side, side_object
+from objcat.timeline.view import Timeline
+
+FILE_SLOTS_MAX = 256
+FILE_BYTES_MAX = 8 * 1024 * 1024
+"""Of entries in one history file, before compression; the last window of slots may go beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What an archiving did.
+
+    first_slot to end_slot (excluded): the slots that it looked at, which are all archived now; those below had been before.
+    tombstones: slots that this call turned into one. files: history files that it wrote.
+    """
+
+    first_slot: int
+    end_slot: int
+    tombstones: int = 0
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A slot that is not archived yet, as it is in the store."""
+
+    entry: Entry
+    body: bytes
+    version: Version
+
+
+def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
+    """Move the entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log.
+
+    Every object of that checkpoint is read back first; with one missing, nothing is archived. Safe beside writers, readers and other
+    archivers. Interrupted anywhere it leaves a log that reads the same; called again it goes on. Raises InvalidInput, CorruptTable, and
+    storage errors.
+    """
+    if keep_slots < 1:
+        raise InvalidInput(f"keep_slots={keep_slots}: the newest slot cannot be archived, give at least 1")
+    fileio = timeline.fileio
+    newest = timeline.open()
+    root = checkpoint.newest_root(fileio, newest.slot)
+    end = 0 if root is None else min(root.slot, newest.slot + 1 - keep_slots)
+    if root is None or end <= 0:
+        return Archived(0, 0)
+    first = max(0, _first_whole(timeline.log, end) - WINDOW_SLOTS_MAX)
+    _read_back(timeline, root)
+    done = Archived(first, first)
+    while done.end_slot < end:
+        done = _archive_some(fileio, done, end)
+    return done
+
+
+def tombstone_of(entry: Entry, history: HistoryRow) -> Entry:
+    """What stays in the slot."""
+    return Entry(
+        format=entry.format,
+        slot=entry.slot,
+        action=entry.action,
+        txn=entry.txn,
+        base=entry.base,
+        committed_at_ms=entry.committed_at_ms,
+        features=entry.features,
+        writer_features=entry.writer_features,
+        apps=entry.apps,
+        plan=entry.plan,
+        rollback_of=entry.rollback_of,
+        history=history,
+    )
+
+
+def _first_whole(log: Log, end: int) -> int:
+    """About the first slot below `end` that is not archived, by O(log n) GETs.
+
+    Archivers go upwards, one window of slots after another, so only within one window below the answer tombstones and others may mix.
+    """
+    low, high = 0, end
+    while low < high:
+        middle = (low + high) // 2
+        stub = log.read_stub(middle)
+        if stub is not None and stub.history is not None:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
+    """Raises CorruptTable unless every object that a checkpoint stands on can be read."""
+    timeline.fold.load(root.payload)
+    paths = sorted({*timeline.fold.objects(root.payload), *(segment.path for segment in root.segments)})
+
+    def read(path: str) -> None:
+        try:
+            timeline.fileio.get(path)
+        except NotFound as error:
+            raise CorruptTable(
+                f"the checkpoint at slot {root.slot} lacks {path}, so nothing below it was archived: restore it from a backup of the bucket"
+            ) from error
+
+    for begin in range(0, len(paths), WINDOW_SLOTS_MAX):
+        map_io(timeline.fileio.env, read, paths[begin : begin + WINDOW_SLOTS_MAX])
+
+
+def _archive_some(fileio: FileIO, done: Archived, end: int) -> Archived:
+    """Archive the next slots, as many as one history file holds."""
+    slots: list[_Slot] = []
+    at = done.end_slot
+    while at < min(end, done.end_slot + FILE_SLOTS_MAX) and sum(len(slot.body) for slot in slots) < FILE_BYTES_MAX:
+        window = range(at, min(end, done.end_slot + FILE_SLOTS_MAX, at + WINDOW_SLOTS_MAX))
+        slots.extend(slot for slot in map_io(fileio.env, lambda number: _read(fileio, number), window) if slot is not None)
+        at = window.stop
+    if not slots:
+        return Archived(done.first_slot, at, done.tombstones, done.files)
+    file = _write_history(fileio, slots)
+    tombstones = 0
+    for begin in range(0, len(slots), WINDOW_SLOTS_MAX):
+        rows = range(begin, min(len(slots), begin + WINDOW_SLOTS_MAX))
+        tombstones += sum(map_io(fileio.env, lambda row: _bury(fileio, slots[row], HistoryRow(file, row)), rows))
+    if tombstones == 0:
+        fileio.delete([file.path])  # Another archiver was faster everywhere; nothing names this file.
+        return Archived(done.first_slot, at, done.tombstones, done.files)
+    return Archived(done.first_slot, at, done.tombstones + tombstones, (*done.files, file.path))
+
+
+def _read(fileio: FileIO, number: int) -> _Slot | None:
+    """A slot as it is; None when it is a tombstone already."""
+    key = log_key(number)
+    try:
+        result = fileio.get(key)
+    except NotFound as error:
+        raise CorruptTable(f"{key} is missing although later slots exist: restore that object from a backup of the bucket") from error
+    assert isinstance(result, GetResult)
+    entry = decode_entry(result.data, key=key)
+    return None if entry.history is not None else _Slot(entry, result.data, result.meta.version)
+
+
+def _write_history(fileio: FileIO, slots: Sequence[_Slot]) -> SideObject:
+    """A history file of some slots, read back: from now on it is the only place where they are whole."""
+    from objcat.timeline.history import decode_history, encode_history
+
+    entries = [slot.entry for slot in slots]
+    data = encode_history([slot.body for slot in slots], entries)
+    path = f"history/{entries[0].slot:020d}-{entries[-1].slot:020d}-{fileio.env.new_id()}.parquet"
+    require_written(fileio.put(path, data, Create()), path)
+    file = side_object(path, data)
+    if decode_history(get_side(fileio, file), path=path) != entries:
+        raise CorruptTable(f"{path} does not read back as it was written: nothing was archived; that is a bug in objcat or in pyarrow")
+    return file
+
+
+def _bury(fileio: FileIO, slot: _Slot, row: HistoryRow) -> bool:
+    """Put a tombstone over a slot. Returns whether it is ours; another archiver's is as good."""
+    key = log_key(slot.entry.slot)
+    match fileio.put(key, encode_entry(tombstone_of(slot.entry, row)), Update(slot.version)):
+        case Written():
+            return True
+        case Unknown(cause):
+            raise cause
+        case Conflict():
+            found = Log(fileio).read_stub(slot.entry.slot)
+            if found is None or found.history is None or found.txn != slot.entry.txn:
+                raise CorruptTable(f"{key} was changed by something else than an archiver: restore it from a backup of the bucket")
+            return found.history == row

@@ -1,0 +1,283 @@
+"""Archived slots read as before, for readers, writers that were stalled, and whoever asks for an outcome; interrupted or not."""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from fileio.base import Overwrite
+from fileio.memory import MemoryBackend
+from fileio.settle import RetryPolicy
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
+from objcat.errors import CheckpointCollected, CorruptTable, Fenced, InvalidInput
+from objcat.timeline import (
+    Action,
+    Beaten,
+    Candidate,
+    Committed,
+    CommittedAt,
+    Committer,
+    Footprint,
+    Home,
+    Log,
+    LogState,
+    RolledBackAt,
+    new_txn,
+    resolve,
+)
+from objcat.timeline.archive import Archived, archive
+from objcat.timeline.checkpoint import HINT_KEY
+from objcat.timeline.entry import log_key
+from objcat.timeline.side import INLINE_BYTES_MAX
+from tests.timeline.toy import TABLE, assert_same, commit, grow, open_toy, rows_at, rows_of
+
+NOW: dict[str, Any] = {"metadata": {"who": "me"}, "apps": {TABLE: {"stream": 1}}}
+
+
+def store(name: str, *, commits: int = 60) -> FileIO:
+    fileio = FileIO(MemoryBackend(name), env=FakeEnv(7))
+    timeline = open_toy(fileio)
+    view = timeline.open()
+    view = timeline.advance(view, [commit(fileio, view.log, **NOW)])
+    grow(timeline, commits - 1, view=view)
+    return fileio
+
+
+def tombstones(fileio: FileIO, slots: int) -> list[int]:
+    stubs = [Log(fileio).read_stub(slot) for slot in range(slots)]
+    return [stub.slot for stub in stubs if stub is not None and stub.history is not None]
+
+
+def test_an_archived_log_reads_as_before_in_every_way() -> None:
+    fileio = store("whole", commits=300)
+    timeline = open_toy(fileio)
+    before, view = timeline.log.read_after(-1), timeline.open()
+    done = archive(timeline, keep_slots=20)
+    assert done == Archived(0, 272, tombstones=272, files=done.files)
+    assert len(done.files) == 2
+    assert tombstones(fileio, 300) == list(range(272))
+    assert timeline.log.read_after(-1) == before
+    assert [timeline.log.read_slot(slot) for slot in range(300)] == before
+    assert_same(timeline, [view, timeline.open()])
+    for slot in (0, 1, 15, 16, 17, 100, 255, 256, 271, 272, 273, 299):
+        assert rows_of(fileio, timeline.at(slot).state) == rows_at(fileio, slot)
+        assert timeline.at_time(before[slot].committed_at_ms).slot == slot
+    fileio.delete([HINT_KEY])
+    assert_same(timeline, [view, timeline.open()])
+    grow(timeline, 1)
+
+
+def test_a_tombstone_keeps_what_decides_and_is_small() -> None:
+    fileio = store("small", commits=30)
+    timeline = open_toy(fileio)
+    dead, plan = new_txn(fileio.env), new_txn(fileio.env)
+    resolve(fileio, dead)
+    view = timeline.open()
+    large = {TABLE: msgspec.Raw(b'{"x": ' + b" " * INLINE_BYTES_MAX + b"1}")}
+    commit(
+        fileio, view.log, changes=large, metadata={"why": "x" * 5000}, plan=plan, footprint={TABLE: Footprint(appends=(Home("", 0, 1),))}
+    )
+    grow(timeline, 60)
+    whole = timeline.log.read_after(-1)
+    assert whole[31].side is not None and whole[30].rollback_of == dead
+    archive(timeline, keep_slots=1)
+    for slot in (0, 30, 31):
+        stub = timeline.log.read_stub(slot)
+        assert stub is not None and stub.history is not None
+        for name in ("slot", "action", "txn", "base", "committed_at_ms", "rollback_of", "plan", "apps", "features", "writer_features"):
+            assert getattr(stub, name) == getattr(whole[slot], name)
+        assert fileio.head(log_key(slot)).size < 1000
+    assert timeline.log.read_after(-1) == whole
+
+
+def test_history_can_be_read_by_anything_that_reads_parquet() -> None:
+    fileio = store("parquet")
+    done = archive(open_toy(fileio), keep_slots=30)
+    rows = pq.read_table(io.BytesIO(fileio.read(done.files[0]))).to_pylist()
+    entries = Log(fileio).read_after(-1, until=done.end_slot - 1)
+    assert [(row["slot"], row["txn"], row["action"]) for row in rows] == [(e.slot, e.txn, e.action) for e in entries]
+    assert msgspec.json.decode(rows[0]["entry"])["metadata"] == {"who": "me"}
+
+
+def test_reading_a_whole_archived_log_takes_one_get_a_file_and_not_one_a_slot() -> None:
+    fileio = store("cheap", commits=300)
+    timeline = open_toy(fileio)
+    archive(timeline, keep_slots=20)
+    before = fileio.metrics.snapshot()
+    assert len(timeline.log.read_after(-1)) == 300
+    assert (fileio.metrics.snapshot() - before).requests["get"] < 100
+
+
+def test_what_is_not_below_a_checkpoint_is_not_archived() -> None:
+    fileio = FileIO(MemoryBackend("young"), env=FakeEnv(1))
+    timeline = open_toy(fileio)
+    assert archive(timeline, keep_slots=1) == Archived(0, 0)
+    grow(timeline, 100, publish=False)
+    assert archive(timeline, keep_slots=1) == Archived(0, 0)
+    assert archive(open_toy(store("keep")), keep_slots=60) == Archived(0, 0)
+    with pytest.raises(InvalidInput, match="keep_slots=0"):
+        archive(timeline, keep_slots=0)
+
+
+def test_nothing_is_archived_below_a_checkpoint_that_lacks_an_object() -> None:
+    fileio = store("lacks")
+    timeline = open_toy(fileio)
+    view = timeline.open()
+    fileio.delete([view.state.shards[0]])
+    with pytest.raises(CorruptTable, match="nothing below it was archived"):
+        archive(timeline, keep_slots=1)
+    assert tombstones(fileio, 60) == []
+    with pytest.raises(CheckpointCollected):
+        rows_of(fileio, view.state)
+
+
+def test_a_tombstone_without_its_history_is_named() -> None:
+    fileio = store("lost")
+    timeline = open_toy(fileio)
+    done = archive(timeline, keep_slots=1)
+    data = fileio.read(done.files[0])
+    fileio.put(done.files[0], data[:-10], Overwrite())
+    with pytest.raises(CorruptTable, match=r"history/.*parquet"):
+        timeline.log.read_slot(3)
+    fileio.delete(list(done.files))
+    with pytest.raises(CorruptTable, match=r"history/.*parquet"):
+        timeline.log.read_after(-1)
+    assert timeline.open().slot == 59
+
+
+# ---- writers that were stalled
+
+
+def stalled(fileio: FileIO, base: int, **fields: Any) -> Candidate:
+    log = LogState().advance(Log(fileio).read_after(-1, until=base))
+    home = Home("", 0, 1)
+    wanted: dict[str, Any] = {"action": Action.DELTA_COMMIT, "footprint": {TABLE: Footprint(appends=(home,))}, "changes": {}, **fields}
+    return Candidate(txn=new_txn(fileio.env), base=log, **wanted)
+
+
+def test_a_stalled_writer_judges_archived_entries_by_their_history() -> None:
+    fileio = store("judges", commits=5)
+    timeline = open_toy(fileio)
+    creates = {TABLE: Footprint(creates=(Home("", 0, 1),))}
+    late, blind = stalled(fileio, 4, footprint=creates), stalled(fileio, 4)
+    view = timeline.open()
+    commit(fileio, view.log, footprint=creates)
+    grow(timeline, 60)
+    archive(timeline, keep_slots=1)
+    assert 5 in tombstones(fileio, 60)
+    beaten = Committer(fileio).try_commit(late)
+    assert isinstance(beaten, Beaten)
+    assert beaten.overlaps[0][0].slot == 5
+    assert len(beaten.read) == 61
+    assert isinstance(Committer(fileio).try_commit(blind), Committed)
+
+
+def test_a_writer_whose_answer_was_lost_meets_the_tombstone_of_its_own_commit() -> None:
+    plain = store("own", commits=40)
+    timeline = open_toy(plain)
+
+    def meanwhile(request: Request) -> None:
+        """Between the first try, which landed, and the second, the log grows and is archived."""
+        if request.kind == "put" and request.key == log_key(40) and plain.exists(log_key(40)):
+            grow(timeline, 60)
+            archive(timeline, keep_slots=1)
+
+    rules = [Rule(fault=Fault.AFTER, kinds=frozenset({"put"}), key=lambda key: key == log_key(40))]
+    fileio = FileIO(FaultyBackend(plain._bare, rules, before=meanwhile), env=FakeEnv(99), policy=RetryPolicy(attempts_max=3))
+    own = replace(stalled(plain, 39), txn=new_txn(fileio.env))
+    committed = Committer(fileio).commit(own)
+    assert 40 in tombstones(plain, 41)
+    assert (committed.entry.slot, committed.entry.txn) == (40, own.txn)
+    assert committed.entry.footprint == own.footprint
+    assert [entry.txn for entry in Log(plain).read_after(-1)].count(own.txn) == 1
+
+
+def test_a_zombie_meets_the_tombstone_of_its_rollback() -> None:
+    fileio = store("zombie", commits=40)
+    timeline = open_toy(fileio)
+    own = stalled(fileio, 39)
+    assert resolve(fileio, own.txn) == RolledBackAt(40, files=0)
+    grow(timeline, 60)
+    archive(timeline, keep_slots=1)
+    assert 40 in tombstones(fileio, 41)
+    with pytest.raises(Fenced, match="slot 40"):
+        Committer(fileio).commit(own)
+
+
+def test_outcomes_of_archived_transactions_are_still_known() -> None:
+    fileio = store("known", commits=40)
+    timeline = open_toy(fileio)
+    dead = new_txn(fileio.env)
+    resolve(fileio, dead)
+    old = timeline.at(3)
+    grow(timeline, 60)
+    committed = [entry.txn for entry in timeline.log.read_after(-1)]
+    archive(timeline, keep_slots=1)
+    for view in (None, old):
+        assert resolve(fileio, committed[7], view=view) == CommittedAt(7)
+        assert resolve(fileio, dead, view=view) == RolledBackAt(40, files=0)
+    assert timeline.open().slot == len(committed) - 1
+
+
+# ---- interrupted, and not alone
+
+
+def test_interrupted_anywhere_it_reads_as_before_and_goes_on() -> None:
+    plain = store("count", commits=70)
+    counting = FaultyBackend(plain._bare)
+    archive(open_toy(FileIO(counting, env=FakeEnv(1))), keep_slots=5)
+    requests = sum(counting.asked.values())
+    assert requests > 100
+    for number in range(1, requests + 1, 3):
+        for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
+            plain = store(f"crash-{number}-{fault.value}", commits=70)
+            timeline = open_toy(plain)
+            whole, view = timeline.log.read_after(-1), timeline.open()
+            faulty = FaultyBackend(plain._bare, [Rule(fault=fault, nth=number)])
+            with suppress(Crash):
+                archive(open_toy(FileIO(faulty, env=FakeEnv(1))), keep_slots=5)
+            assert faulty.fired.total() == 1
+            assert timeline.log.read_after(-1) == whole
+            assert_same(timeline, [view, timeline.open()])
+            archive(timeline, keep_slots=5)
+            assert tombstones(plain, 70) == list(range(48))
+            assert timeline.log.read_after(-1) == whole
+
+
+@pytest.mark.parametrize("nth", [1, 30, 60, 80, 84, 86, 90, 110])
+def test_archivers_beside_each_other_and_beside_writers(nth: int) -> None:
+    plain = store(f"two-{nth}", commits=70)
+    timeline = open_toy(plain)
+    whole = timeline.log.read_after(-1)
+
+    def other(request: Request) -> None:
+        if request.number == nth:
+            archive(timeline, keep_slots=6)
+            grow(timeline, 3)
+
+    faulty = FaultyBackend(plain._bare, before=other)
+    archive(open_toy(FileIO(faulty, env=FakeEnv(50))), keep_slots=5)
+    assert timeline.log.read_after(-1)[:70] == whole
+    assert tombstones(plain, 70) == list(range(48))
+    named = {stub.history.file.path for s in range(48) if (stub := timeline.log.read_stub(s)) is not None and stub.history is not None}
+    assert named == set(plain.list_keys("history/"))
+
+
+def test_a_slot_that_somebody_else_changed_is_reported() -> None:
+    plain = store("changed", commits=70)
+
+    def vandal(request: Request) -> None:
+        if request.kind == "put" and request.key == log_key(9):
+            body = plain.read(log_key(9))
+            plain.put(log_key(9), body.replace(b'"base": 8', b'"base": 7'), Overwrite())
+
+    with pytest.raises(CorruptTable, match="something else than an archiver"):
+        archive(open_toy(FileIO(FaultyBackend(plain._bare, before=vandal), env=FakeEnv(1))), keep_slots=5)
