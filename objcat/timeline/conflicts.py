@@ -7,7 +7,7 @@ footprints.
 
 Three things are said by `Footprint` in a way of their own:
 - A compaction replaces what it saw, as of its base, by the same rows; log rows that came later stay on top. So it changes no rows.
-- A split names a partition and no homes: it divides every file group that it saw, whatever that holds at the split's own slot. So it
+- A split names a partition and no homes: it divides the file groups of the partition, whatever they hold at the split's own slot. So it
   changes no rows either.
 - A partition that is overwritten or read means all partitions below it as well, those that did not exist yet included; the empty text is
   the whole table.
@@ -142,13 +142,14 @@ def wrote_for_a_stale_count(mine: Part, later: Part) -> tuple[Home, ...] | None:
 
 
 def split_unseen(mine: Part, later: Part) -> tuple[Home, ...] | None:
-    """A split divides the groups that it saw: none that another file began, ended or divided meanwhile. New rows and new files of a group
-    that it saw are divided with it."""
+    """A split divides the groups that it saw, and log rows are addressed anew through it. So it minds every base file that appeared: the
+    first one of a group, and also a rewritten one, since the group may have begun with log rows that it did not see. It minds the end of
+    groups too. It costs nothing to plan again."""
     splits = mine.footprint.splits
     if not splits:
         return None
     theirs = later.footprint
-    touched = {*theirs.splits, *(home.partition for home in (*theirs.creates, *theirs.retires))}
+    touched = {*theirs.splits, *(home.partition for home in (*theirs.creates, *theirs.replaces, *theirs.retires))}
     if not touched.isdisjoint(splits) or _is_any_below(splits, theirs.overwrites):
         return PLAN_AGAIN
     return None
@@ -287,7 +288,7 @@ RULES: Mapping[str, Rule] = {
     "it rewrote or removed files of a bucket to which the other commit added rows": rewrote_appended,
     "it added rows to a bucket whose files the other commit removed": appended_to_retired,
     "it wrote files for a bucket count that the other commit changed by a split": wrote_for_a_stale_count,
-    "it split a partition in which the other commit began, removed or split files": split_unseen,
+    "it split a partition in which the other commit wrote base files, removed some, or split them": split_unseen,
     "it computed new rows from rows that the other commit changed": computed_from_changed,
     "it overwrote a partition in which the other commit wrote": overwrote_written,
     "it wrote in a partition that the other commit overwrote": wrote_in_overwritten,
