@@ -1,0 +1,135 @@
+"""Tidying up after writers that died: every transaction that looks dead is settled first, and only what the log lets go is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fileio.store import FileIO
+from objcat.errors import CorruptTable, InvalidInput
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, new_txn, parse_txn, requested_key
+from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
+from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
+from objcat.timeline.side import with_changes
+from objcat.timeline.view import Timeline, View
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What became of one transaction. files: objects of it that were deleted, intents not counted."""
+
+    txn: Txn
+    outcome: Resolution
+    files: int
+
+
+@dataclass(slots=True)
+class _Traces:
+    """What a transaction left in the store. touched_ms: when it wrote last, by the store's clock."""
+
+    touched_ms: int = 0
+    files: list[str] = field(default_factory=list)
+    has_intent: bool = False
+
+
+def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]) -> list[Swept]:
+    """Settle every transaction that has left an intent or files and has written nothing for so long, and delete what it left.
+
+    One without a slot is rolled back: should its writer still live, it is refused with Fenced, so the age is a matter of politeness and
+    any value is safe. Of a rolled back one everything below its prefix goes; of a committed one, only files that its entry does not name
+    (left by tasks that failed, or by a redo). Plans that wait for an executor stay until they are settled.
+
+    view: of this log, of whatever slot. names_of: the files that the changes of an entry name, all of them.
+    Costs a LIST for every 1,000 intents and data files, and one GET for every committed transaction that has files: a task for quiet hours.
+    Returns what was settled or deleted, by txn. Safe beside everything. Raises InvalidInput, CommitUnknown and storage errors: call again.
+    """
+    if older_than_s < 0:
+        raise InvalidInput(f"older_than_s={older_than_s!r} lies in the future: give seconds, 0 or more")
+    fileio = timeline.fileio
+    committer = Committer(fileio)
+    own = new_txn(fileio.env)
+    try:
+        # Ages are told by the store's clock; announcing oneself tells what time it is there.
+        skew_ms = committer.announce(own, Action.ROLLBACK, view.slot, engine="sweep").result()
+        cutoff_ms = fileio.env.now_ms() + skew_ms - int(older_than_s * 1000)
+        traces, plans = _find(fileio)
+        view = timeline.refresh(view)
+        old = {txn: found for txn, found in traces.items() if txn != own and found.touched_ms <= cutoff_ms}
+        swept = [_settle(timeline, view, txn, old[txn], names_of) for txn in sorted(old)]
+        _remove_settled_plans(timeline, view, plans)
+        return [one for one in swept if one is not None]
+    finally:
+        committer.retract(own).result()
+
+
+def _find(fileio: FileIO) -> tuple[Mapping[Txn, _Traces], Sequence[Txn]]:
+    """What every transaction left, and the plans.
+
+    Files are listed flat, not by prefix: a page of keys costs as much as a page of prefixes, and says how old and which they are.
+    """
+    traces: dict[Txn, _Traces] = {}
+    plans: list[Txn] = []
+    for folder in ("intents/", "data/"):
+        for page in fileio.list(folder):
+            for meta in page.objects:
+                name = meta.key.split("/")[1]
+                try:
+                    txn = parse_txn(name.partition(".")[0])
+                except InvalidInput:
+                    continue
+                if name.endswith(REQUESTED_SUFFIX):
+                    plans.append(txn)
+                    continue
+                found = traces.setdefault(txn, _Traces())
+                found.touched_ms = max(found.touched_ms, meta.modified_ms)
+                if folder == "data/":
+                    found.files.append(meta.key)
+                else:
+                    found.has_intent = True
+    return traces, plans
+
+
+def _settle(timeline: Timeline[Any], view: View[Any], txn: Txn, found: _Traces, names_of: Callable[[Entry], Iterable[str]]) -> Swept | None:
+    """None when there is nothing to settle and nothing to delete. Raises CorruptTable when the files of an entry cannot be known."""
+    fileio = timeline.fileio
+    outcome = view.outcomes.find(fileio, txn)
+    if outcome is None or not outcome.committed:
+        resolution = resolve(fileio, txn, view=view)
+        if isinstance(resolution, RolledBackAt):
+            return Swept(txn, resolution, resolution.files)
+        slot = resolution.slot
+    else:
+        slot = outcome.slot
+    entry = timeline.log.read_slot(slot)
+    if entry is None or entry.txn != txn:
+        raise CorruptTable(f"slot {slot} of {fileio.url} does not hold the commit of {txn}: restore it from a backup of the bucket")
+    (entry,) = with_changes(fileio, [entry])
+    named = {*names_of(entry), *(side.path for side in _side_objects(entry))}
+    garbage = [path for path in found.files if path not in named]
+    intents = [intent_key(txn)] if found.has_intent else []
+    if intents and entry.plan is not None:
+        # Its writer died before it could remove the plan that it had executed.
+        intents.append(requested_key(entry.plan))
+    if garbage or intents:
+        remove_files(fileio, [*garbage, *intents], why=txn)
+    return Swept(txn, CommittedAt(slot), len(garbage)) if garbage or intents else None
+
+
+def _side_objects(entry: Entry) -> Iterable[SideObject]:
+    if entry.side is not None:
+        yield entry.side
+    for footprint in entry.footprint.values():
+        if footprint.keys is not None:
+            for digests in (footprint.keys.placed, footprint.keys.updated):
+                if digests.side is not None:
+                    yield digests.side
+
+
+def _remove_settled_plans(timeline: Timeline[Any], view: View[Any], plans: Sequence[Txn]) -> None:
+    """Remove plans that were rolled back. Whoever executes a plan removes it, and whoever tidies up after an executor that died."""
+    fileio = timeline.fileio
+    fenced = [plan for plan in plans if view.outcomes.find(fileio, plan) is not None]
+    if fenced:
+        remove_files(fileio, [requested_key(plan) for plan in fenced], why="plans that were rolled back")
