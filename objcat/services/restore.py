@@ -31,7 +31,7 @@ def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult
     url = timeline.fileio.url
     if not 0 <= to <= view.slot:
         raise InvalidInput(f"the table at {url} has no slot {to}: slots go from 0 to {view.slot}")
-    check_readable(view, table, to, where=url)
+    check_readable(view.log, table, to, where=url)
     then = view if to == view.slot else timeline.at(to)
     marks = then.log.marks(table)
     if table not in then.state:
@@ -41,7 +41,7 @@ def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult
     apps = {app: reached.version for app, reached in marks.apps.items() if reached.version >= 0}
 
     def plan(now: View[Tables]) -> int:
-        check_readable(now, table, to, where=url)
+        check_readable(now.log, table, to, where=url)
         return to
 
     service = Service(

@@ -9,7 +9,7 @@ from objcat.errors import InvalidInput, SnapshotExpired
 from objcat.services.perform import Proposal, Service, perform
 from objcat.table import Tables
 from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Action, Footprint, Timeline, Txn, View
+from objcat.timeline import Action, Footprint, LogState, Timeline, Txn, View
 
 NAME_KEY = "savepoint"
 """Of an entry's metadata: the name that the user gave the savepoint."""
@@ -43,7 +43,7 @@ def savepoint(timeline: Timeline[Tables], table: str, *, slot: int | None = None
         snapshot_of(now, table, where=url)
         if saved in now.log.marks(table).saved:
             return None
-        check_readable(now, table, saved, where=url)
+        check_readable(now.log, table, saved, where=url)
         return saved
 
     metadata = {NAME_KEY: name} if name else {}
@@ -64,9 +64,9 @@ def release(timeline: Timeline[Tables], table: str, *, slot: int) -> SavepointRe
     return _perform(timeline, table, view, plan, lambda slot, _txn: Proposal(footprint=Footprint(releases=slot)))
 
 
-def check_readable(view: View[Tables], table: str, slot: int, *, where: str) -> None:
-    """Raises SnapshotExpired when the files of a table as of `slot` may be gone, as far as the view knows."""
-    marks = view.log.marks(table)
+def check_readable(log: LogState, table: str, slot: int, *, where: str) -> None:
+    """Raises SnapshotExpired when the files of a table as of `slot` may be gone, as far as that state of the log says."""
+    marks = log.marks(table)
     if not marks.is_readable(slot):
         saved = f"; saved are {', '.join(str(kept) for kept in sorted(marks.saved))}" if marks.saved else ""
         raise SnapshotExpired(f"slot {slot} of table {table} at {where} was cleaned: slots from {marks.bound} on are readable{saved}")
