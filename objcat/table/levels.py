@@ -93,7 +93,7 @@ def save_table(fileio: FileIO, state: TableState, folder: str) -> TableState:
     kept = [ref for run in runs[count:] for ref in of_run[run]]
     is_whole = not kept
     tables = [shard.rows(None) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), merged)]
-    changed = merge_rows([new, *tables], spec, drop_empty=is_whole and not base)
+    changed = merge_rows([new, *tables], spec, whole=(lambda _: True) if is_whole and not base else None)
     if is_whole:
         base, changed = _fold_into_base(fileio, base, changed, spec, folder)
     run = max([0, *runs]) + 1
@@ -113,7 +113,9 @@ def _fold_into_base(
 
     def rewrite(i: int) -> list[ShardRef]:
         part = changed.take(pa.array(np.flatnonzero(range_of == i)))
-        rows = merge_rows([get_shard(fileio, base[i]).rows(None), part], spec, drop_empty=True)
+        # A partition that begins another range may have rows in both.
+        shared = {ref.first.partition for ref in (*base[i : i + 1 if i else i], *base[i + 1 : i + 2])}
+        rows = merge_rows([get_shard(fileio, base[i]).rows(None), part], spec, whole=lambda name: name not in shared)
         return put_shards(fileio, _shards(rows), folder, run=0)
 
     rewritten = dict(zip(due, fileio.env.map(rewrite, due), strict=True))

@@ -322,17 +322,29 @@ def order_keys(rows: pa.Table, partitions: Partitions) -> Ints:
     return (partitions.codes << (2 * BUCKET_BITS)) | (integers(rows, "bucket_count") << BUCKET_BITS) | integers(rows, "bucket")
 
 
-def merge_rows(tables: Sequence[pa.Table], spec: TableSpec, *, drop_empty: bool) -> pa.Table:
-    """One row for every home, sorted. drop_empty: leave out homes without a file, because no other level says anything of them."""
+def merge_rows(tables: Sequence[pa.Table], spec: TableSpec, *, whole: Callable[[str], bool] | None = None) -> pa.Table:
+    """One row for every home, sorted.
+
+    whole: whether the tables hold all that is known of a partition. Then homes without a file are left out, unless rows of other bucket
+    counts are there, which they may supersede.
+    """
     rows = aligned(tables, spec)
     if not rows.num_rows:
         return rows
-    keys = order_keys(rows, Partitions.of(rows.column("partition")))
-    unique, group = np.unique(keys, return_inverse=True)
+    partitions = Partitions.of(rows.column("partition"))
+    unique, group = np.unique(order_keys(rows, partitions), return_inverse=True)
     members = Members(group.astype(np.int64), np.arange(rows.num_rows))
     folded = fold(rows, members)
     merged = _unchanged(rows, group) if len(unique) == rows.num_rows else _merged(rows, members, folded)
-    return merged.filter(pa.array(folded.is_live)) if drop_empty else merged
+    if whole is None:
+        return merged
+    counts = integers(rows, "bucket_count")
+    least = np.full(len(partitions.names), np.iinfo(np.int64).max)
+    most = np.zeros(len(partitions.names), np.int64)
+    np.minimum.at(least, partitions.codes, counts)
+    np.maximum.at(most, partitions.codes, counts)
+    settled = np.array([whole(name) for name in partitions.names], np.bool_) & (least == most)
+    return merged.filter(pa.array(folded.is_live | ~settled[unique >> (2 * BUCKET_BITS)]))
 
 
 def _unchanged(rows: pa.Table, group: npt.NDArray[np.intp]) -> pa.Table:

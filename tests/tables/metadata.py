@@ -1,0 +1,98 @@
+"""Entries made by hand, for tests of what a table's log folds to: no data file is written."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from objcat.table import BaseFile, Bucket, LogObject, LogRows, Manifests, Snapshot, TableDelta, Tables, TablesFold
+from objcat.table.files import Bound, encode_delta
+from objcat.table.schema import schema_from_arrow
+from objcat.table.spec import TableSpec, make_spec
+from objcat.timeline import Action, Entry, Footprint, Home, LogState, Txn
+
+TABLE = "table"
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("fare", pa.float64())])
+ID = 1
+
+
+def make_table(count: int = 4, schema: pa.Schema = SCHEMA) -> TableSpec:
+    return make_spec(TABLE, schema_from_arrow(schema), key=["id"], ordering=None, index=Bucket(count), kind="merge_on_read", properties={})
+
+
+def entry(slot: int, delta: TableDelta | None, *, action: Action = Action.DELTA_COMMIT, footprint: Footprint | None = None) -> Entry:
+    return Entry(
+        format=1,
+        slot=slot,
+        action=action,
+        txn=Txn(f"20261121T000000000Z-{slot:016x}"),
+        base=slot - 1,
+        committed_at_ms=slot,
+        changes={} if delta is None else {TABLE: encode_delta(delta)},
+        footprint={TABLE: footprint or Footprint()},
+    )
+
+
+def base(slot: int, home: Home, *, rows: int = 10, bounds: Mapping[int, Bound] | None = None) -> BaseFile:
+    path = f"data/{slot}/{home.partition}-{home.bucket}-{home.bucket_count}.parquet"
+    return BaseFile(path=path, bytes=100 + slot, rows=rows, home=home, bounds=dict(bounds or {}))
+
+
+def log(slot: int, homes: Iterable[Home], *, number: int = 0, bounds: Mapping[int, Bound] | None = None) -> LogObject:
+    parts = tuple(LogRows(home, i * 2, i * 2 + 2) for i, home in enumerate(homes))
+    path = f"data/{slot}/{number}.log.parquet"
+    return LogObject(path=path, bytes=50, rows=2 * len(parts), row_group_rows=16, homes=parts, bounds=dict(bounds or {}))
+
+
+class History:
+    """A log in memory that folds as it grows, and remembers every state that it had."""
+
+    def __init__(self, spec: TableSpec | None = None) -> None:
+        self.spec = spec or make_table()
+        self.fileio = FileIO(MemoryBackend("metadata"))
+        self.fold = TablesFold()
+        self.state: Tables = self.fold.begin()
+        self.states: list[Tables] = []
+        self.manifests = Manifests(self.fileio)
+        self.add(TableDelta(spec=self.spec), action=Action.CREATE)
+
+    @property
+    def slot(self) -> int:
+        return len(self.states) - 1
+
+    def add(self, delta: TableDelta | None, **more: Any) -> None:
+        new = entry(self.slot + 1, delta, **more)
+        self.state = self.fold.advance(self.state, new, self.states.__getitem__)
+        self.states.append(self.state)
+
+    def save(self) -> bytes:
+        """A checkpoint; from now on the log goes on from what its root says. Returns the payload."""
+        payload, saved = self.fold.save(self.fileio, self.state, f"checkpoints/{self.slot:020d}")
+        loaded = self.fold.load(payload)
+        assert loaded == saved, "a state is not what its root says"
+        assert all(not table.overlay for table in saved.values())
+        named = {ref.path for ref in saved[TABLE].manifest}
+        assert self.fold.objects(payload) == named
+        assert named <= set(self.fileio.list_keys("checkpoints/"))
+        self.state = loaded
+        self.states[-1] = loaded
+        return bytes(payload)
+
+    def snapshot(self, state: Tables | None = None) -> Snapshot:
+        return snapshot_at((state or self.state)[TABLE], self.slot)
+
+    def groups(self, **chosen: Any) -> list[Any]:
+        return self.snapshot().file_groups(self.manifests, **chosen)
+
+
+def snapshot_at(table: Any, slot: int) -> Snapshot:
+    return pickle.loads(pickle.dumps(Snapshot(LogState(slot), table)))  # type: ignore[no-any-return]
+
+
+def paths_of(groups: Sequence[Any]) -> list[str]:
+    return [path for group in groups for path in [*([group.base.path] if group.base else []), *(part.object.path for part in group.logs)]]
