@@ -31,8 +31,8 @@ LOST: frozenset[FaultKind] = frozenset({"drop_after", "status_after", "delayed_l
 TICK_S = 0.05
 END_S_MAX = 30
 
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(
+forks = multiprocessing.get_context("forkserver")
+forks.set_forkserver_preload(
     ["tests.chaos.worker", "pyarrow.parquet", "objcat.local", "boto3", "google.cloud.storage", "azure.storage.blob"]
 )
 
@@ -119,7 +119,7 @@ class SparkProcess:
 
 
 def local_process(job: Job) -> Process:
-    process = _forks.Process(target=main, args=(job,), name=job.name, daemon=True)
+    process = forks.Process(target=main, args=(job,), name=job.name, daemon=True)
     process.start()
     return process
 
