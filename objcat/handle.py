@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import InvalidInput, ObjcatError
+from objcat.errors import CommitConflict, CorruptTable, InvalidInput, ObjcatError
+from objcat.lifecycle import change_properties
 from objcat.local import LocalEngine, to_arrow_table
+from objcat.parts import Change
 from objcat.read import ScanPlan, plan_scan
+from objcat.services import (
+    CleanResult,
+    CompactionResult,
+    RestoreResult,
+    SavepointResult,
+    SplitResult,
+    clean,
+    compact,
+    release,
+    restore,
+    savepoint,
+    split_buckets,
+)
+from objcat.services.savepoint import check_readable
 from objcat.table import Manifests, Snapshot, Tables, TableSpec
+from objcat.table.files import decode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_names_listed, check_texts
 from objcat.tasks import Operation, scan_schema
-from objcat.timeline import AppVersion, Committer, Entry, Resolution, Timeline, View, parse_txn, resolve
+from objcat.timeline import AppVersion, Committer, Entry, Home, Resolution, Timeline, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
+from objcat.timeline.sweep import Swept, sweep
 from objcat.write import CommitResult, WriteOperation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger("objcat")
+
+R = TypeVar("R")
 
 AsOf = int | str | dt.datetime
 
@@ -57,6 +78,18 @@ class Table:
         return self.spec.table_schema.to_arrow()
 
     @property
+    def properties(self) -> dict[str, str]:
+        """As of the newest slot that this handle has seen. No request."""
+        return dict(self.spec.properties)
+
+    def set_properties(self, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
+        """Set and take away properties of the table, as one commit; others stay, those that somebody else sets meanwhile too.
+
+        Raises InvalidInput, TableClosed, Contention, Fenced, CommitUnknown.
+        """
+        self._keep(change_properties(self.timeline, self._view, self.id, set_=properties or {}, unset=unset))
+
+    @property
     def snapshot(self) -> Snapshot:
         """The newest snapshot that this handle has seen; `refresh()` asks for newer ones."""
         return self._snapshot_of(self._view)
@@ -66,8 +99,9 @@ class Table:
         return self._keep(self.timeline.refresh(self._view))
 
     def history(self) -> list[Entry]:
-        """Every entry of the table's log, oldest first."""
-        return with_changes(self.fileio, self.timeline.log.read_after(-1))
+        """Every entry of the table's log that is not of other tables alone, oldest first."""
+        entries = with_changes(self.fileio, self.timeline.log.read_after(-1))
+        return [entry for entry in entries if self.id in entry.footprint or not entry.footprint]
 
     def resolve(self, txn: str) -> Resolution:
         """Settle a write whose outcome nobody knows (CommitUnknown), or whose writer died: for ever.
@@ -76,7 +110,17 @@ class Table:
         Fenced; its files are deleted. Safe beside the writer and beside other calls. Raises CommitUnknown when the store does not answer:
         call it again.
         """
-        return resolve(self.fileio, parse_txn(txn))
+        return resolve(self.fileio, parse_txn(txn), view=self._view)
+
+    def rollback_dead(self, *, older_than_s: float = 3600) -> list[Swept]:
+        """Tidy up after writers that died: settle, as `resolve` does, every transaction that has left traces and has written nothing for
+        `older_than_s` seconds by the store's clock, and delete what it left.
+
+        A running writer touches its intent every few seconds; one that only seems dead is refused with Fenced, and nothing is lost.
+        Returns what was settled or deleted, by transaction. Costs a LIST for every 1,000 data files. Raises InvalidInput, CommitUnknown
+        and storage errors: call it again.
+        """
+        return sweep(self.timeline, self._view, older_than_s=older_than_s, names_of=files_named_by)
 
     # ---- writing
 
@@ -114,24 +158,69 @@ class Table:
         """A scan of the newest snapshot, or of an older one; nothing is read before one of its `to_...` is called.
 
         where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`. columns: names, in order; all when None. as_of: a slot, a datetime, or ISO
-        text (UTC where it has no zone): the newest commit at or before it. Raises InvalidPredicate, InvalidInput.
+        text (UTC where it has no zone): the newest commit at or before it. Raises InvalidPredicate, InvalidInput, and SnapshotExpired when
+        the slot was cleaned.
         """
         check_names_listed(columns, what="columns")
         snapshot = self.refresh() if as_of is None else self._snapshot_as_of(as_of)
-        return Scan(self.fileio, plan_scan(snapshot, self.manifests, where=where, columns=columns))
+        plan = plan_scan(snapshot, self.manifests, where=where, columns=columns)
+        return Scan(self.fileio, plan, check=lambda: self._check_readable(snapshot.slot))
+
+    # ---- services
+
+    def compact(self, *, homes: Collection[Home] | None = None) -> CompactionResult | None:
+        """Merge log rows into base files, as one commit; None when there is nothing to merge. No writer ever conflicts with it.
+
+        homes: only those that have keys in common with one of these, all when None. Raises as `objcat.services.compact`.
+        """
+        return self._served(compact(self.timeline, self.id, homes=homes))
+
+    def clean(self, *, keep_slots: int | None = None, before: int | None = None) -> CleanResult:
+        """Expire old slots, savepoints excepted, and delete the files that only they name.
+
+        keep_slots: how many of the newest slots stay readable. before: the oldest slot that stays readable. Give one of them. Raises as
+        `objcat.services.clean`.
+        """
+        return self._served(clean(self.timeline, self.id, keep_slots=keep_slots, before=before))
+
+    def savepoint(self, *, slot: int | None = None, name: str = "") -> SavepointResult | None:
+        """Keep a slot (the newest when None) readable until it is released; None when it is saved already.
+
+        Raises SnapshotExpired when it was cleaned, else as `objcat.services.savepoint`.
+        """
+        return self._served(savepoint(self.timeline, self.id, slot=slot, name=name))
+
+    def release(self, *, slot: int) -> SavepointResult | None:
+        """Take a savepoint back; None when the slot is not saved. Raises as `objcat.services.release`."""
+        return self._served(release(self.timeline, self.id, slot=slot))
+
+    def restore(self, *, to: int) -> RestoreResult:
+        """Have the rows, the schema and the versions of applications of an earlier slot again, as one commit that writes no data.
+
+        Slots since then stay readable. Raises SnapshotExpired when the slot was cleaned, else as `objcat.services.restore`.
+        """
+        return self._served(restore(self.timeline, self.id, to=to))
+
+    def split_buckets(self, *, count: int | None = None) -> SplitResult | None:
+        """Double the buckets (or give the table `count`, its present number times a power of two), as one commit that moves no data.
+
+        Returns None when it has that many already. Raises as `objcat.services.split_buckets`.
+        """
+        return self._served(split_buckets(self.timeline, self.id, count=count))
+
+    def _served(self, result: R) -> R:
+        """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""
+        try:
+            self.refresh()
+        except (ObjcatError, FileIOError) as error:
+            logger.warning("%r could not look at what its service did: %s", self, error)
+        return result
 
     # ---- how
 
     def _write(self, data: Any, operation: Operation, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult:
         check_texts(metadata or {}, what="metadata")
-        rows = to_arrow_table(data)
-        if rows is not None:
-            engine: Any = LocalEngine(self.fileio)
-        else:
-            from objcat.spark.engine import SparkEngine
-
-            rows, engine = data, SparkEngine(self.fileio.describe())
-        engine.check(rows, self.spec, operation)
+        change = change_of(self.fileio, data, self.spec, operation)
         # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there.
         if operation is Operation.INSERT or self.spec.rewrites or app is not None:
             self.refresh()
@@ -141,18 +230,25 @@ class Table:
             table=self.id,
             manifests=self.manifests,
             committer=self._committer,
-            engine=engine,
-            data=rows,
+            engine=change.engine,
+            data=change.data,
             operation=operation,
             metadata=dict(metadata or {}),
             app=app,
         )
-        result, followed = write.run(view)
+        try:
+            result, followed = write.run(view)
+        except CommitConflict:
+            # The next try begins from what has won; and a table that was dropped is better called so.
+            with contextlib.suppress(FileIOError):
+                self.refresh()
+            raise
         try:
             self._advance(followed)
         except (ObjcatError, FileIOError) as error:
             # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
             logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
+        self.timeline.after_commit(self._view, self._rebase)
         return result
 
     def _advance(self, entries: Sequence[Entry]) -> None:
@@ -169,26 +265,46 @@ class Table:
                 self._view = view
             return self.snapshot
 
+    def _rebase(self, standing: View[Tables]) -> None:
+        """Let the handle stand on a checkpoint that is newer than its own, wherever it is by now."""
+        while True:
+            view = self._view
+            rebased = self.timeline.rebase(view, standing)
+            with self._lock:
+                if self._view is view:
+                    self._view = rebased
+                    return
+
     def _snapshot_of(self, view: View[Tables]) -> Snapshot:
         return snapshot_of(view, self.id, where=self.fileio.url)
 
+    def _check_readable(self, slot: int) -> None:
+        check_readable(self.timeline.refresh(self._view).log, self.id, slot, where=self.fileio.url)
+
     def _snapshot_as_of(self, as_of: AsOf) -> Snapshot:
+        newest = self.refresh()
         if isinstance(as_of, int):
-            if as_of < 0 or as_of > self.refresh().slot:
-                raise InvalidInput(f"the table {self.name!r} has no slot {as_of}: slots go from 0 to {self.snapshot.slot}")
-            return self._snapshot_of(self.timeline.at(as_of))
-        when_ms = _milliseconds(as_of)
-        entries = [entry for entry in self.timeline.log.read_after(-1) if entry.committed_at_ms <= when_ms]
-        if not entries:
-            raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later")
-        return self._snapshot_of(self.timeline.at(entries[-1].slot))
+            if as_of < 0 or as_of > newest.slot:
+                raise InvalidInput(f"the table {self.name!r} has no slot {as_of}: slots go from 0 to {newest.slot}")
+            view = self.timeline.at(as_of)
+        else:
+            when_ms = _milliseconds(as_of)
+            try:
+                view = self.timeline.at_time(when_ms, self._view)
+            except InvalidInput as error:
+                raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later") from error
+        check_readable(newest.log, self.id, view.slot, where=self.fileio.url)
+        if self.id not in view.state:
+            raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later, in a log that others share")
+        return self._snapshot_of(view)
 
 
 class Scan:
-    """A planned scan, pinned to one snapshot."""
+    """A planned scan, pinned to one snapshot. check: raises SnapshotExpired when the log says that the snapshot was cleaned."""
 
-    def __init__(self, fileio: FileIO, plan: ScanPlan) -> None:
+    def __init__(self, fileio: FileIO, plan: ScanPlan, *, check: Callable[[], None] = lambda: None) -> None:
         self._fileio = fileio
+        self._check = check
         self.plan = plan
 
     @property
@@ -196,10 +312,14 @@ class Scan:
         return scan_schema(self.plan.snapshot.spec, self.plan.columns)
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in this process."""
+        """All rows, in this process. Raises SnapshotExpired when the snapshot was cleaned since it was planned."""
         groups = [*self.plan.plain, *self.plan.merged]
         tasks = self.plan.tasks(groups, count_max=self._fileio.env.parallelism)
-        tables = list(LocalEngine(self._fileio).scan(tasks))
+        try:
+            tables = list(LocalEngine(self._fileio).scan(tasks))
+        except CorruptTable:
+            self._check()
+            raise
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
@@ -207,6 +327,24 @@ class Scan:
         from objcat.spark.read import scan_dataframe
 
         return scan_dataframe(spark, self._fileio.describe(), self.plan)
+
+
+def change_of(fileio: FileIO, data: Any, spec: TableSpec, operation: Operation) -> Change:
+    """A batch with the engine that writes it: rows in this process are written here, a Spark DataFrame by Spark. Raises InvalidBatch."""
+    rows = to_arrow_table(data)
+    if rows is not None:
+        engine: Any = LocalEngine(fileio)
+    else:
+        from objcat.spark.engine import SparkEngine
+
+        rows, engine = data, SparkEngine(fileio.describe())
+    engine.check(rows, spec, operation)
+    return Change(engine, rows, operation)
+
+
+def files_named_by(entry: Entry) -> list[str]:
+    """The data files that an entry names, of all tables; its changes must be there."""
+    return [path for raw in entry.changes.values() for path in decode_delta(raw).paths]
 
 
 def _milliseconds(when: str | dt.datetime) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fileio.base import Buffer, PutMode, PutOutcome
+from fileio.env import Env
 from fileio.memory import MemoryBackend
 
 
 class RacingBackend(MemoryBackend):
     """races: each is run once, in order, before a slot is put; what it puts itself sets off nothing."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, *, env: Env | None = None) -> None:
+        super().__init__(name, env=env)
         self.races: list[Callable[[], object]] = []
         self._running = False
 

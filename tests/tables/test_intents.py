@@ -1,0 +1,322 @@
+"""Intents, heartbeats and plans are advice; tidying up after the dead deletes only what the log lets go."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.base import Create
+from fileio.env import SystemEnv
+from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
+from objcat.errors import AlreadyDone, Fenced, InvalidInput
+from objcat.timeline import Action, Candidate, Committer, Footprint, Txn, new_txn, resolve
+from objcat.timeline.entry import Intent, intent_key
+from objcat.timeline.intents import HEARTBEAT_S, decode_intent, pending_plans, request
+from tests.tables.racing import RacingBackend
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string())])
+
+
+def rows(*keys: int) -> list[dict[str, Any]]:
+    return [{"id": key, "value": "a"} for key in keys]
+
+
+def keys(table: objcat.Table) -> list[int]:
+    return sorted(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
+
+
+def create(backend: MemoryBackend, env: FakeEnv | None = None, *, kind: str = "merge_on_read") -> objcat.Table:
+    lake = objcat.Lake(FileIO(backend, env=env or FakeEnv()))
+    return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+
+
+def intent_of(table: objcat.Table, txn: str) -> Intent:
+    return decode_intent(table.fileio.read(intent_key(Txn(txn))), key="intent")
+
+
+# ---- under way
+
+
+def test_a_heartbeat_says_that_the_writer_lives_until_it_is_done() -> None:
+    env = FakeEnv()
+    table = create(MemoryBackend("heart"), env)
+    committer = Committer(table.fileio)
+    txn = new_txn(env)
+    committer.announce(txn, Action.DELTA_COMMIT, 0, engine="test").result()
+    (beat,) = env.repeated
+    first = intent_of(table, txn)
+    for number in (1, 2):
+        env.advance(HEARTBEAT_S)
+        beat()
+        assert intent_of(table, txn).beats == number
+    assert intent_of(table, txn).heartbeat_ms == first.heartbeat_ms + int(2 * HEARTBEAT_S * 1000)
+    assert intent_of(table, txn).requested_at_ms == first.requested_at_ms
+    committer.retract(txn).result()
+    assert env.repeated == []
+    beat()
+    assert not table.fileio.exists(intent_key(txn)), "a late heartbeat brought the intent back"
+
+
+def test_a_heartbeat_survives_a_store_that_does_not_answer() -> None:
+    env = FakeEnv()
+    memory = MemoryBackend("deaf")
+    create(memory, env)
+    rules = [Rule(kinds=frozenset({"put"}), key=lambda key: "intents/" in key, fault=Fault.BEFORE, nth=2, times=3)]
+    lake = objcat.Lake(FileIO(FaultyBackend(memory, rules), env=env))
+    table = lake.table("t")
+    committer = Committer(table.fileio)
+    txn = new_txn(env)
+    committer.announce(txn, Action.DELTA_COMMIT, 0, engine="test").result()
+    (beat,) = env.repeated
+    beat()
+    beat()
+    assert intent_of(table, txn).beats >= 1
+    committer.retract(txn).result()
+
+
+def test_a_writer_is_heard_while_it_runs_and_no_longer() -> None:
+    """With real threads: the heart beats beside the work."""
+
+    class Fast(SystemEnv):
+        def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
+            assert every_s == HEARTBEAT_S
+            return super().repeat(function, 0.01)
+
+    fileio = FileIO(MemoryBackend("threads"), env=Fast())
+    committer = Committer(fileio)
+    txn = new_txn(fileio.env)
+    committer.announce(txn, Action.COMMIT, 0, engine="test").result()
+    while decode_intent(fileio.read(intent_key(txn)), key="intent").beats < 3:
+        pass
+    committer.retract(txn).result()
+    assert not fileio.exists(intent_key(txn))
+
+
+# ---- planned
+
+
+def plan_of(table: objcat.Table) -> Txn:
+    plan = {table.id: msgspec.Raw(b'{"homes":[0]}')}
+    return request(table.fileio, Action.COMPACTION, table.refresh().slot, engine="scheduler", plan=plan)
+
+
+def execute(table: objcat.Table, plan: Intent, *, committer: Committer | None = None) -> int:
+    """What a worker does with a plan, as far as the log is concerned."""
+    committer = committer or Committer(table.fileio)
+    view = table.timeline.at(plan.base)
+    txn = new_txn(table.fileio.env)
+    committer.announce(txn, plan.action, plan.base, engine="worker", plan_of=plan.txn).result()
+    try:
+        candidate = Candidate(txn=txn, action=plan.action, base=view.log, changes={}, footprint={table.id: Footprint()}, plan=plan.txn)
+        return committer.commit(candidate).entry.slot
+    finally:
+        committer.retract(txn, plan=plan.txn).result()
+
+
+def test_a_plan_waits_until_somebody_executes_it() -> None:
+    table = create(MemoryBackend("plan"))
+    txn = plan_of(table)
+    table.upsert(rows(1))
+    (plan,) = pending_plans(table.fileio)
+    assert (plan.txn, plan.base, plan.action, plan.engine) == (txn, 0, Action.COMPACTION, "scheduler")
+    assert msgspec.json.decode(plan.plan[table.id]) == {"homes": [0]}
+    slot = execute(table, plan)
+    assert table.history()[slot].plan == txn
+    assert pending_plans(table.fileio) == []
+    assert not list(table.fileio.list_keys("intents/"))
+
+
+def test_of_two_executors_of_a_plan_one_wins_whenever_the_other_comes() -> None:
+    table = create(MemoryBackend("two"))
+    plan_of(table)
+    (plan,) = pending_plans(table.fileio)
+    slot = execute(table, plan)
+    table.upsert(rows(1))
+    with pytest.raises(AlreadyDone) as caught:
+        execute(table, plan)
+    assert caught.value.winner_slot == slot
+
+
+def test_a_plan_that_was_rolled_back_fences_whoever_executes_it() -> None:
+    table = create(MemoryBackend("fenced"))
+    txn = plan_of(table)
+    (plan,) = pending_plans(table.fileio)
+    assert isinstance(table.resolve(txn), objcat.RolledBackAt)
+    with pytest.raises(Fenced, match="plan again"):
+        execute(table, plan)
+
+
+# ---- left behind
+
+
+@pytest.fixture
+def memory() -> MemoryBackend:
+    """A store whose objects are as old as a `FakeEnv` of that age says."""
+    return MemoryBackend("dead", env=FakeEnv())
+
+
+def die(memory: MemoryBackend, at: str, *, after: bool = False, kind: str = "put") -> None:
+    """A writer whose process ends at a request."""
+    rule = Rule(kinds=frozenset({kind}), key=lambda key: at in key, fault=Fault.CRASH_AFTER if after else Fault.CRASH_BEFORE)  # type: ignore[arg-type]
+    lake = objcat.Lake(FileIO(FaultyBackend(memory, [rule]), env=FakeEnv(9)))
+    with pytest.raises(Crash):
+        lake.table("t").upsert(rows(66))
+
+
+def later(memory: MemoryBackend, seconds: float) -> objcat.Table:
+    """The table as somebody sees it after a while."""
+    env = FakeEnv(77, now_ms=FakeEnv().now_ms() + int(seconds * 1000))
+    return objcat.Lake(FileIO(memory, env=env)).table("t")
+
+
+def test_the_dead_are_rolled_back_and_nothing_of_them_stays(memory: MemoryBackend) -> None:
+    table = create(memory)
+    table.upsert(rows(1))
+    die(memory, "/log/")
+    left = set(table.fileio.list_keys("data/"))
+    (swept,) = table.rollback_dead(older_than_s=0)
+    assert isinstance(swept.outcome, objcat.RolledBackAt)
+    assert swept.files == 1
+    assert {key for key in left if swept.txn in key}.isdisjoint(table.fileio.list_keys("data/"))
+    assert not list(table.fileio.list_keys("intents/"))
+    assert table.history()[-1].rollback_of == swept.txn
+    assert keys(table) == [1]
+    assert table.rollback_dead(older_than_s=0) == []
+
+
+def test_a_writer_that_died_after_its_slot_is_committed(memory: MemoryBackend) -> None:
+    table = create(memory)
+    die(memory, "/log/", after=True)
+    (swept,) = table.rollback_dead(older_than_s=0)
+    assert (swept.outcome, swept.files) == (objcat.CommittedAt(1), 0)
+    assert not list(table.fileio.list_keys("intents/"))
+    assert keys(table) == [66]
+
+
+def test_files_without_an_intent_are_found_too(memory: MemoryBackend) -> None:
+    table = create(memory)
+    die(memory, "/intents/")
+    txn = new_txn(FakeEnv(5))
+    table.fileio.put(f"data/{txn}/local-0-0.log.parquet", b"rows", Create())
+    swept = table.rollback_dead(older_than_s=0)
+    assert txn in {one.txn for one in swept}
+    assert not list(table.fileio.list_keys("data/"))
+
+
+def test_of_a_committed_transaction_only_unnamed_files_go(memory: MemoryBackend) -> None:
+    table = create(memory, kind="copy_on_write")
+    result = table.insert(rows(*range(50)))
+    named = set(table.fileio.list_keys("data/"))
+    # What a task left that was repeated, as Spark does.
+    table.fileio.put(f"data/{result.txn}/00000000-feed-beef_00000.parquet", b"rows", Create())
+    (swept,) = table.rollback_dead(older_than_s=0)
+    assert (swept.txn, swept.outcome, swept.files) == (result.txn, objcat.CommittedAt(1), 1)
+    assert set(table.fileio.list_keys("data/")) == named
+    assert len(keys(table)) == 50
+
+
+def test_changes_beside_the_log_are_named_too(memory: MemoryBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("objcat.timeline.side.INLINE_BYTES_MAX", 10)
+    table = create(memory)
+    table.upsert(rows(1, 2, 3))
+    assert table.history()[1].side is not None
+    assert table.rollback_dead(older_than_s=0) == []
+    assert keys(later(memory, 0)) == [1, 2, 3]
+
+
+def test_who_was_heard_of_lately_is_left_alone(memory: MemoryBackend) -> None:
+    table = create(memory)
+    die(memory, "/log/")
+    assert table.rollback_dead() == []
+    assert later(memory, 3590).rollback_dead() == []
+    assert list(table.fileio.list_keys("intents/"))
+    assert len(later(memory, 3610).rollback_dead()) == 1
+    with pytest.raises(InvalidInput, match="lies in the future"):
+        table.rollback_dead(older_than_s=-1)
+
+
+def test_a_slow_writer_that_was_taken_for_dead_is_fenced() -> None:
+    backend = RacingBackend("slow", env=FakeEnv())
+    table = create(backend)
+    other = objcat.Lake(FileIO(backend, env=FakeEnv(8))).table("t")
+    backend.races = [lambda: other.rollback_dead(older_than_s=0)]
+    with pytest.raises(Fenced):
+        table.upsert(rows(1))
+    assert keys(other) == []
+    table.upsert(rows(2))
+    assert keys(other) == [2]
+
+
+def test_plans_stay_until_they_are_settled(memory: MemoryBackend) -> None:
+    table = create(memory)
+    waiting, fenced = plan_of(table), plan_of(table)
+    resolve(table.fileio, fenced)
+    table.rollback_dead(older_than_s=0)
+    assert [plan.txn for plan in pending_plans(table.fileio)] == [waiting]
+
+
+def test_the_plan_of_an_executor_that_died_goes_with_it(memory: MemoryBackend) -> None:
+    table = create(memory)
+    plan_of(table)
+    (plan,) = pending_plans(table.fileio)
+
+    class Dies(Committer):
+        def retract(self, txn: Txn, *, plan: Txn | None = None) -> Any:
+            raise Crash
+
+    with pytest.raises(Crash):
+        execute(table, plan, committer=Dies(table.fileio))
+    table.rollback_dead(older_than_s=0)
+    assert pending_plans(table.fileio) == []
+
+
+# ---- clocks
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_wrong_shows_nowhere_where_the_store_has_one(hours: int, caplog: pytest.LogCaptureFixture) -> None:
+    now_ms = 1_800_000_000_000
+    store = FakeEnv(now_ms=now_ms)
+    backend = MemoryBackend("clocked", env=store, capabilities=replace(MEMORY_CAPABILITIES, store_clock=True))
+    table = create(backend, FakeEnv(1, now_ms=now_ms))
+    env = FakeEnv(2, now_ms=now_ms + hours * 3_600_000)
+    with caplog.at_level(logging.WARNING, "objcat.timeline"):
+        wrong = objcat.Lake(FileIO(backend, env=env)).table("t")
+        wrong.upsert(rows(1))
+    assert "mend the local clock" in caplog.text
+    table.upsert(rows(2))
+    times = [entry.committed_at_ms for entry in table.history()]
+    assert times == sorted(set(times))
+    assert max(times) < now_ms + 60_000
+
+
+@pytest.mark.parametrize("minutes", [-60, -6])
+def test_without_a_clock_in_the_store_one_that_is_behind_adds_a_millisecond(memory: MemoryBackend, minutes: int) -> None:
+    env = FakeEnv(1)
+    table = create(memory, env)
+    behind = objcat.Lake(FileIO(memory, env=FakeEnv(2, now_ms=env.now_ms() + minutes * 60_000))).table("t")
+    slot = behind.upsert(rows(1)).slot
+    before, after = table.history()[slot - 1 : slot + 1]
+    assert after.committed_at_ms == before.committed_at_ms + 1
+
+
+def test_without_a_clock_in_the_store_one_that_is_ahead_is_recorded_and_the_others_follow(memory: MemoryBackend) -> None:
+    env = FakeEnv(1)
+    table = create(memory, env)
+    ahead = objcat.Lake(FileIO(memory, env=FakeEnv(2, now_ms=env.now_ms() + 3_600_000))).table("t")
+    ahead_ms = ahead.upsert(rows(1)).committed_at_ms
+    assert ahead_ms >= env.now_ms() + 3_600_000
+    assert table.upsert(rows(2)).committed_at_ms == ahead_ms + 1
+    when = dt.datetime.fromtimestamp(ahead_ms / 1000, dt.UTC)
+    assert table.scan(as_of=when).to_arrow().num_rows == 1
