@@ -16,13 +16,21 @@ import msgspec
 
 from fileio.base import Create, require_written
 from fileio.config import nearest
-from fileio.errors import FileIOError
+from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
-from objcat.errors import CommitUnknown, Contention, CorruptTable, InvalidInput, NamespaceNotFound, ObjcatError, TableNotFound
+from objcat.errors import (
+    CheckpointCollected,
+    CommitUnknown,
+    Contention,
+    CorruptTable,
+    InvalidInput,
+    NamespaceNotFound,
+    ObjcatError,
+    TableNotFound,
+)
 from objcat.timeline import Action, Beaten, Candidate, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import SideObject, data_prefix
-from objcat.timeline.side import get_side
 
 CATALOG_PREFIX = "_catalog"
 """Where the catalog's timeline is, below the lake."""
@@ -265,11 +273,11 @@ class CatalogState:
     steps: tuple[_Step, ...] = ()
 
     def read(self, fileio: FileIO) -> Names:
-        """The names: one GET when they stand on an object. Raises CorruptTable."""
+        """The names: one GET when they stand on an object. Raises CorruptTable, CheckpointCollected."""
         names = self.names
         if names is None:
             assert self.object is not None
-            names = _decode(get_side(fileio, self.object), Names, where=self.object.path)
+            names = _decode(_read_object(fileio, self.object), Names, where=self.object.path)
         for step in self.steps:
             names = advance_names(names, step.delta, slot=step.slot, txn=step.txn, at_ms=step.at_ms)
         return names
@@ -322,6 +330,16 @@ class NamesFold:
         return frozenset() if root.object is None else frozenset({root.object.path})
 
 
+def _read_object(fileio: FileIO, found: SideObject) -> bytes:
+    try:
+        data = fileio.read(found.path)
+    except NotFound as error:
+        raise CheckpointCollected(f"{found.path} was collected with its checkpoint: open the catalog again") from error
+    if hashlib.sha256(data).hexdigest() != found.sha256:
+        raise CorruptTable(f"{found.path} is not what the checkpoint that names it wrote: restore that object from a backup of the bucket")
+    return data
+
+
 def _encode(root: _Root) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(root))
 
@@ -342,7 +360,7 @@ class Catalog:
     def __init__(self, lake: FileIO) -> None:
         self.fileio = lake.child(CATALOG_PREFIX)
         self.timeline = Timeline(self.fileio, NamesFold())
-        self._where = lake.url
+        self.where = lake.url
         self._committer = Committer(self.fileio)
         self._lock = threading.Lock()
         self._view: View[CatalogState] | None = None
@@ -382,19 +400,21 @@ class Catalog:
                 outcome = self._committer.try_commit(_candidate(own, view, names, delta, metadata or {}), skew_ms=skew.result())
                 if not isinstance(outcome, Beaten):
                     self._committer.retract(own).result()
-                    return self._keep(self.timeline.advance(view, [*outcome.read, outcome.entry]))[1]
+                    view, names = self._keep(self.timeline.advance(view, [*outcome.read, outcome.entry]))
+                    self.timeline.after_commit(view, self._rebase)
+                    return names
                 view, names = self._keep(self.timeline.advance(view, outcome.read))
                 delta = plan(names)
                 if delta is None:
                     break
             else:
                 raise Contention(
-                    f"{own} was beaten {REPLANS_MAX} times to what it changes in the catalog of {self._where}: try again later",
+                    f"{own} was beaten {REPLANS_MAX} times to what it changes in the catalog of {self.where}: try again later",
                     winner_slot=view.slot,
                 )
         except CommitUnknown as error:
             raise CommitUnknown(
-                f"whether {own} changed the catalog of {self._where} is not known ({error.__cause__}): nothing was deleted; "
+                f"whether {own} changed the catalog of {self.where} is not known ({error.__cause__}): nothing was deleted; "
                 "lake.resolve(txn) settles it, before you try again",
                 own,
             ) from error
@@ -406,7 +426,11 @@ class Catalog:
 
     def _newest(self) -> tuple[View[CatalogState], Names]:
         view = self._view
-        return self._keep(self.timeline.open() if view is None else self.timeline.refresh(view))
+        try:
+            return self._keep(self.timeline.open() if view is None else self.timeline.refresh(view))
+        except CheckpointCollected:
+            # The checkpoint went while it was read: a newer one stands for it.
+            return self._keep(self.timeline.open())
 
     def _keep(self, view: View[CatalogState]) -> tuple[View[CatalogState], Names]:
         """Keep a view unless another thread has kept a newer one meanwhile. Returns this view with its names."""
@@ -415,11 +439,20 @@ class Catalog:
                 return self._view, self._names
         names = view.state.read(self.fileio)
         # From here on the names are in memory: later views need not read the object again.
-        known = View(view.log, CatalogState(names=names), view.checkpoint)
+        known = replace(view, state=CatalogState(names=names))
         with self._lock:
             if self._view is None or self._view.slot < view.slot:
                 self._view, self._names = known, names
         return known, names
+
+    def _rebase(self, standing: View[CatalogState]) -> None:
+        """Let the handle stand on a checkpoint that is newer than its own, wherever it is by now."""
+        while (view := self._view) is not None:
+            rebased = self.timeline.rebase(view, standing)
+            with self._lock:
+                if self._view is view:
+                    self._view = replace(rebased, state=CatalogState(names=self._names))
+                    return
 
     def _clean_up(self, txn: Txn) -> None:
         """Remove what a change left that is certainly not committed, and never will be."""

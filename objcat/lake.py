@@ -35,8 +35,9 @@ from objcat.table import Bucket, Tables, TablesFold, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import make_spec
-from objcat.timeline import Log, LogState, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
+from objcat.timeline import AppVersion, Log, LogState, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
+from objcat.transaction import Transaction
 
 ATTEMPTS_MAX = 20
 VIEWS_KEPT_MAX = 64
@@ -319,6 +320,25 @@ class Lake:
 
         self.catalog.change(plan)
 
+    # ---- several tables
+
+    def transaction(
+        self, *, isolation: str = "snapshot", metadata: Mapping[str, str] | None = None, app: AppVersion | None = None
+    ) -> Transaction:
+        """A block that reads and writes several tables of one domain, and is committed in one slot when it ends:
+
+            with lake.transaction() as tx:
+                tx["accounts"].upsert(accounts)
+                tx["entries"].insert(entries)
+
+        isolation: of a block that reads. "snapshot": it fails when somebody changed, since it began, buckets that it writes; what it reads
+        may change. "serializable": it fails when somebody changed a table that it reads. A block that reads nothing does not fail because
+        of other writes. metadata, app: as of `Table.upsert`.
+        The block raises CommitConflict when it ends (nothing is visible: run it again), TableClosed when a table was dropped meanwhile,
+        CommitUnknown, and what `Table.upsert` raises.
+        """
+        return Transaction(self.catalog, self._open, self._remember, isolation=isolation, metadata=metadata or {}, app=app)
+
     # ---- outcomes
 
     def resolve(self, txn: str) -> Resolution:
@@ -346,7 +366,7 @@ class Lake:
     def _remember(self, prefix: str, view: View[Tables]) -> None:
         with self._lock:
             kept = self._views.pop(prefix, None)
-            self._views[prefix] = view if kept is None or kept.slot < view.slot else kept
+            self._views[prefix] = view if kept is None or kept.slot <= view.slot else kept
             while len(self._views) > VIEWS_KEPT_MAX:
                 del self._views[next(iter(self._views))]
 

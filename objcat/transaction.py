@@ -1,0 +1,209 @@
+"""Transactions: writes to several tables that share a log, committed in one slot."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import pyarrow as pa
+
+from fileio.config import nearest
+from fileio.errors import FileIOError
+from objcat.catalog import Binding, Catalog, Names
+from objcat.errors import InvalidInput, ObjcatError, SeveralDomains
+from objcat.handle import Scan, change_of
+from objcat.parts import Change, Part
+from objcat.read import plan_scan
+from objcat.table import Manifests, Snapshot, Tables
+from objcat.table.snapshot import snapshot_of
+from objcat.table.spec import check_names_listed, check_texts
+from objcat.tasks import Operation
+from objcat.timeline import AppVersion, Committer, Footprint, Timeline, View
+from objcat.write import CommitResult, commit_parts
+
+logger = logging.getLogger("objcat")
+
+OpenLog: TypeAlias = Callable[[str], tuple[Timeline[Tables], View[Tables]]]
+"""The log below a prefix of the lake, and its newest view."""
+KeepLog: TypeAlias = Callable[[str, View[Tables]], None]
+"""Takes a newer view of the log below a prefix."""
+
+
+class Isolation(enum.StrEnum):
+    """What a transaction that reads is protected from.
+
+    SNAPSHOT: buckets that it writes must not have changed since its snapshot. SERIALIZABLE: the tables that it reads must not have either.
+    """
+
+    SNAPSHOT = "snapshot"
+    SERIALIZABLE = "serializable"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Block:
+    """What a block has named and done so far. changes, read: by table id."""
+
+    first: str
+    prefix: str
+    timeline: Timeline[Tables]
+    view: View[Tables]
+    manifests: Manifests
+    changes: dict[str, list[Change]] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
+    is_open: bool = True
+
+    def check_open(self) -> None:
+        if not self.is_open:
+            raise InvalidInput("the transaction has ended: begin another one with lake.transaction()")
+
+
+class TransactionTable:
+    """A table inside a transaction. What it writes is committed when the block ends."""
+
+    def __init__(self, name: str, block: _Block, snapshot: Snapshot) -> None:
+        self.name = name
+        self.snapshot = snapshot
+        self._block = block
+
+    def __repr__(self) -> str:
+        return f"TransactionTable({self.name!r}, slot {self.snapshot.slot})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow fields, under their logical names."""
+        return self.snapshot.spec.table_schema.to_arrow()
+
+    def upsert(self, data: Any) -> None:
+        """Insert or replace rows by key. data: as of `Table.upsert`; do not change it before the block ends. Raises InvalidBatch."""
+        self._change(data, Operation.UPSERT)
+
+    def insert(self, data: Any) -> None:
+        """Insert rows whose keys the caller declares new. Else as `upsert`."""
+        self._change(data, Operation.INSERT)
+
+    def delete(self, keys: Any) -> None:
+        """Delete rows by key.
+
+        In a table with an ordering column, a delete without a value of it and another write of the same row cannot stand in one
+        transaction: it fails with InvalidBatch. Else as `Table.delete`.
+        """
+        self._change(keys, Operation.DELETE)
+
+    def scan(self, *, where: str | None = None, columns: Sequence[str] | None = None) -> Scan:
+        """A scan of the transaction's snapshot: without its own writes, whatever others commit meanwhile. Else as `Table.scan`."""
+        self._block.check_open()
+        check_names_listed(columns, what="columns")
+        plan = plan_scan(self.snapshot, self._block.manifests, where=where, columns=columns)
+        self._block.read.add(self.snapshot.spec.table)
+        return Scan(self._block.timeline.fileio, plan)
+
+    def _change(self, data: Any, operation: Operation) -> None:
+        self._block.check_open()
+        change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation)
+        self._block.changes.setdefault(self.snapshot.spec.table, []).append(change)
+
+
+class Transaction:
+    """Reads and writes of several tables of one domain: all of it is visible at once, or nothing. A context manager, for one thread.
+
+    All reads see one snapshot, from the moment at which the block named its first table; they do not see the block's own writes. Batches
+    are checked when they are given, written when the block ends, and committed in one slot. Batches to one table keep their order: a later
+    one wins over an earlier one as a later commit would. An exception in the block ends it; then nothing was written.
+
+    result: of the commit, after the block; None when it wrote nothing.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        open_log: OpenLog,
+        keep_log: KeepLog,
+        *,
+        isolation: str,
+        metadata: Mapping[str, str],
+        app: AppVersion | None,
+    ) -> None:
+        if isolation not in set(Isolation):
+            raise InvalidInput(f"isolation={isolation!r} is not a level of isolation: {nearest(isolation, Isolation)}")
+        check_texts(metadata, what="metadata")
+        self.isolation = Isolation(isolation)
+        self.result: CommitResult | None = None
+        self._catalog = catalog
+        self._open_log = open_log
+        self._keep_log = keep_log
+        self._metadata = dict(metadata)
+        self._app = app
+        self._names: Names | None = None
+        self._block: _Block | None = None
+        self._tables: dict[str, TransactionTable] = {}
+        self._has_ended = False
+
+    def __enter__(self) -> Self:
+        if self._names is not None or self._has_ended:
+            raise InvalidInput("a transaction has one block: begin another one with lake.transaction()")
+        self._names = self._catalog.refresh()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._has_ended = True
+        if self._block is not None:
+            self._block.is_open = False
+            if kind is None:
+                self.result = self._commit(self._block)
+
+    def __getitem__(self, name: str) -> TransactionTable:
+        """The table of that name, inside this transaction.
+
+        Raises TableNotFound, TableClosed, and SeveralDomains when it does not share the log of the tables that were named before.
+        """
+        if self._names is None or self._has_ended:
+            raise InvalidInput("the transaction is not open: use it inside of its block, `with lake.transaction() as tx:`")
+        bound = self._names.table(name)
+        if bound is None:
+            raise self._names.not_found(name, where=self._catalog.where)
+        binding = bound.binding
+        if binding.table not in self._tables:
+            block = self._block_of(binding)
+            snapshot = snapshot_of(block.view, binding.table, where=block.timeline.fileio.url)
+            self._tables[binding.table] = TransactionTable(binding.name, block, snapshot)
+        return self._tables[binding.table]
+
+    def _block_of(self, binding: Binding) -> _Block:
+        if self._block is None:
+            timeline, view = self._open_log(binding.prefix)
+            manifests = Manifests(timeline.fileio)
+            self._block = _Block(first=binding.name, prefix=binding.prefix, timeline=timeline, view=view, manifests=manifests)
+        if self._block.prefix != binding.prefix:
+            raise SeveralDomains(
+                f"the tables {self._block.first!r} and {binding.name!r} have a log each, so that one commit cannot change both: create "
+                "such tables with one domain, lake.create_table(name, ..., domain='...'); nothing was written"
+            )
+        return self._block
+
+    def _commit(self, block: _Block) -> CommitResult | None:
+        if not block.changes:
+            return None
+        timeline = block.timeline
+        parts = [Part(timeline.fileio, block.manifests, table, changes) for table, changes in block.changes.items()]
+        if block.read:
+            serializable = self.isolation is Isolation.SERIALIZABLE
+            reads = {table: Footprint(read_partitions=("",)) for table in sorted(block.read) if serializable}
+            view = block.view
+        else:
+            # What has read nothing may begin from the newest state as well as from an older one.
+            reads, view = None, timeline.refresh(block.view)
+        result, followed = commit_parts(
+            timeline, Committer(timeline.fileio), parts, view, metadata=self._metadata, app=self._app, reads=reads
+        )
+        try:
+            view = timeline.advance(view, followed)
+        except (ObjcatError, FileIOError) as error:
+            logger.warning("the log at %s could not be folded up to slot %d, which is durable: %s", timeline.fileio.url, result.slot, error)
+            return result
+        self._keep_log(block.prefix, view)
+        timeline.after_commit(view, lambda standing: self._keep_log(block.prefix, timeline.rebase(view, standing)))
+        return result

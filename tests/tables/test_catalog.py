@@ -1,0 +1,412 @@
+"""Names of a lake: what they mean, what is refused, what it costs."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from objcat.catalog import Catalog, Names, NamesDelta, NamesFold, Namespace
+from objcat.errors import (
+    CommitConflict,
+    InvalidInput,
+    NamespaceExists,
+    NamespaceNotEmpty,
+    NamespaceNotFound,
+    ObjcatError,
+    SnapshotExpired,
+    TableClosed,
+    TableExists,
+    TableNotFound,
+)
+from objcat.lake import find_table
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
+
+
+@pytest.fixture
+def memory() -> MemoryBackend:
+    return MemoryBackend("names")
+
+
+@pytest.fixture
+def lake(memory: MemoryBackend) -> objcat.Lake:
+    return objcat.Lake(FileIO(memory))
+
+
+def create(lake: objcat.Lake, name: str, **settings: Any) -> objcat.Table:
+    return lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(2), **settings)
+
+
+def rows_of(table: objcat.Table, **scan: Any) -> dict[int, str]:
+    return {row["id"]: row["value"] for row in table.scan(**scan).to_arrow().to_pylist()}
+
+
+def row(key: int, value: str = "a") -> list[dict[str, Any]]:
+    return [{"id": key, "value": value}]
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_means_one_table_from_its_creation_to_its_drop(lake: objcat.Lake) -> None:
+    table = create(lake, "city.trips")
+    table.upsert(row(1))
+    assert (lake.tables(), lake.namespaces()) == (["city.trips"], ["city"])
+    assert rows_of(lake.table("city.trips")) == {1: "a"}
+    lake.rename_table("city.trips", "archive.trips_2025")
+    assert (lake.tables(), lake.tables("city"), lake.tables("archive")) == (["archive.trips_2025"], [], ["archive.trips_2025"])
+    with pytest.raises(TableNotFound, match=r"did you mean 'archive\.trips_2025'"):
+        lake.table("archive.trips_2026")
+    assert lake.table("archive.trips_2025").id == table.id
+    table.upsert(row(2))
+    lake.drop_table("archive.trips_2025")
+    assert lake.tables() == []
+    with pytest.raises(TableNotFound, match=r"lake\.undrop_table"):
+        lake.table("archive.trips_2025")
+    with pytest.raises((TableClosed, CommitConflict), match="dropped"):
+        table.upsert(row(3))
+
+
+def test_a_dropped_name_is_free_at_once_and_what_was_dropped_comes_back_under_another(lake: objcat.Lake) -> None:
+    create(lake, "t").upsert(row(1, "first"))
+    lake.drop_table("t")
+    create(lake, "t").upsert(row(1, "second"))
+    lake.drop_table("t")
+    third = create(lake, "t")
+    dropped = lake.dropped_tables()
+    assert [table.name for table in dropped] == ["t", "t"]
+    with pytest.raises(TableExists):
+        lake.undrop_table("t")
+    assert rows_of(lake.undrop_table("t", new_name="t2")) == {1: "second"}
+    assert rows_of(lake.undrop_table("t", new_name="old.t1", table=dropped[1].table)) == {1: "first"}
+    assert lake.dropped_tables() == []
+    assert lake.tables() == ["old.t1", "t", "t2"]
+    assert rows_of(third) == {}
+    lake.table("t2").upsert(row(2))
+    assert rows_of(lake.table("t2")) == {1: "second", 2: "a"}
+
+
+def test_what_comes_back_keeps_history_properties_and_the_versions_of_applications(lake: objcat.Lake) -> None:
+    table = create(lake, "t", properties={"owner": "ana"})
+    table.upsert(row(1), app=objcat.AppVersion(app="stream", version=7))
+    lake.drop_table("t")
+    back = lake.undrop_table("t")
+    assert back.id == table.id
+    assert back.properties == {"owner": "ana"}
+    assert back.upsert(row(9), app=objcat.AppVersion(app="stream", version=7)).already_applied
+    assert back.upsert(row(2), app=objcat.AppVersion(app="stream", version=8)).slot > 3
+    assert [str(entry.action) for entry in back.history()] == ["CREATE", "DELTA_COMMIT", "CLOSE", "RESTORE", "DELTA_COMMIT"]
+    assert rows_of(back) == {1: "a", 2: "a"}
+    # A handle from before the drop is of the same table; it must learn of the way back before it writes.
+    with pytest.raises(CommitConflict, match="dropped"):
+        table.upsert(row(3))
+    table.upsert(row(3))
+    assert rows_of(back) == {1: "a", 2: "a", 3: "a"}
+
+
+def test_undrop_of_what_never_was_or_is_there_is_refused(lake: objcat.Lake) -> None:
+    create(lake, "trips")
+    with pytest.raises(TableExists, match="is not dropped"):
+        lake.undrop_table("trips")
+    with pytest.raises(TableNotFound, match="none is"):
+        lake.undrop_table("tripps")
+    lake.drop_table("trips")
+    with pytest.raises(TableNotFound, match="dropped are trips"):
+        lake.undrop_table("tripps")
+    with pytest.raises(TableNotFound):
+        lake.drop_table("trips")
+
+
+def test_a_dropped_table_whose_files_were_cleaned_does_not_come_back(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(lake, "t").upsert(row(1))
+    lake.drop_table("t")
+    monkeypatch.setattr("objcat.timeline.state.TableMarks.is_readable", lambda self, slot: False)
+    with pytest.raises(SnapshotExpired, match="dropped at slot 2 and then cleaned"):
+        lake.undrop_table("t")
+    assert lake.tables() == []
+
+
+@pytest.mark.parametrize("taken", ["city", "city.trips", "CITY.Trips", "city.trips.more", "other"])
+def test_a_name_means_one_thing(lake: objcat.Lake, taken: str) -> None:
+    create(lake, "city.trips")
+    create(lake, "free")
+    lake.create_namespace("other")
+    for attempt in (lambda: create(lake, taken), lambda: lake.rename_table("free", taken)):
+        with pytest.raises(TableExists):
+            attempt()
+    assert lake.tables() == ["city.trips", "free"]
+    assert lake.namespaces() == ["city", "other"]
+
+
+def test_the_loser_of_a_name_is_told_who_has_it_and_leaves_nothing(lake: objcat.Lake, memory: MemoryBackend) -> None:
+    first = create(lake, "t").history()[0].txn
+    before = set(lake.fileio.list_keys())
+    with pytest.raises(TableExists, match=first):
+        create(objcat.Lake(FileIO(memory)), "t")
+    assert set(lake.fileio.list_keys()) == before
+
+
+def test_renaming_changes_case_and_refuses_what_is_not_there(lake: objcat.Lake) -> None:
+    create(lake, "trips")
+    lake.rename_table("TRIPS", "Trips")
+    assert lake.tables() == ["Trips"]
+    assert lake.table("trips").name == "Trips"
+    with pytest.raises(TableNotFound, match="did you mean 'Trips'"):
+        lake.rename_table("trip", "other")
+    with pytest.raises(InvalidInput, match="not a table name"):
+        lake.rename_table("trips", "a/b")
+
+
+def test_a_table_deleted_by_hand_can_be_dropped(lake: objcat.Lake) -> None:
+    table = create(lake, "t")
+    table.fileio.delete(list(table.fileio.list_keys()))
+    lake.drop_table("t")
+    assert lake.tables() == []
+    create(lake, "t").upsert(row(1))
+
+
+def test_properties_of_a_table_live_with_the_table(lake: objcat.Lake) -> None:
+    table = create(lake, "t", properties={"owner": "ana", "tier": "1"})
+    other = lake.table("t")
+    table.set_properties({"owner": "bo"}, unset=["tier", "never set"])
+    other.set_properties({"team": "x"})
+    assert other.properties == lake.table("t").properties == {"owner": "bo", "team": "x"}
+    slot = other.refresh().slot
+    other.set_properties({"team": "x"})
+    assert other.refresh().slot == slot, "nothing to change is no commit"
+    with pytest.raises(InvalidInput, match="both set and unset"):
+        table.set_properties({"a": "1"}, unset=["a"])
+    with pytest.raises(InvalidInput, match="is not text"):
+        table.set_properties({"a": 1})  # type: ignore[dict-item]
+    lake.drop_table("t")
+    with pytest.raises((TableClosed, CommitConflict)):
+        table.set_properties({"a": "1"})
+
+
+# ---- which names -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["поездки", "城市.行程", "यात्रा", "Ünïcode.naïve", "a", "0", "_x", "a-b.c_d", "x" * 255, "ǅ.ß", "con.aux"])
+def test_names_of_every_script_are_bound_listed_and_found(lake: objcat.Lake, name: str) -> None:
+    create(lake, name).upsert(row(1))
+    (listed,) = lake.tables()
+    assert listed == unicodedata.normalize("NFC", name)
+    for spelling in (name, unicodedata.normalize("NFD", name), name.upper().lower()):
+        assert rows_of(lake.table(spelling)) == {1: "a"}
+    assert all(key.isascii() for key in lake.fileio.list_keys("tables/"))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("", "give a text"),
+        (None, "give a text"),
+        ("a..b", "is empty"),
+        (".a", "is empty"),
+        ("a.", "is empty"),
+        ("a/b", "'/'"),
+        ("a b", "' '"),
+        ("a\n", r"\\n"),
+        ("..", "is empty"),
+        ("-a", "'-'"),
+        ("a\x00", "x00"),
+        ("\u0301a", "use letters"),
+        ("x" * 256, "at most 255"),
+        ("a\ud800", "use letters"),
+    ],
+)
+def test_names_that_no_engine_could_say_are_refused_before_any_request(lake: objcat.Lake, name: Any, says: str) -> None:
+    for attempt in (
+        lambda: create(lake, name),
+        lambda: lake.table(name),
+        lambda: lake.create_namespace(name),
+        lambda: lake.drop_table(name),
+    ):
+        with pytest.raises(InvalidInput, match=says):
+            attempt()
+    with pytest.raises(InvalidInput, match="not a domain name"):
+        create(lake, "t", domain=" ")
+    assert lake.fileio.metrics.snapshot().requests == {}
+    assert lake.catalog.fileio.metrics.snapshot().requests == {}
+
+
+# ---- namespaces --------------------------------------------------------------------------------------------------
+
+
+def test_namespaces_are_created_by_name_or_with_what_is_in_them(lake: objcat.Lake) -> None:
+    lake.create_namespace("Sales", {"owner": "ana"})
+    create(lake, "sales.eu.trips")
+    assert lake.namespaces() == ["Sales", "sales.eu"]
+    assert lake.namespaces("SALES") == ["sales.eu"]
+    assert lake.namespace_properties("sales") == {"owner": "ana"}
+    lake.set_namespace_properties("sales", {"tier": "1"}, unset=["owner"])
+    assert lake.namespace_properties("sales") == {"tier": "1"}
+    with pytest.raises(NamespaceExists):
+        lake.create_namespace("sales")
+    with pytest.raises(NamespaceNotEmpty, match=r"still holds sales\.eu, sales\.eu\.trips"):
+        lake.drop_namespace("sales")
+    lake.drop_table("sales.eu.trips")
+    lake.drop_namespace("sales.eu")
+    lake.drop_namespace("sales")
+    assert lake.namespaces() == []
+    # A table that comes back brings its namespaces.
+    lake.undrop_table("sales.eu.trips")
+    assert lake.namespaces() == ["sales", "sales.eu"]
+
+
+@pytest.mark.parametrize("attempt", ["tables", "namespaces", "drop_namespace", "namespace_properties", "set_namespace_properties"])
+def test_a_namespace_that_is_not_there_is_answered_with_the_nearest(lake: objcat.Lake, attempt: str) -> None:
+    with pytest.raises(NamespaceNotFound, match="none yet"):
+        getattr(lake, attempt)("salse")
+    lake.create_namespace("sales")
+    with pytest.raises(NamespaceNotFound, match="did you mean 'sales'"):
+        getattr(lake, attempt)("salse")
+
+
+def test_a_namespace_is_no_table(lake: objcat.Lake) -> None:
+    create(lake, "city.trips")
+    with pytest.raises(TableNotFound, match="is a namespace"):
+        lake.table("city")
+    with pytest.raises(TableExists):
+        lake.create_namespace("city.trips")
+
+
+# ---- domains -----------------------------------------------------------------------------------------------------
+
+
+def test_tables_of_one_domain_share_a_log_and_nothing_else(lake: objcat.Lake) -> None:
+    orders, lines = create(lake, "orders", domain="sales"), create(lake, "shop.lines", domain="Sales")
+    alone = create(lake, "alone")
+    assert orders.fileio.url == lines.fileio.url != alone.fileio.url
+    assert [entry.slot for entry in lines.history()] == [1]
+    orders.upsert(row(1, "order"))
+    lines.insert(row(1, "line"))
+    orders.delete(row(1))
+    assert (rows_of(orders), rows_of(lines)) == ({}, {1: "line"})
+    assert rows_of(orders, as_of=2) == {1: "order"}
+    with pytest.raises(InvalidInput, match="did not exist at 0"):
+        lines.scan(as_of=0)
+
+
+def test_a_drop_takes_one_table_of_a_domain_and_what_comes_back_takes_no_other_along(lake: objcat.Lake) -> None:
+    orders, lines = create(lake, "orders", domain="sales"), create(lake, "lines", domain="sales")
+    orders.upsert(row(1, "order"))
+    lines.upsert(row(1, "line"))
+    lake.drop_table("lines")
+    orders.upsert(row(2, "order"))
+    with pytest.raises((TableClosed, CommitConflict)):
+        lines.upsert(row(2))
+    back = lake.undrop_table("lines")
+    assert (rows_of(back), rows_of(orders)) == ({1: "line"}, {1: "order", 2: "order"})
+    lake.drop_table("lines")
+    again = create(lake, "lines", domain="sales")
+    assert again.fileio.url == orders.fileio.url
+    assert again.id != back.id
+    assert rows_of(again) == {}
+
+
+# ---- tables without a lake -------------------------------------------------------------------------------------------
+
+
+def test_a_table_by_itself_needs_no_lake(tmp_path: Path) -> None:
+    place = tmp_path / "somewhere" / "trips"
+    table = objcat.create_table_at(place, SCHEMA, key=["id"], properties={"a": "b"})
+    table.upsert(row(1))
+    assert {key.split("/")[0] for key in table.fileio.list_keys()} - {"intents"} == {"data", "log"}
+    assert rows_of(objcat.table_at(place)) == {1: "a"}
+    with pytest.raises(TableExists, match=table.history()[0].txn):
+        objcat.create_table_at(place, SCHEMA, key=["id"])
+    with pytest.raises(TableNotFound, match="create_table_at"):
+        objcat.table_at(tmp_path)
+
+
+def test_a_url_finds_a_name_in_a_lake_and_a_table_by_itself(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    named = create(lake, "city.trips")
+    alone = objcat.create_table_at(tmp_path / "trips", SCHEMA, key=["id"])
+    assert find_table(f"{tmp_path}/city.trips").id == named.id
+    assert find_table(f"{tmp_path}/trips").id == alone.id
+    assert find_table(named.fileio.url).id == named.id
+    with pytest.raises(TableNotFound, match="there is no table 'tripps'"):
+        find_table(f"{tmp_path}/tripps")
+
+
+def test_a_log_that_several_tables_share_is_not_opened_without_a_name(lake: objcat.Lake) -> None:
+    table = create(lake, "a", domain="d")
+    create(lake, "b", domain="d")
+    with pytest.raises(ObjcatError):
+        objcat.table_at(table.fileio)
+
+
+# ---- what it costs -----------------------------------------------------------------------------------------------
+
+
+def requests_of(*stores: FileIO) -> int:
+    return sum(sum(store.metrics.snapshot().requests.values()) for store in stores)
+
+
+def test_a_handle_that_knows_the_catalog_opens_a_table_with_one_request_for_its_name(memory: MemoryBackend) -> None:
+    create(objcat.Lake(FileIO(memory, env=FakeEnv(1))), "t")
+    lake = objcat.Lake(FileIO(memory, env=FakeEnv(2)))
+    first = lake.table("t")
+    cold = requests_of(lake.catalog.fileio)
+    assert cold <= 4
+    assert requests_of(first.fileio) <= 4
+    again = lake.table("t")
+    assert requests_of(lake.catalog.fileio) == cold + 1
+    assert requests_of(again.fileio) == 1
+    before = requests_of(lake.catalog.fileio)
+    again.upsert(row(1))
+    assert rows_of(again) == {1: "a"}
+    assert requests_of(lake.catalog.fileio) == before, "a handle on a table asks nothing of the catalog"
+
+
+def test_a_change_of_names_is_two_conditional_writes_and_lists_nothing(memory: MemoryBackend) -> None:
+    lake = objcat.Lake(FileIO(memory, env=FakeEnv(1)))
+    create(lake, "t")
+    store = lake.catalog.fileio
+    before = store.metrics.snapshot()
+    lake.rename_table("t", "s")
+    asked = (store.metrics.snapshot() - before).requests
+    assert asked["put_create"] == 2
+    assert "list" not in asked
+    assert sum(asked.values()) <= 6
+
+
+# ---- checkpoints -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 400])
+def test_names_come_back_from_a_checkpoint_however_many_they_are(lake: objcat.Lake, count: int) -> None:
+    lake.create_namespace("n", {"a": "b"})
+    create(lake, "n.dropped")
+    lake.drop_table("n.dropped")
+    create(lake, "kept", domain="d")
+    for number in range(count):
+        lake.catalog.change(lambda names, n=number: _namespace(names, f"n.of_some_length_so_that_they_add_up_{n:04}" * 4))  # type: ignore[misc]
+    fold, fileio = NamesFold(), lake.catalog.fileio
+    view = Catalog(lake.fileio).timeline.open()
+    payload, saved = fold.save(fileio, view.state, "checkpoints/x/")
+    objects = fold.objects(payload)
+    assert len(objects) == (count > 100)
+    assert all(key.startswith("checkpoints/x/") for key in objects)
+    loaded = fold.load(payload)
+    assert loaded.read(fileio) == saved.read(fileio) == view.state.read(fileio) == lake.catalog.names
+    # What a state stands on already is named again, and further entries go on top.
+    assert fold.objects(fold.save(fileio, loaded, "checkpoints/y/")[0]) == objects
+    lake.rename_table("kept", "moved")
+    entry = lake.catalog.timeline.log.read_slot(lake.catalog.slot)
+    assert entry is not None
+    assert fold.advance(loaded, entry, lambda slot: loaded).read(fileio) == lake.catalog.names
+
+
+def _namespace(_: Names, name: str) -> NamesDelta:
+    return NamesDelta(creates=(Namespace(name),))
