@@ -139,7 +139,7 @@ def test_three_operations_of_every_kind_in_all_orders(world: World) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_four_operations_in_all_orders(world: World) -> None:
-    check(world, world.explore(4, ops=world.core), runs_min=30_000)
+    check(world, world.explore(4, ops=world.core), runs_min=80_000)
 
 
 def check(world: World, report: Report, *, runs_min: int) -> None:
