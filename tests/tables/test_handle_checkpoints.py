@@ -1,0 +1,50 @@
+"""Whoever writes a lot leaves checkpoints behind, off the critical path, so that others open the table quickly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from fileio.testing.faults import Fault, FaultyBackend, Rule
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string())])
+
+
+def rows(*keys: int) -> list[dict[str, Any]]:
+    return [{"id": key, "value": "a"} for key in keys]
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_a_writer_publishes_checkpoints_and_others_open_from_them(kind: str) -> None:
+    backend = MemoryBackend("published")
+    lake = objcat.Lake(FileIO(backend, env=FakeEnv()))
+    table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+    assert not any("list" in table.upsert(rows(number)).requests for number in range(70))
+    assert list(table.fileio.list_keys("checkpoints/"))
+    fresh = objcat.Lake(FileIO(backend, env=FakeEnv(2)))
+    opened = fresh.table("t")
+    assert opened.snapshot.slot == 70
+    requests = opened.fileio.metrics.snapshot().requests
+    assert requests["get"] < 40, f"70 slots were opened by {requests}"
+    assert "list" not in requests
+    assert opened.scan().to_arrow().num_rows == 70
+    assert opened.scan(as_of=10).to_arrow().num_rows == 10
+    assert table.scan().to_arrow().num_rows == 70
+
+
+def test_a_checkpoint_that_cannot_be_written_fails_no_commit(caplog: pytest.LogCaptureFixture) -> None:
+    backend = MemoryBackend("refused")
+    rules = [Rule(kinds=frozenset({"put"}), key=lambda key: "checkpoints/" in key, fault=Fault.THROTTLE, times=10_000)]
+    lake = objcat.Lake(FileIO(FaultyBackend(backend, rules), env=FakeEnv()))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    for number in range(40):
+        table.upsert(rows(number))
+    assert table.snapshot.slot == 40
+    assert "no checkpoint" in caplog.text
+    assert table.scan().to_arrow().num_rows == 40
