@@ -336,14 +336,15 @@ class _Bounds:
 
     def possible(self, node: Any) -> tuple[pc.Expression, pc.Expression]:
         """Expressions that are never null: the filter may be true, the filter may be false."""
+        node = _unwrapped(node)
         match node:
-            case sql.Paren():
-                return self.possible(node.this)
             case sql.Not():
                 true, false = self.possible(node.this)
                 return false, true
             case sql.And() | sql.Or():
                 return _both(type(node), self.possible(node.left), self.possible(node.right))
+            case sql.Boolean():
+                return pc.scalar(bool(node.this)), pc.scalar(not node.this)
             case sql.Between():
                 ends = (self._compared(kind, node.this, node.args[end]) for kind, end in ((sql.GTE, "low"), (sql.LTE, "high")))
                 return _both(sql.And, *ends)
@@ -360,10 +361,7 @@ class _Bounds:
         return pc.scalar(True), pc.scalar(True)
 
     def _compared(self, kind: type[sql.Expression], left: Any, right: Any) -> tuple[pc.Expression, pc.Expression]:
-        while isinstance(left, sql.Paren):
-            left = left.this
-        while isinstance(right, sql.Paren):
-            right = right.this
+        left, right = _unwrapped(left), _unwrapped(right)
         if isinstance(right, sql.Column):
             kind, left, right = _MIRRORED[kind], right, left
         if not isinstance(left, sql.Column) or isinstance(right, sql.Column):
@@ -408,6 +406,13 @@ class _Bounds:
 
     def _name(self, column: sql.Column) -> str:
         return _name(self._text, column, self._schema)
+
+
+def _unwrapped(node: Any) -> Any:
+    """Without parentheses around it."""
+    while isinstance(node, sql.Paren):
+        node = node.this
+    return node
 
 
 def _both(

@@ -46,6 +46,7 @@ def _leaves(data_type: pa.DataType) -> int:
 
 
 def _bound(chunks: Sequence[pq.ColumnChunkMetaData], data_type: pa.DataType) -> Bound | None:
+    chunks = [chunk for chunk in chunks if chunk.num_values]
     statistics = [chunk.statistics for chunk in chunks]
     if any(one is None or not one.has_null_count for one in statistics):
         return None
