@@ -128,7 +128,9 @@ class Transaction:
         app: AppVersion | None,
     ) -> None:
         if isolation not in set(Isolation):
-            raise InvalidInput(f"isolation={isolation!r} is not a level of isolation: {nearest(isolation, Isolation)}")
+            raise InvalidInput(
+                f"isolation={isolation!r} is not a level of isolation: {nearest(isolation, [str(level) for level in Isolation])}"
+            )
         check_texts(metadata, what="metadata")
         self.isolation = Isolation(isolation)
         self.result: CommitResult | None = None
