@@ -13,7 +13,7 @@ from fileio.base import Conflict, Create, PutOutcome, Unknown, Written
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
-from objcat.errors import AlreadyApplied, AlreadyDone, CommitConflict, CommitUnknown, Contention, Fenced, StreamRewound
+from objcat.errors import AlreadyApplied, AlreadyDone, CommitConflict, CommitUnknown, Contention, CorruptTable, Fenced, StreamRewound
 from objcat.timeline.conflicts import Overlap, find_conflicts
 from objcat.timeline.entry import (
     FORMAT_VERSION,
@@ -169,14 +169,17 @@ class Committer:
             match self._put(entry):
                 case Written():
                     return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
-                case Unknown() if self._is_taken(entry.slot):
-                    slots_lost += 1
                 case Unknown(cause):
-                    raise CommitUnknown(
-                        f"whether {candidate.txn} was committed at slot {entry.slot} is not known ({cause}): nothing was deleted; "
-                        "table.resolve(txn) settles it, before you write again",
-                        candidate.txn,
-                    ) from cause
+                    taken = self._look_at(entry.slot)
+                    if taken is None:
+                        raise CommitUnknown(
+                            f"whether {candidate.txn} was committed at slot {entry.slot} is not known ({cause}): nothing was deleted; "
+                            "table.resolve(txn) settles it, before you write again",
+                            candidate.txn,
+                        ) from cause
+                    if taken.txn == candidate.txn:
+                        return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
+                    slots_lost += 1  # For certain: a slot never changes hands.
                 case Conflict():
                     slots_lost += 1
             overlaps: list[tuple[Entry, Overlap]] = []
@@ -223,12 +226,12 @@ class Committer:
     def _put(self, entry: Entry) -> PutOutcome:
         return self._fileio.put(log_key(entry.slot), encode_entry(entry), Create())
 
-    def _is_taken(self, slot: int) -> bool:
-        """Whether a slot has an entry, whatever became of our put: it stays, and says whose it is, even after it was archived."""
+    def _look_at(self, slot: int) -> Entry | None:
+        """The entry of a slot, as far as it says whose it is; None when that cannot be told now."""
         try:
-            return self._log.read_stub(slot) is not None
-        except FileIOError:
-            return False
+            return self._log.read_stub(slot)
+        except (FileIOError, CorruptTable):
+            return None
 
     def _overlaps(self, candidate: Candidate, found: Entry) -> Sequence[Overlap]:
         if candidate.action is Action.CREATE and candidate.base.slot < 0:

@@ -63,6 +63,21 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """The caller was told that a name means a table."""
+
+    name: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The caller was told that a table is dropped."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The caller was told that the transaction is not committed and never will be."""
 
@@ -120,7 +135,7 @@ class Broke:
     error: str
 
 
-Note = Acknowledged | Created | Failed | Undecided | RolledBack | Began | Saw | Refused | Broke
+Note = Acknowledged | Created | Named | Dropped | Failed | Undecided | RolledBack | Began | Saw | Refused | Broke
 
 
 # ---- actors ------------------------------------------------------------------------------------------------------

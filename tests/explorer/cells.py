@@ -1,101 +1,29 @@
-"""The named cells. A cell is a few actors and a budget; see `Cell`."""
+"""The named cells of writers, rollbacks and readers; and all cells there are. A cell is a few actors and a budget; see `Cell`."""
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
-from functools import cache
 
-from fileio.memory import MemoryBackend
-from fileio.store import FileIO
-from objcat.table import Tables, TablesFold
-from objcat.tasks import Operation
-from objcat.timeline import LogState, Timeline, View
-from objcat.timeline.entry import decode_entry
-from tests.explorer.actors import Actor, Broke, Refused, Tree
-from tests.explorer.engine import Beginning, Cell, Result, Search, Universe
-from tests.explorer.roles import CREATED, PREFIX, CreateTable, Read, RollBack, Write
-from tests.explorer.store import Contents, Fault, Profile, perform, settled
-from tests.explorer.toyfiles import toy_files
+from tests.explorer.cast import (
+    CARELESS_READER,
+    CLOCK,
+    CREATE_1,
+    CREATE_2,
+    ETAGS,
+    FRESH,
+    HOUR_MS,
+    LATE,
+    LOG,
+    READER,
+    inserter,
+    rollback,
+    writer,
+)
+from tests.explorer.cells_lake import LAKE_CELLS
+from tests.explorer.cells_services import SERVICE_CELLS
+from tests.explorer.engine import Cell
 
-HOUR_MS = 3_600_000
-
-
-@cache
-def beginning(profile: Profile, prelude: tuple[Actor, ...] = CREATED) -> Beginning:
-    """What the actors of a prelude leave, one after the other in calm weather; made by the code itself."""
-    start = Beginning({}, None)
-    for actor in prelude:
-        tree = Tree(actor, profile, start.warm)
-        contents, node = start.contents, 0
-        while (request := tree.steps[node].request) is not None:
-            answer, contents = perform(contents, request, profile)
-            node = tree.child(node, answer)
-        refused = [note for note in tree.steps[node].notes if isinstance(note, (Refused, Broke))]
-        assert not refused, f"{actor.name} fails in calm weather: {refused}"
-        start = Beginning(settled(contents), _view(contents))
-    return start
-
-
-def _view(contents: Contents) -> View[Tables]:
-    found = {key: place.now.data for key, place in contents.items() if place.now is not None and key.startswith(f"{PREFIX}log/")}
-    entries = [decode_entry(data, key=key) for key, data in sorted(found.items())]
-    timeline = Timeline(FileIO(MemoryBackend("beginning")), TablesFold())
-    return timeline.advance(View(LogState(), {}), entries)
-
-
-class Explorer:
-    """Runs cells, each once, and remembers what came of them."""
-
-    def __init__(self) -> None:
-        self.universe = Universe()
-        self.results: dict[str, Result] = {}
-
-    def explore(self, cell: Cell) -> Result:
-        """The result of a cell."""
-        if cell.name not in self.results:
-            gc.disable()  # millions of tuples live until the end of the search: looking through them for garbage is half of the time
-            try:
-                with toy_files():
-                    start = beginning(cell.profile, cell.prelude)
-                    self.results[cell.name] = Search(cell, start, self.universe).run()
-            finally:
-                gc.enable()
-        return self.results[cell.name]
-
-
-def cell_named(name: str) -> Cell:
-    """The cell of that name."""
-    return next(cell for cell in CELLS if cell.name == name)
-
-
-def writer(number: int, *buckets: int, operation: Operation = Operation.UPSERT, resolves: bool = False, **settings: int) -> Actor:
-    """A writer to these buckets (to 0 when none is named)."""
-    return Actor(f"writer {number}", number, Write(buckets or (0,), operation, resolves), **settings)
-
-
-def inserter(number: int, *buckets: int) -> Actor:
-    """A writer of base files into these buckets, where they are empty."""
-    return writer(number, *buckets, operation=Operation.INSERT)
-
-
-def rollback(number: int, *owners: int) -> Actor:
-    """Rolls back whatever it finds of these actors."""
-    return Actor(f"rollback {number}", number, RollBack(owners))
-
-
-READER = Actor("reader", 9, Read())
-CARELESS_READER = Actor("reader", 9, Read(consistent=False))
-CREATE_1, CREATE_2 = Actor("creator 1", 1, CreateTable()), Actor("creator 2", 2, CreateTable())
-FRESH = frozenset(Fault) - {Fault.STALE}
-"""Without stale reads: what a reader gets is as new as the store promises, or it is not."""
-LATE = frozenset({Fault.LATER, Fault.ECHO, Fault.BEFORE})
-"""Requests that land when nobody expects them any more."""
-LOG = ("t/log/",)
-CLOCK = Profile(clock=True)
-ETAGS = Profile(content_versions=True)
-
-CELLS: tuple[Cell, ...] = (
+WRITER_CELLS: tuple[Cell, ...] = (
     # Two writers, one home.
     Cell(name="write, write", actors=(writer(1), writer(2)), states_min=49, all_succeed=True),
     Cell(name="write, write: 1 fault", actors=(writer(1), writer(2)), faults_max=1, states_min=1_440, all_succeed=True),
@@ -178,7 +106,9 @@ CELLS: tuple[Cell, ...] = (
     Cell(name="create, create: 3 faults", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=3, states_min=124_000, slow=True),
     # Rollbacks.
     Cell(name="write, rollback", actors=(writer(1), rollback(3, 1)), states_min=107),
-    Cell(name="write, rollback: 2 faults", actors=(writer(1), rollback(3, 1)), faults_max=2, states_min=62_000),
+    Cell(name="write, rollback: 2 faults at the log", actors=(writer(1), rollback(3, 1)), faults_max=2, where=LOG, states_min=1),
+    Cell(name="write, rollback: 2 faults", actors=(writer(1), rollback(3, 1)), faults_max=2, states_min=62_000, slow=True),
+    Cell(name="write, rollback: 1 fault", actors=(writer(1), rollback(3, 1)), faults_max=1, states_min=1),
     Cell(name="write, rollback: 1 fault, 1 crash", actors=(writer(1), rollback(3, 1)), faults_max=1, crashes_max=1, states_min=5_000),
     Cell(
         name="write, rollback: 3 late requests", actors=(writer(1), rollback(3, 1)), faults_max=3, faults=LATE, where=LOG, states_min=24_000
@@ -189,6 +119,13 @@ CELLS: tuple[Cell, ...] = (
         faults_max=2,
         crashes_max=1,
         states_min=37_000,
+        slow=True,
+    ),
+    Cell(
+        name="write, rollback without retries: 2 faults",
+        actors=(writer(1, attempts_max=1), replace(rollback(3, 1), attempts_max=1)),
+        faults_max=2,
+        states_min=1,
     ),
     Cell(name="insert, rollback: 1 fault", actors=(inserter(1), rollback(3, 1)), faults_max=1, states_min=3_350),
     Cell(name="write, write, rollback", actors=(writer(1), writer(2), rollback(3, 1)), states_min=2_810),
@@ -210,11 +147,19 @@ CELLS: tuple[Cell, ...] = (
     ),
     Cell(name="write, rollback, rollback", actors=(writer(1), rollback(3, 1), rollback(4, 1)), states_min=5_000),
     Cell(
+        name="write, rollback, rollback: 1 crash at the log",
+        actors=(writer(1), rollback(3, 1), rollback(4, 1)),
+        crashes_max=1,
+        where=LOG,
+        states_min=1,
+    ),
+    Cell(
         name="write, rollback, rollback: 1 fault at the log",
         actors=(writer(1), rollback(3, 1), rollback(4, 1)),
         faults_max=1,
         where=LOG,
         states_min=116_000,
+        slow=True,
     ),
     Cell(
         name="write, rollback, rollback: 1 fault",
@@ -267,3 +212,10 @@ CELLS: tuple[Cell, ...] = (
         slow=True,
     ),
 )
+
+CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *LAKE_CELLS)
+
+
+def cell_named(name: str) -> Cell:
+    """The cell of that name."""
+    return next(cell for cell in CELLS if cell.name == name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.explorer.cells import Explorer
+from tests.explorer.run import Explorer
 from tests.explorer.story import summary
 
 _explorer = Explorer()

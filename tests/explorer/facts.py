@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from tests.explorer.actors import owner_of
-from tests.explorer.store import Contents, Request
+from tests.explorer.store import Contents, Place, Request
 
 HomeKey: TypeAlias = tuple[str, int, int]
 """Partition, bucket, bucket count."""
@@ -17,6 +17,10 @@ Rows: TypeAlias = Mapping[int, str]
 
 HASHES = {2: 0, 0: 1, 3: 3}
 """Keys that the explorer's tables hold, with their hash modulo 4: key 2 lives in bucket 0, the others in bucket 1, until a split in two."""
+
+
+CATALOG = "names"
+"""What entries of a catalog change: stands where those of a table have a table's id."""
 
 
 class Change(NamedTuple):
@@ -40,7 +44,7 @@ class Change(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """An entry of a log. does: what its writer meant, in the words of the explorer's roles: ("put" or "add" or "drop", keys, mark)."""
+    """An entry of a log. does: what its writer meant, in the words of the explorer's roles: (verb, keys, mark), see `_meant`."""
 
     txn: str
     action: str
@@ -49,6 +53,9 @@ class Slot(NamedTuple):
     committed_at_ms: int
     number: int
     changes: tuple[Change, ...]
+    apps: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    naming: Naming | None
+    is_tombstone: bool
     does: tuple[str, tuple[int, ...], str] | None
 
     @property
@@ -97,6 +104,17 @@ EMPTY = TableAt({}, {}, 0, frozenset(), False, {}, {})
 Tables: TypeAlias = Mapping[str, TableAt]
 
 
+class Naming(NamedTuple):
+    """What an entry says of names. binds: (name, table, prefix of its log). spaces: namespaces from now on; gone: those that are not any
+    more. All names are in lower case."""
+
+    binds: tuple[tuple[str, str, str], ...] = ()
+    unbinds: tuple[str, ...] = ()
+    drops: tuple[str, ...] = ()
+    spaces: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
 class LogFacts(NamedTuple):
     """One log. slots: by number in the key. states: the tables after each slot, as far as there is no gap. broken: why there is no more."""
 
@@ -135,7 +153,7 @@ def facts_of(contents: Contents) -> Facts:
     for key, place in contents.items():
         where = place_of_slot(key)
         if where is not None and place.now is not None:
-            found.setdefault(where[0], {})[where[1]] = parse_slot(place.now.data)
+            found.setdefault(where[0], {})[where[1]] = _whole(parse_slot(place.now.data), place)
     committed: dict[str, tuple[tuple[str, int], ...]] = {}
     rolled_back: dict[str, tuple[tuple[str, int], ...]] = {}
     logs = {}
@@ -151,6 +169,15 @@ def facts_of(contents: Contents) -> Facts:
         logs[prefix] = LogFacts(prefix, slots, max(slots), states, broken)
     files = {key: place.now.data for key, place in contents.items() if place.now is not None}
     return Facts(logs, files, committed, rolled_back)
+
+
+def _whole(slot: Slot, place: Place) -> Slot:
+    """The entry as it was before it became a tombstone, as far as that keeps what others decide by: else the tombstone itself."""
+    if not slot.is_tombstone or place.before is None:
+        return slot
+    before = parse_slot(place.before.data)
+    decides = ("txn", "action", "rollback_of", "plan", "committed_at_ms", "number", "apps")
+    return before if all(getattr(before, name) == getattr(slot, name) for name in decides) else slot
 
 
 @lru_cache(maxsize=100_000)
@@ -170,6 +197,9 @@ def parse_slot(data: bytes) -> Slot:
             _change(table, changes.get(table, {}), footprints.get(table, {}), apps.get(table, {}))
             for table in dict.fromkeys((*footprints, *changes))
         ),
+        apps=tuple((table, tuple(sorted(versions.items()))) for table, versions in sorted(apps.items())),
+        naming=_naming(changes[CATALOG]) if CATALOG in changes else None,
+        is_tombstone=entry.get("history") is not None,
         does=(said[0], tuple(int(key) for key in said[1].split(",")), said[2]) if said else None,
     )
 
@@ -192,6 +222,17 @@ def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, i
     )
 
 
+def _naming(delta: dict[str, Any]) -> Naming:
+    binds = delta.get("binds", ())
+    return Naming(
+        binds=tuple((bound["name"].lower(), bound["table"], f"{bound['prefix']}/") for bound in binds),
+        unbinds=tuple(name.lower() for name in delta.get("unbinds", ())),
+        drops=tuple(delta.get("drops", {})),
+        spaces=tuple(space["name"].lower() if isinstance(space, dict) else space[0].lower() for space in delta.get("creates", ())),
+        gone=tuple(name.lower() for name in delta.get("removes", ())),
+    )
+
+
 def _home(found: list[Any]) -> HomeKey:
     return found[0], found[1], found[2]
 
@@ -210,6 +251,11 @@ def fold(slots: tuple[Slot, ...]) -> tuple[tuple[Tables, ...], str | None]:
     slot = slots[-1]
     tables = dict(before[-1]) if before else {}
     for change in slot.changes:
+        if (slot.action == "CREATE") != (change.table not in tables) and change.table != CATALOG:
+            return (
+                before,
+                f"P9: slot {slot.number} is a {slot.action} of table {change.table}, {'known' if change.table in tables else 'new'}",
+            )
         known = tables.get(change.table, EMPTY)
         after, broken = _advance(known, change, slot, before)
         if broken is not None:
@@ -233,13 +279,14 @@ def _advance(table: TableAt, change: Change, slot: Slot, before: tuple[Tables, .
     for app, version in change.apps:
         if table.apps.get(app, -1) >= version:
             broken = broken or f"P5: slot {number} brings version {version} of {app}, which has reached {table.apps[app]}"
+    rows, wrong = _meant(table.rows, slot)
     return table._replace(
         bound=max(table.bound, change.bound or 0),
         saved=frozenset(slot for slot in (*table.saved, change.saves) if slot is not None and slot != change.releases),
         closed=slot.action == "CLOSE",
-        rows=_meant(table.rows, slot),
+        rows=rows,
         apps={**table.apps, **dict(change.apps)},
-    ), broken
+    ), broken or wrong
 
 
 def _with_files(table: TableAt, change: Change, slot: Slot) -> tuple[TableAt, str | None]:
@@ -282,18 +329,50 @@ def addressed(home: HomeKey, counts: Mapping[str, int]) -> list[HomeKey]:
     return [(partition, number, now) for number in range(now) if number % min(count, now) == bucket % min(count, now)]
 
 
-def _meant(rows: Rows, slot: Slot) -> Rows:
+def _meant(rows: Rows, slot: Slot) -> tuple[Rows, str | None]:
+    """The rows after an entry, by what its writer meant; and whether it placed a key that was there."""
     if slot.does is None:
-        return rows
+        return rows, None
     verb, keys, mark = slot.does
     match verb:
         case "put":
-            return {**rows, **dict.fromkeys(keys, mark)}
+            return {**rows, **dict.fromkeys(keys, mark)}, None
+        case "place":
+            twice = [key for key in keys if key in rows]
+            broken = f"P9: slot {slot.number} inserts key {twice[0]}, which is there: one key has two places" if twice else None
+            return {**rows, **dict.fromkeys(keys, mark)}, broken
         case "add":
-            return {**rows, **{key: rows.get(key, "") + mark for key in keys}}
+            return {**rows, **{key: rows.get(key, "") + mark for key in keys}}, None
         case "drop":
-            return {key: value for key, value in rows.items() if key not in keys}
+            return {key: value for key, value in rows.items() if key not in keys}, None
     raise AssertionError(f"a role says that it does {verb!r}, which the fold does not know")
+
+
+def fold_names(slots: Mapping[int, Slot]) -> tuple[dict[str, tuple[str, str]], str | None]:
+    """What names mean as of the head of a catalog, (table, prefix of its log) by name; and what is wrong with an entry."""
+    names: dict[str, tuple[str, str]] = {}
+    spaces: set[str] = set()
+    for number in sorted(slots):
+        naming = slots[number].naming
+        if naming is None:
+            continue
+        for name in naming.unbinds:
+            names.pop(name, None)
+        for space in naming.gone:
+            held = [name for name in (*names, *spaces) if name.startswith(f"{space}.")]
+            if held or space not in spaces:
+                return names, f"P9: slot {number} of the catalog takes away {space}, which holds {held}"
+            spaces.discard(space)
+        spaces.update(naming.spaces)
+        for name, table, prefix in naming.binds:
+            if name in names or name in spaces:
+                return names, f"P9: slot {number} of the catalog gives the name {name} to {table}, which means something already"
+            if "." in name and name.rpartition(".")[0] not in spaces:
+                return names, f"P9: slot {number} of the catalog gives the name {name}, whose namespace is not there"
+            if any(table == other for other, _ in names.values()):
+                return names, f"P9: slot {number} of the catalog gives {table} a second name, {name}"
+            names[name] = table, prefix
+    return names, None
 
 
 # ---- what files hold ---------------------------------------------------------------------------------------------
@@ -345,8 +424,12 @@ def may_delete(request: Request, facts: Facts, open_txns: set[str], *, by: int) 
     that can still be read names them; its intent goes when it is settled.
     """
     for key in request.keys:
-        if place_of_slot(key) is not None:
-            return f"P8: {key} is deleted: slots never are"
+        place = place_of_slot(key)
+        if place is not None:
+            first = facts.logs[place[0]].slots.get(0) if place[0] in facts.logs else None
+            if not is_nameless(facts, place[0]) or (first is not None and owner_of(first.txn) != by):
+                return f"P8: {key} is deleted: slots never are, but for those of a table that never got its name"
+            continue
         prefix, folder, rest = _folder_of(key)
         if folder is None:
             continue
@@ -354,13 +437,20 @@ def may_delete(request: Request, facts: Facts, open_txns: set[str], *, by: int) 
         settled = txn in facts.committed or txn in facts.rolled_back
         if folder == "intents" and not settled and owner_of(txn) != by:
             return f"P8: {key} is deleted although {txn} is not settled"
-        if folder == "data" and txn in facts.committed and (reader := _who_reads(facts.logs[prefix], key[len(prefix) :])):
+        if folder == "data" and prefix in facts.logs and (reader := _who_reads(facts.logs[prefix], key[len(prefix) :])):
             return f"P8: {key} is deleted although {txn} is committed and {reader} names it"
         if folder == "data" and not settled and owner_of(txn) != by:
             return f"P8: {key} is deleted before a rollback of {txn} is in the log"
         if txn in open_txns:
             return f"P8: {key} is deleted although a request that commits {txn} is still under way"
     return None
+
+
+def is_nameless(facts: Facts, prefix: str) -> bool:
+    """Whether a log is that of a table which never had a name, although there is a catalog that could have given it one."""
+    catalogs = [log for log in facts.logs.values() if any(slot.naming is not None for slot in log.slots.values())]
+    bound = {where for log in catalogs for slot in log.slots.values() if slot.naming for _, _, where in slot.naming.binds}
+    return prefix.startswith("tables/") and prefix not in bound
 
 
 def _folder_of(key: str) -> tuple[str, str | None, str]:

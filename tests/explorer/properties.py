@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests.explorer.actors import Acknowledged, Actor, Began, Broke, Created, Failed, Note, Refused, RolledBack, Saw, Undecided, owner_of
-from tests.explorer.facts import Facts, LogFacts, kept_slots, paths_of, read_rows
+from tests.explorer.actors import (
+    Acknowledged,
+    Actor,
+    Began,
+    Broke,
+    Created,
+    Dropped,
+    Failed,
+    Named,
+    Note,
+    Refused,
+    RolledBack,
+    Saw,
+    Undecided,
+    owner_of,
+)
+from tests.explorer.facts import CATALOG, Facts, LogFacts, Naming, fold_names, kept_slots, paths_of, read_rows
 
 PROPERTIES = {
     "P0": "no schedule leads to an error that is not part of the contract",
@@ -30,7 +45,7 @@ def check_store(facts: Facts) -> str | None:
         if broken is not None:
             return broken
     for txn, where in facts.committed.items():
-        if len(where) > 1:
+        if len({prefix for prefix, _ in where}) < len(where):
             return f"P2: {txn} is committed at the slots {[slot for _, slot in where]}"
         if txn in facts.rolled_back:
             return f"P2: {txn} is committed at slot {where[0][1]} and rolled back at slot {facts.rolled_back[txn][0][1]}"
@@ -50,19 +65,29 @@ def _check_log(log: LogFacts, facts: Facts) -> str | None:
             return f"P1: slot {number} holds the entry of slot {slot.number}"
         if number and slot.committed_at_ms <= slots[number - 1].committed_at_ms:
             return f"P6: slot {number} is not later than slot {number - 1}"
-        if (slot.action == "CREATE") != (number == 0):
-            return f"P9: slot {number} is a {slot.action}"
-        if slot.plan is not None and slot.plan in plans:
+        if number == 0 and slot.action != "CREATE" and CATALOG not in slot.tables:
+            return f"P9: slot 0 is a {slot.action}"
+        if slot.plan in facts.rolled_back:
+            return f"P2: the plan {slot.plan} is executed at slot {number}, and rolled back"
+        if slot.plan is not None and plans.setdefault(slot.plan, number) != number:
             return f"P2: the plan {slot.plan} is executed at the slots {plans[slot.plan]} and {number}"
-        plans |= {slot.plan: number} if slot.plan is not None else {}
-    if log.broken is not None:
-        return log.broken
-    for table in log.states[-1]:
+    return log.broken or _check_names(log, facts) or _check_tables(log, facts)
+
+
+def _check_names(log: LogFacts, facts: Facts) -> str | None:
+    names, broken = fold_names(log.slots)
+    for name, (table, prefix) in names.items():
+        if prefix not in facts.logs or table not in facts.logs[prefix].states[-1]:
+            return f"P7: the name {name} means {table}, which does not exist"
+    return broken
+
+
+def _check_tables(log: LogFacts, facts: Facts) -> str | None:
+    for table, now in log.states[-1].items():
         for number in kept_slots(log, table):
             missing = sorted(path for path in log.states[number][table].files if log.prefix + path not in facts.files)
             if missing:
                 return f"P7: {missing[0]}, which the snapshot of slot {number} names, does not exist"
-        now = log.states[-1][table]
         rows = read_rows(now, facts.files, log.prefix)
         if rows != now.rows:
             return f"P5: the files of slot {log.head} hold {dict(rows)}, and what was committed adds up to {dict(now.rows)}"
@@ -86,22 +111,21 @@ def check_notes(facts: Facts, actor: Actor, said: Sequence[Note], floors: Sequen
     if said and isinstance(said[-1], Refused) and not unknown:
         told = {note.txn for note in said if isinstance(note, Acknowledged)}
         for txn, ((prefix, number), *_) in facts.committed.items():
-            if owner_of(txn) == actor.number and txn not in told and facts.logs[prefix].slots[number].rollback_of is None:
+            if owner_of(txn) == actor.number and txn not in told and _counts(facts, prefix, number):
                 return f"P4: {actor.name} was refused ({said[-1].error}), and its {txn} is committed at slot {number}"
     return None
+
+
+def _counts(facts: Facts, prefix: str, number: int) -> bool:
+    """Whether a slot is what its actor was asked for: not a rollback on the way there, nor the first of the two steps of a lake."""
+    slot = facts.logs[prefix].slots[number]
+    return slot.rollback_of is None and not (prefix.startswith("tables/") and slot.action in ("CREATE", "CLOSE", "RESTORE"))
 
 
 def _check_note(facts: Facts, note: Note, floor: int) -> tuple[str, str] | None:
     match note:
         case Broke(error):
             return "P0", f"broke: {error}"
-        case Acknowledged(txn, number):
-            if number not in _numbers(facts.committed, txn):
-                held = [log.slots[number].txn for log in facts.logs.values() if number in log.slots]
-                return "P3", f"was told that {txn} is committed at slot {number}, which holds {held or 'nothing'}"
-        case Created(table, number):
-            if not any(number in log.slots and table in log.slots[number].tables for log in facts.logs.values()):
-                return "P3", f"was told that table {table} exists since slot {number}, which another one has"
         case Failed(txn):
             if txn in facts.committed:
                 return "P4", f"was told that {txn} failed, and it is committed at slot {_numbers(facts.committed, txn)[0]}"
@@ -112,6 +136,27 @@ def _check_note(facts: Facts, note: Note, floor: int) -> tuple[str, str] | None:
                 return "P3", f"was told that slot {number} rolls {txn} back, which it does not"
         case Saw():
             return _check_read(facts, note, floor)
+        case Acknowledged() | Created() | Named() | Dropped():
+            return _check_durable(facts, note)
+    return None
+
+
+def _check_durable(facts: Facts, note: Acknowledged | Created | Named | Dropped) -> tuple[str, str] | None:
+    match note:
+        case Acknowledged(txn, number):
+            if number not in _numbers(facts.committed, txn):
+                held = [log.slots[number].txn for log in facts.logs.values() if number in log.slots]
+                return "P3", f"was told that {txn} is committed at slot {number}, which holds {held or 'nothing'}"
+        case Created(table, number):
+            if not any(number in log.slots and table in log.slots[number].tables for log in facts.logs.values()):
+                return "P3", f"was told that table {table} exists since slot {number}, which another one has"
+        case Named(name, table):
+            if not any(bound[:2] == (name, table) for naming in _namings(facts) for bound in naming.binds):
+                return "P3", f"was told that {name} means the table {table}, which no slot of the catalog says"
+        case Dropped(table):
+            closed = any(state[table].closed for log in facts.logs.values() for state in log.states if table in state)
+            if not closed or not any(table in naming.drops for naming in _namings(facts)):
+                return "P3", f"was told that the table {table} is dropped, which it is not"
     return None
 
 
@@ -132,6 +177,10 @@ def _check_read(facts: Facts, saw: Saw, floor: int) -> tuple[str, str] | None:
     if saw.rows is not None and dict(saw.rows) != dict(state.rows):
         return "P9", f"read the rows {dict(saw.rows)} of slot {saw.slot}, and the log folds to {dict(state.rows)}"
     return None
+
+
+def _namings(facts: Facts) -> list[Naming]:
+    return [slot.naming for log in facts.logs.values() for slot in log.slots.values() if slot.naming is not None]
 
 
 def _numbers(found: Mapping[str, tuple[tuple[str, int], ...]], txn: str) -> list[int]:

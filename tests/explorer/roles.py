@@ -14,20 +14,56 @@ from fileio.base import Create, GetResult, require_written
 from fileio.errors import FileIOError, NotFound
 from objcat import services
 from objcat.errors import CommitUnknown, ObjcatError
-from objcat.lake import create_table_at
+from objcat.handle import files_named_by
+from objcat.lake import Lake, create_table_at, table_at
 from objcat.storage.files import base_path, log_path
-from objcat.table import BaseFile, Bucket, FileGroup, LogObject, LogRows, Manifests, Tables, TablesFold
+from objcat.table import BaseFile, Bucket, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TablesFold
+from objcat.table.files import encode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import MERGE_ON_READ
 from objcat.tasks import Operation, Rewritten, WriteResult, WriteTask
-from objcat.timeline import Beaten, Candidate, Committed, CommittedAt, Committer, Timeline, Txn, View, resolve
+from objcat.timeline import (
+    Action,
+    AppVersion,
+    Beaten,
+    Candidate,
+    Committed,
+    CommittedAt,
+    Committer,
+    Footprint,
+    Resolution,
+    Timeline,
+    Txn,
+    View,
+    new_txn,
+    resolve,
+)
+from objcat.timeline.archive import archive
+from objcat.timeline.entry import Keys
+from objcat.timeline.side import put_digests
+from objcat.timeline.sweep import sweep
 from objcat.write import WriteOperation
-from tests.explorer.actors import Acknowledged, Actor, Began, Broke, Created, Failed, Participant, RolledBack, Saw, Undecided, owner_of
+from tests.explorer.actors import (
+    Acknowledged,
+    Actor,
+    Began,
+    Broke,
+    Created,
+    Dropped,
+    Failed,
+    Named,
+    Participant,
+    RolledBack,
+    Saw,
+    Undecided,
+    owner_of,
+)
 from tests.explorer.toyfiles import encode_rows, get_base
 
 BUCKETS = 2
 TABLE_NAME = "t"
 PREFIX = "t/"
+SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 KEYS = (2, 0)
 """A key of each bucket."""
 PLAN_TXN = "20270115T080000000Z-ee00000000000001"
@@ -108,18 +144,23 @@ class OneFile:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write to an open table, as a handle does it. resolves: asks for the outcome when nobody knows it."""
+    """One write to an open table, as a handle does it.
+
+    resolves: asks for the outcome when nobody knows it. app_version: of an application, so that it counts once.
+    """
 
     buckets: tuple[int, ...] = (0,)
     operation: Operation = Operation.UPSERT
     resolves: bool = False
+    app_version: int | None = None
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
         timeline = Timeline(me.fileio, TablesFold())
         view = _warm(me)
         table = snapshot_of(view, where="explorer").spec
-        if self.operation is Operation.INSERT or table.rewrites:
+        app = None if self.app_version is None else AppVersion(app="stream", version=self.app_version)
+        if self.operation is Operation.INSERT or table.rewrites or app is not None:
             view = timeline.refresh(view)
         committer = WatchedCommitter(me)
         write = WriteOperation(
@@ -131,6 +172,7 @@ class Write:
             data=self.buckets,
             operation=self.operation,
             metadata=means("add" if table.rewrites else "put", *(KEYS[bucket] for bucket in self.buckets), mark=mark_of(me)),
+            app=app,
         )
         try:
             write.run(view)
@@ -141,6 +183,47 @@ class Write:
             if committer.beaten is not None:
                 me.note(Failed(committer.beaten))
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Upserts a row under an index that has to be asked where a key lives: here it is the log that is asked, and says so by digests."""
+
+    bucket: int = 0
+
+    def __call__(self, me: Participant) -> None:
+        me.fileio = me.fileio.child(TABLE_NAME)
+        timeline = Timeline(me.fileio, TablesFold())
+        view = timeline.open()
+        spec = snapshot_of(view, where="explorer").spec
+        committer = WatchedCommitter(me)
+        txn = new_txn(me.fileio.env)
+        intent = committer.announce(txn, Action.DELTA_COMMIT, view.slot, engine="explorer")
+        written = OneFile(me).write((self.bucket,), WriteTask(spec, txn, Operation.UPSERT))
+        key, mark = KEYS[self.bucket], mark_of(me)
+        for _ in range(3):
+            known = any(
+                str(key) in entry.metadata.get("does", "").split(" ")[1:2] for entry in timeline.log.read_after(-1, until=view.slot)
+            )
+            digests = put_digests(me.fileio, txn, {key})
+            candidate = Candidate(
+                txn=txn,
+                action=Action.DELTA_COMMIT,
+                base=view.log,
+                changes={spec.table: encode_delta(TableDelta(logs=written.logs))},
+                footprint={
+                    spec.table: Footprint(
+                        appends=tuple(rows.home for rows in written.logs[0].homes),
+                        keys=Keys(updated=digests) if known else Keys(placed=digests),
+                    )
+                },
+                metadata=means("put" if known else "place", key, mark=mark),
+            )
+            outcome = committer.try_commit(candidate, skew_ms=intent.result())
+            if isinstance(outcome, Committed):
+                return
+            view = timeline.advance(view, outcome.read)
+        raise AssertionError("three others wrote the same key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +276,29 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """Scans the table twice on one handle, as a user does. Between them a cleaning may have passed: then it is told so."""
+
+    def __call__(self, me: Participant) -> None:
+        me.note(Began(PREFIX))
+        table = table_at(me.fileio.child(TABLE_NAME))
+        for number in range(2):
+            if number:
+                me.note(Began(PREFIX))
+            scan = table.scan()
+            rows = scan.to_arrow().to_pylist()
+            me.note(Saw(PREFIX, scan.plan.snapshot.slot, rows=tuple(sorted((row["k"], row["v"]) for row in rows))))
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTable:
     """Creates the table. The check of the store is left out: it writes keys that nobody else ever sees."""
 
     kind: str = MERGE_ON_READ
 
     def __call__(self, me: Participant) -> None:
-        schema = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
         with mock.patch("objcat.lake.check_commit_store"):
-            table = create_table_at(me.fileio.child(TABLE_NAME), schema, key=["k"], index=Bucket(BUCKETS), kind=self.kind)
+            table = create_table_at(me.fileio.child(TABLE_NAME), SCHEMA, key=["k"], index=Bucket(BUCKETS), kind=self.kind)
         snapshot = table.snapshot
         me.note(Created(snapshot.spec.table, snapshot.slot))
 
@@ -290,6 +387,131 @@ CREATED = (Actor("creator", 15, CreateTable()),)
 """Makes the table that most cells begin with."""
 
 
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Opens the table, and publishes a checkpoint when there is something to save."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, _ = _open(me)
+        timeline.publish(timeline.open())
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Moves what the newest checkpoint covers to history files."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, _ = _open(me)
+        archive(timeline, keep_slots=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Rolls back one transaction that it has heard of."""
+
+    txn: str
+
+    def __call__(self, me: Participant) -> None:
+        me.fileio = me.fileio.child(TABLE_NAME)
+        settle(me, self.txn)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Settles whatever has left traces, however young it is."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, _ = _open(me)
+        for swept in sweep(timeline, timeline.open(), older_than_s=0, names_of=files_named_by):
+            _note_outcome(me, swept.txn, swept.outcome)
+
+
+# ---- a lake --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Creates a table in a lake."""
+
+    name: str
+    domain: str | None = None
+
+    def __call__(self, me: Participant) -> None:
+        lake = Lake(me.fileio)
+        with mock.patch("objcat.lake.check_commit_store"):
+            table = lake.create_table(self.name, SCHEMA, key=["k"], index=Bucket(BUCKETS), domain=self.domain)
+        me.note(Named(self.name, table.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Drops a table of a lake."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        lake = Lake(me.fileio)
+        table = lake.table(self.name).id
+        lake.drop_table(self.name)
+        me.note(Dropped(table))
+
+
+@dataclass(frozen=True, slots=True)
+class Undrop:
+    """Brings a dropped table back."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        table = Lake(me.fileio).undrop_table(self.name)
+        me.note(Named(self.name, table.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Gives a table of a lake another name."""
+
+    name: str
+    new_name: str
+
+    def __call__(self, me: Participant) -> None:
+        Lake(me.fileio).rename_table(self.name, self.new_name)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSpace:
+    """Creates a namespace in a lake."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        Lake(me.fileio).create_namespace(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class DropSpace:
+    """Drops a namespace of a lake."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        Lake(me.fileio).drop_namespace(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteNamed:
+    """One upsert of one row to a table of a lake, as a user makes it."""
+
+    name: str
+    key: int = 2
+
+    def __call__(self, me: Participant) -> None:
+        mark = mark_of(me)
+        table = Lake(me.fileio).table(self.name)
+        done = table.upsert([{"k": self.key, "v": mark}], metadata=means("put", self.key, mark=mark))
+        me.note(Acknowledged(done.txn, done.slot))
+
+
 # ---- what roles share --------------------------------------------------------------------------------------------
 
 
@@ -311,7 +533,10 @@ def paths_of(group: FileGroup) -> tuple[str, ...]:
 
 def settle(me: Participant, txn: str) -> None:
     """Resolve a transaction and note what it says."""
-    answer = resolve(me.fileio, Txn(txn))
+    _note_outcome(me, txn, resolve(me.fileio, Txn(txn)))
+
+
+def _note_outcome(me: Participant, txn: str, answer: Resolution) -> None:
     if isinstance(answer, CommittedAt):
         me.note(Acknowledged(txn, answer.slot))
     else:

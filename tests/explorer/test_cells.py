@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explorer.cells import CELLS, Explorer
+from tests.explorer.cells import CELLS
 from tests.explorer.engine import Cell
+from tests.explorer.run import Explorer
 from tests.explorer.story import tell
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from fileio.base import Create, Update, Version, Written
 from tests.explorer.actors import Acknowledged, Actor, Failed, NotDeterministic, Participant
-from tests.explorer.cells import LATE, beginning, writer
+from tests.explorer.cast import LATE, writer
 from tests.explorer.engine import Beginning, Cell, Search, Universe
+from tests.explorer.run import beginning
 from tests.explorer.store import Fault, Profile, Request, perform, settled, stale
 from tests.explorer.story import tell
 

@@ -13,8 +13,10 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
 from objcat.errors import CommitUnknown
 from objcat.lake import create_table_at, table_at
+from objcat.timeline import Action, Candidate, Committer, Footprint, LogState, new_txn
 
 LOG = "log/"
+SCHEMA = pa.schema([("k", pa.int64())])
 
 
 def test_a_repeated_put_whose_read_back_is_stale_is_not_a_failure() -> None:
@@ -33,8 +35,24 @@ def test_the_intent_of_a_creation_that_may_still_land_stays() -> None:
     backend = FaultyBackend(memory, rules)
     place = FileIO(backend, env=FakeEnv(), policy=RetryPolicy(attempts_max=2)).child("t")
     with pytest.raises(CommitUnknown) as caught:
-        create_table_at(place, pa.schema([("k", pa.int64())]), key=["k"])
+        create_table_at(place, SCHEMA, key=["k"])
     intents = list(place.list_keys("intents/"))
     assert intents == [f"intents/{caught.value.txn}.inflight.json"]
     backend.release()
     assert table_at(place).snapshot.slot == 0
+
+
+def test_a_commit_that_is_found_in_its_slot_is_not_failed_by_what_comes_after() -> None:
+    """The put was not answered, the entry was found, and then the look at the next slot failed: it was reported as failed."""
+    memory = MemoryBackend("found")
+    table = create_table_at(FileIO(memory, env=FakeEnv()), SCHEMA, key=["k"])
+    rules = [
+        Rule(fault=Fault.AFTER, kinds=frozenset({"put"}), key=lambda key: key.endswith("1.json")),
+        Rule(fault=Fault.BEFORE, kinds=frozenset({"head"})),
+        Rule(fault=Fault.BEFORE, kinds=frozenset({"get"}), key=lambda key: key.endswith("2.json"), times=99),
+    ]
+    fileio = FileIO(FaultyBackend(memory, rules), env=FakeEnv(), policy=RetryPolicy(attempts_max=1))
+    log = LogState().advance(table.history())
+    own = Candidate(txn=new_txn(fileio.env), action=Action.DELTA_COMMIT, base=log, changes={}, footprint={table.id: Footprint()})
+    assert Committer(fileio).commit(own).entry.slot == 1
+    assert table.refresh().slot == 1

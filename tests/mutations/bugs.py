@@ -25,7 +25,7 @@ from objcat.timeline import Action, Candidate, CommittedAt, Committer, Entry, Lo
 from objcat.timeline.commit import remove_files
 from objcat.timeline.conflicts import Part
 from objcat.timeline.entry import data_prefix, encode_entry, log_key
-from tests.explorer.cells import HOUR_MS
+from tests.explorer.cast import HOUR_MS
 from tests.explorer.store import STORE_TIME_MS
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explorer.cells import Explorer, beginning, cell_named
+from tests.explorer.cells import cell_named
+from tests.explorer.run import Explorer, beginning, world_of
 from tests.explorer.story import tell
-from tests.explorer.toyfiles import toy_files
 from tests.mutations.bugs import BUGS, Bug
 from tests.mutations.conftest import found
 
@@ -15,8 +15,8 @@ from tests.mutations.conftest import found
 def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = [cell_named(name) for name in bug.cells]
     for cell in cells:
-        with toy_files():
-            beginning(cell.profile, cell.prelude)  # made by the code as it should be
+        with world_of(cell):
+            beginning(cell.profile, cell.prelude, cell.settings)  # made by the code as it should be
     bug.plant(monkeypatch)
     explorer = Explorer()
     for cell in cells:

@@ -1,0 +1,59 @@
+"""Who plays in the cells: actors, and the histories that cells begin with."""
+
+from __future__ import annotations
+
+from objcat.table.spec import COPY_ON_WRITE
+from objcat.tasks import Operation
+from tests.explorer.actors import Actor, Role
+from tests.explorer.roles import CREATED, Compact, CreateTable, Read, RollBack, Write
+from tests.explorer.store import Fault, Profile
+
+HOUR_MS = 3_600_000
+
+
+def writer(number: int, *buckets: int, operation: Operation = Operation.UPSERT, resolves: bool = False, **settings: int) -> Actor:
+    """A writer to these buckets (to 0 when none is named)."""
+    return Actor(f"writer {number}", number, Write(buckets or (0,), operation, resolves), **settings)
+
+
+def inserter(number: int, *buckets: int) -> Actor:
+    """A writer of base files into these buckets, where they are empty."""
+    return writer(number, *buckets, operation=Operation.INSERT)
+
+
+def rollback(number: int, *owners: int) -> Actor:
+    """Rolls back whatever it finds of these actors."""
+    return Actor(f"rollback {number}", number, RollBack(owners))
+
+
+READER = Actor("reader", 9, Read())
+CARELESS_READER = Actor("reader", 9, Read(consistent=False))
+CREATE_1, CREATE_2 = Actor("creator 1", 1, CreateTable()), Actor("creator 2", 2, CreateTable())
+FRESH = frozenset(Fault) - {Fault.STALE}
+"""Without stale reads: what a reader gets is as new as the store promises, or it is not."""
+LATE = frozenset({Fault.LATER, Fault.ECHO, Fault.BEFORE})
+"""Requests that land when nobody expects them any more."""
+LOG = ("t/log/",)
+CLOCK = Profile(clock=True)
+ETAGS = Profile(content_versions=True)
+
+SMALL = (("objcat.timeline.checkpoint", "SPACING_SLOTS", 2), ("objcat.timeline.checkpoint", "TAIL_SLOTS_MAX", 2))
+"""Checkpoints every other slot."""
+
+# ---- histories
+
+ROWS = (*CREATED, Actor("first", 12, Write((0,))))
+"""A table with log rows in one home, at slot 1."""
+MORE_ROWS = (*ROWS, Actor("second", 13, Write((0, 1))))
+"""And in both homes, at slot 2."""
+COMPACTED = (*MORE_ROWS, Actor("former compaction", 14, Compact()))
+"""And compacted, at slot 3."""
+REWRITTEN = (Actor("creator", 15, CreateTable(COPY_ON_WRITE)),)
+"""A new copy-on-write table."""
+COUNTERS = (*REWRITTEN, Actor("first", 12, Write((0, 1), Operation.INSERT)))
+"""A copy-on-write table with a row in each home, at slot 1."""
+
+
+def play(name: str, number: int, role: Role, **settings: int) -> Actor:
+    """Any actor."""
+    return Actor(f"{name} {number}", number, role, **settings)

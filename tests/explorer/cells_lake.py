@@ -1,0 +1,68 @@
+"""The named cells of lakes: names, namespaces, drops."""
+
+from __future__ import annotations
+
+from tests.explorer.actors import Actor
+from tests.explorer.cast import play
+from tests.explorer.engine import Cell
+from tests.explorer.roles import Drop, DropSpace, MakeSpace, Name, Rename, Undrop, WriteNamed
+
+LAKE = (Actor("lake", 15, Name("a.x")),)
+EMPTIED = (*LAKE, Actor("former drop", 14, Drop("a.x")))
+NAMES = (play("creator", 1, Name("t")), play("creator", 2, Name("t")))
+CATALOG_LOG = ("_catalog/log/",)
+
+LAKE_CELLS: tuple[Cell, ...] = (
+    Cell(name="two tables of one name", actors=NAMES, prelude=(), states_min=1),
+    Cell(name="two tables of one name: 1 fault", actors=NAMES, prelude=(), faults_max=1, states_min=1),
+    Cell(name="two tables of one name: 2 faults at the catalog", actors=NAMES, prelude=(), faults_max=2, where=CATALOG_LOG, states_min=1),
+    Cell(name="two tables of one name: 1 crash", actors=NAMES, prelude=(), crashes_max=1, states_min=1),
+    Cell(
+        name="two tables of one domain",
+        actors=(play("creator", 1, Name("a", "d")), play("creator", 2, Name("b", "d"))),
+        prelude=(),
+        states_min=1,
+    ),
+    Cell(
+        name="create, drop its namespace",
+        actors=(play("creator", 1, Name("a.y")), play("dropper", 2, DropSpace("a"))),
+        prelude=(Actor("lake", 15, MakeSpace("a")),),
+        states_min=1,
+    ),
+    Cell(
+        name="create, drop its namespace: 1 fault at the catalog",
+        actors=(play("creator", 1, Name("a.y")), play("dropper", 2, DropSpace("a"))),
+        prelude=(Actor("lake", 15, MakeSpace("a")),),
+        faults_max=1,
+        where=CATALOG_LOG,
+        states_min=1,
+    ),
+    Cell(name="drop, write", actors=(play("dropper", 1, Drop("a.x")), play("writer", 2, WriteNamed("a.x"))), prelude=LAKE, states_min=1),
+    Cell(
+        name="drop, write: 1 crash",
+        actors=(play("dropper", 1, Drop("a.x")), play("writer", 2, WriteNamed("a.x"))),
+        prelude=LAKE,
+        crashes_max=1,
+        states_min=1,
+    ),
+    Cell(name="drop, drop", actors=(play("dropper", 1, Drop("a.x")), play("dropper", 2, Drop("a.x"))), prelude=LAKE, states_min=1),
+    Cell(
+        name="drop, create again: 1 crash",
+        actors=(play("dropper", 1, Drop("a.x")), play("creator", 2, Name("a.x"))),
+        prelude=LAKE,
+        crashes_max=1,
+        states_min=1,
+    ),
+    Cell(
+        name="drop, rename", actors=(play("dropper", 1, Drop("a.x")), play("renamer", 2, Rename("a.x", "a.y"))), prelude=LAKE, states_min=1
+    ),
+    Cell(
+        name="undrop, create", actors=(play("undropper", 1, Undrop("a.x")), play("creator", 2, Name("a.x"))), prelude=EMPTIED, states_min=1
+    ),
+    Cell(
+        name="undrop, undrop",
+        actors=(play("undropper", 1, Undrop("a.x")), play("undropper", 2, Undrop("a.x"))),
+        prelude=EMPTIED,
+        states_min=1,
+    ),
+)
