@@ -193,11 +193,21 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
         held = [bound.binding.name for key, bound in self.tables.items() if key.startswith(below)]
         return sorted([*held, *(found.name for key, found in self.namespaces.items() if key.startswith(below))])
 
-    def missing_namespaces(self, name: str) -> tuple[Namespace, ...]:
-        """The namespaces that a name stands in and that do not exist yet, outermost first."""
+    def missing_namespaces(self, name: str, first: Names) -> tuple[Namespace, ...]:
+        """The namespaces that a name stands in and that do not exist yet, outermost first.
+
+        first: the names when the operation began. Raises NamespaceNotFound for a namespace that was there then: whoever dropped it would
+        find it again, and without its properties.
+        """
         parts = name.split(".")
-        wanted = (".".join(parts[:depth]) for depth in range(1, len(parts)))
-        return tuple(Namespace(namespace) for namespace in wanted if folded(namespace) not in self.namespaces)
+        wanted = [".".join(parts[:depth]) for depth in range(1, len(parts))]
+        missing = [namespace for namespace in wanted if folded(namespace) not in self.namespaces]
+        for namespace in missing:
+            if folded(namespace) in first.namespaces:
+                raise NamespaceNotFound(
+                    f"the namespace {namespace!r} was dropped while {name!r} was put into it: begin again to create it anew"
+                )
+        return tuple(map(Namespace, missing))
 
 
 NO_NAMES = Names()

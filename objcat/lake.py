@@ -157,14 +157,15 @@ class Lake:
         to those that Spark shares. key: the columns that identify a row, never null. ordering: the column whose greater value wins when a
         key is written twice (event time, a version), never null; None: the later commit wins. index: `Bucket(16)` by default. domain:
         tables of one domain share a log, so that one transaction may change several of them; None: the table is alone in its log.
-        Raises TableExists that names the winner, InvalidInput, and `fileio.errors.StoreUnfit` for a store that ignores conditions:
-        commits on it would be lost.
+        Raises TableExists that names the winner, NamespaceNotFound when the namespace is dropped meanwhile, InvalidInput, and
+        `fileio.errors.StoreUnfit` for a store that ignores conditions: commits on it would be lost.
         """
         name = check_name(name)
         if domain is not None:
             domain = check_name(domain, what="domain")
         spec = _spec(self.fileio, schema, key=key, ordering=ordering, index=index, kind=kind, properties=properties)
-        self._check_free(self.catalog.refresh(), name)
+        first = self.catalog.refresh()
+        self._check_free(first, name)
         self._check_store()
         txn = new_txn(self.fileio.env)
         for _ in range(ATTEMPTS_MAX):
@@ -173,7 +174,7 @@ class Lake:
             view = self._create_in(timeline, _EMPTY if not place.shared else timeline.open(), spec, txn)
             binding = Binding(name=name, table=spec.table, prefix=place.prefix, domain=domain or "", opened=view.slot)
             try:
-                self.catalog.change(lambda names, bound=binding: self._plan_create(names, bound), txn=txn)  # type: ignore[misc]
+                self.catalog.change(lambda names, bound=binding: self._plan_create(names, bound, first), txn=txn)  # type: ignore[misc]
             except CommitUnknown:
                 raise
             except _Elsewhere:
@@ -211,18 +212,19 @@ class Lake:
         Raises TableNotFound, TableExists, InvalidInput.
         """
         new_name = check_name(new_name)
-        first = self._bound(name)
+        before = self._bound(name).binding
+        first = self.catalog.names
         if folded(name) != folded(new_name):
             self._check_free(self.catalog.names, new_name)
 
         def plan(names: Names) -> NamesDelta:
             bound = names.table(name)
-            if bound is None or bound.binding.table != first.binding.table:
+            if bound is None or bound.binding.table != before.table:
                 raise names.not_found(name, where=self.fileio.url)
             if folded(name) != folded(new_name):
                 self._refuse_taken(names, new_name)
             binding = _renamed(bound.binding, new_name)
-            return NamesDelta(unbinds=(bound.binding.name,), creates=names.missing_namespaces(new_name), binds=(binding,))
+            return NamesDelta(unbinds=(bound.binding.name,), creates=names.missing_namespaces(new_name, first), binds=(binding,))
 
         self.catalog.change(plan)
 
@@ -261,7 +263,7 @@ class Lake:
             self._remember(dropped.binding.prefix, view)
             binding = _renamed(dropped.binding, target, opened=view.slot)
             try:
-                self.catalog.change(lambda names, d=dropped, b=binding: self._plan_undrop(names, d, b))  # type: ignore[misc]
+                self.catalog.change(lambda names, d=dropped, b=binding, first=names: self._plan_undrop(names, d, b, first))  # type: ignore[misc]
             except _Elsewhere:
                 continue
             return Table(target, timeline, dropped.table, view)
@@ -283,7 +285,7 @@ class Lake:
 
         def plan(names: Names) -> NamesDelta:
             self._refuse_taken(names, name, error=NamespaceExists)
-            return NamesDelta(creates=(*names.missing_namespaces(name), Namespace(name, dict(properties or {}))))
+            return NamesDelta(creates=(*names.missing_namespaces(name, names), Namespace(name, dict(properties or {}))))
 
         self.catalog.change(plan)
 
@@ -419,7 +421,7 @@ class Lake:
                 raise error.__cause__ from None
             raise
 
-    def _plan_create(self, names: Names, binding: Binding) -> NamesDelta:
+    def _plan_create(self, names: Names, binding: Binding, first: Names) -> NamesDelta:
         self._refuse_taken(names, binding.name)
         domains: dict[str, str] = {}
         if binding.domain:
@@ -427,7 +429,7 @@ class Lake:
             if known not in (None, binding.prefix):
                 raise _Elsewhere
             domains = {} if known is not None else {binding.domain: binding.prefix}
-        return NamesDelta(creates=names.missing_namespaces(binding.name), binds=(binding,), domains=domains)
+        return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,), domains=domains)
 
     def _abandon(self, timeline: Timeline[Tables], view: View[Tables], table: str, *, shared: bool) -> None:
         """Take back a table that has no name, and certainly never will. Best effort: what stays is seen by nobody."""
@@ -477,11 +479,11 @@ class Lake:
         hint = f"dropped are {', '.join(known[:10])}" if known else "none is"
         raise TableNotFound(f"no table {name!r} was dropped from {self.fileio.url}: {hint}")
 
-    def _plan_undrop(self, names: Names, dropped: DroppedTable, binding: Binding) -> NamesDelta:
+    def _plan_undrop(self, names: Names, dropped: DroppedTable, binding: Binding, first: Names) -> NamesDelta:
         if names.dropped.get(dropped.table) != dropped:
             raise _Elsewhere
         self._refuse_taken(names, binding.name)
-        return NamesDelta(creates=names.missing_namespaces(binding.name), binds=(binding,))
+        return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,))
 
 
 _EMPTY: View[Tables] = View(LogState(), {})
