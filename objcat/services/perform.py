@@ -11,7 +11,7 @@ import msgspec
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CommitUnknown, CorruptTable, ObjcatError, SnapshotExpired
-from objcat.table import ManifestGone, Tables
+from objcat.table import Tables
 from objcat.timeline import Action, Beaten, Candidate, Committed, Committer, Entry, Footprint, Home, Summary, Timeline, Txn, View, new_txn
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import data_prefix
@@ -70,7 +70,7 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
             plan = service.plan(view)
-        except (CheckpointCollected, ManifestGone):
+        except CheckpointCollected:
             # The view stands on a checkpoint that was collected meanwhile: the log has a newer one.
             if not replans or attempt == ATTEMPTS_MAX:
                 raise

@@ -2,7 +2,7 @@
 
 from objcat.table.files import BaseFile, FileGroup, LogObject, LogRows, LogSlice, TableDelta
 from objcat.table.fold import TablesFold
-from objcat.table.manifest import ManifestGone, Manifests, Pruning
+from objcat.table.manifest import Manifests, Pruning
 from objcat.table.schema import Column, TableSchema
 from objcat.table.snapshot import Snapshot
 from objcat.table.spec import Bucket, TableSpec
@@ -16,7 +16,6 @@ __all__ = [
     "LogObject",
     "LogRows",
     "LogSlice",
-    "ManifestGone",
     "Manifests",
     "Pruning",
     "Snapshot",

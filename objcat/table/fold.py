@@ -57,7 +57,7 @@ class TablesFold:
         return changed
 
     def save(self, fileio: FileIO, state: Tables, folder: str) -> tuple[msgspec.Raw, Tables]:
-        """Write what changed since the manifests that the state stands on. Raises ManifestGone, CorruptTable and storage errors."""
+        """Write what changed since the manifests that the state stands on. Raises CheckpointCollected, CorruptTable and storage errors."""
         saved = {table: save_table(fileio, known, folder) for table, known in state.items()}
         tables = {
             table: _SavedTable(spec=known.spec, bucket_counts=dict(known.bucket_counts), shards=known.manifest)

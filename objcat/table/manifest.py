@@ -22,7 +22,7 @@ from fileio.base import Create, GetResult, require_written
 from fileio.env import map_io, on_fork
 from fileio.errors import NotFound
 from fileio.store import FileIO
-from objcat.errors import CorruptTable
+from objcat.errors import CheckpointCollected, CorruptTable
 from objcat.table.rows import CORE, Mask, bounded_columns, home_at
 from objcat.table.schema import arrow_type
 from objcat.table.spec import TableSpec
@@ -30,10 +30,6 @@ from objcat.timeline import Home
 
 CACHE_BYTES_MAX = 256 * 1024**2
 COMPRESSION = "zstd"
-
-
-class ManifestGone(CorruptTable):
-    """A manifest that a snapshot stands on was collected, because newer checkpoints replaced it: open the table again."""
 
 
 class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -152,11 +148,11 @@ class Shard:
 
 
 def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
-    """Read a manifest: one GET. Raises ManifestGone, and CorruptTable when it is not what the root says."""
+    """Read a manifest: one GET. Raises CheckpointCollected, and CorruptTable when it is not what the root says."""
     try:
         result = fileio.get(ref.path)
     except NotFound as error:
-        raise ManifestGone(f"{ref.path} in {fileio.url} was replaced by a newer checkpoint: open the table again") from error
+        raise CheckpointCollected(f"{ref.path} in {fileio.url} was replaced by a newer checkpoint: open the table again") from error
     assert isinstance(result, GetResult)
     if hashlib.sha256(result.data).hexdigest() != ref.sha256:
         raise CorruptTable(f"{ref.path} is not what the checkpoint that names it wrote: restore that object from a backup of the bucket")
@@ -184,7 +180,10 @@ class Manifests:
         self._lock = threading.Lock()
 
     def load(self, refs: Sequence[ShardRef]) -> list[Shard]:
-        """The shards, in order: one GET, in parallel, for each that is not kept. Raises ManifestGone, CorruptTable, storage errors."""
+        """The shards, in order: one GET, in parallel, for each that is not kept.
+
+        Raises CheckpointCollected (open the table again), CorruptTable, storage errors.
+        """
         with self._lock:
             found = {ref.path: self._kept[ref.path] for ref in refs if ref.path in self._kept}
             for path in found:

@@ -52,7 +52,7 @@ class Snapshot:
         """The live file groups, sorted by home. Reads the manifests whose ranges match, each once.
 
         where: leave out groups of which no row can pass. homes: only those that have keys in common with one of these. partitions: only
-        these. unmerged: only groups that are more than one base file of their own. Raises ManifestGone, CorruptTable, storage errors.
+        these. unmerged: only groups that are more than one base file of their own. Raises as `Manifests.load`.
         """
         live = self._live(manifests, where, homes, partitions)
         chosen = live.folded.is_live if where is None else live.folded.is_live & live.may_match(where, self.spec)

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from fileio.memory import MemoryBackend
@@ -54,7 +55,9 @@ class History:
 
     def __init__(self, spec: TableSpec | None = None) -> None:
         self.spec = spec or make_table()
-        self.fileio = FileIO(MemoryBackend("metadata"))
+        backend = MemoryBackend("metadata")
+        self.fileio = FileIO(backend)
+        self._unmeasured = FileIO(backend)
         self.fold = TablesFold()
         self.state: Tables = self.fold.begin()
         self.states: list[Tables] = []
@@ -70,7 +73,7 @@ class History:
         self.state = self.fold.advance(self.state, new, self.states.__getitem__)
         self.states.append(self.state)
 
-    def save(self) -> bytes:
+    def save(self) -> msgspec.Raw:
         """A checkpoint; from now on the log goes on from what its root says. Returns the payload."""
         payload, saved = self.fold.save(self.fileio, self.state, f"checkpoints/{self.slot:020d}")
         loaded = self.fold.load(payload)
@@ -78,10 +81,10 @@ class History:
         assert all(not table.overlay for table in saved.values())
         named = {ref.path for ref in saved[TABLE].manifest}
         assert self.fold.objects(payload) == named
-        assert named <= set(self.fileio.list_keys("checkpoints/"))
+        assert named <= set(self._unmeasured.list_keys("checkpoints/"))
         self.state = loaded
         self.states[-1] = loaded
-        return bytes(payload)
+        return payload
 
     def snapshot(self, state: Tables | None = None) -> Snapshot:
         return snapshot_at((state or self.state)[TABLE], self.slot)
@@ -91,7 +94,7 @@ class History:
 
 
 def snapshot_at(table: Any, slot: int) -> Snapshot:
-    return pickle.loads(pickle.dumps(Snapshot(LogState(slot), table)))  # type: ignore[no-any-return]
+    return pickle.loads(pickle.dumps(Snapshot(LogState(slot), table)))
 
 
 def paths_of(groups: Sequence[Any]) -> list[str]:
