@@ -15,9 +15,9 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.table import Snapshot, TablesFold
-from objcat.table.snapshot import Manifests
-from objcat.timeline import Timeline
+from objcat.services import CompactionPlan, clean, compact, plan_compaction, savepoint
+from objcat.table import Manifests, Snapshot, TablesFold
+from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Timeline, new_txn
 
 ORDERED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64()), pa.field("o", pa.int64(), nullable=False)])
 PLAIN = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -87,9 +87,12 @@ class World:
         self.id = self.table.id
         self.model.slots.append({})
 
+    def store_on(self, backend: Backend) -> FileIO:
+        return FileIO(backend, env=FakeEnv(next(self._seeds)))
+
     def store(self, before: Callable[[Request], None] | None = None) -> FileIO:
         backend = self.backend if before is None else FaultyBackend(self.backend, before=before)
-        return FileIO(backend, env=FakeEnv(next(self._seeds)))
+        return self.store_on(backend)
 
     def timeline(self, before: Callable[[Request], None] | None = None) -> Timeline[Any]:
         """A log of the table as a process of its own opens it. before: called before each of its requests."""
@@ -133,7 +136,10 @@ class World:
 
     def read(self, slot: int | None = None) -> dict[int, int]:
         """The table as a stranger reads it, each key once."""
-        rows = objcat.Lake(self.store()).table("t").scan(as_of=slot).to_arrow().to_pylist()
+        return self._read(objcat.Lake(self.store()).table("t"), slot)
+
+    def _read(self, table: objcat.Table, slot: int | None) -> dict[int, int]:
+        rows = table.scan(as_of=slot).to_arrow().to_pylist()
         assert len({row["id"] for row in rows}) == len(rows), "a key is there twice"
         return {row["id"]: row["v"] for row in sorted(rows, key=lambda row: row["id"])}
 
@@ -146,8 +152,9 @@ class World:
     def check(self) -> None:
         """The log has the model's slots, and everything that is readable is what it was."""
         assert self.timeline().open().slot == self.model.head
+        table = objcat.Lake(self.store()).table("t")
         for slot in self.readable():
-            assert self.read(slot) == self.model.values(slot), f"slot {slot}"
+            assert self._read(table, slot) == self.model.values(slot), f"slot {slot}"
 
     def named(self, slot: int) -> set[str]:
         """Data files that the state of a slot names."""
@@ -162,6 +169,12 @@ class World:
     def stored(self) -> set[str]:
         """Data files that are in the store."""
         return {key for key in self.timeline().fileio.list_keys("data/") if key.endswith(".parquet")}
+
+    def check_files_after_clean(self) -> None:
+        """Cleaning leaves what is readable, and no other file: nobody who lost or was superseded has left any."""
+        for _ in range(2):
+            clean(self.timeline(), self.id, keep_slots=1)
+        self.check_files()
 
     def check_files(self) -> None:
         """Every file of a readable slot is there, and no other."""
@@ -180,3 +193,38 @@ def once(kind: str, prefix: str, act: Callable[[], object], *, nth: int = 1) -> 
                 act()
 
     return before
+
+
+def rows(count: int, *, value: int = 1, order: int = 1) -> list[tuple[int, int, int]]:
+    return [(key, value, order) for key in range(count)]
+
+
+def planned(world: World) -> CompactionPlan:
+    timeline = world.timeline()
+    plan = plan_compaction(timeline.open(), world.id, Manifests(timeline.fileio))
+    assert plan is not None
+    return plan
+
+
+def history(world: World) -> list[Entry]:
+    return world.timeline().log.read_after(-1)
+
+
+def close(world: World) -> None:
+    timeline = world.timeline()
+    txn = new_txn(timeline.fileio.env)
+    footprint = {world.id: Footprint()}
+    Committer(timeline.fileio).commit(Candidate(txn=txn, action=Action.CLOSE, base=timeline.open().log, changes={}, footprint=footprint))
+
+
+def expiring(*, saved: bool = False) -> World:
+    """A table whose slot 1 names files that a clean would delete."""
+    world = World()
+    world.upsert(*rows(6))
+    world.upsert(*rows(6, value=2, order=2))
+    compact(world.timeline(), world.id)
+    world.model.same()
+    if saved:
+        savepoint(world.timeline(), world.id, slot=1)
+        world.model.same()
+    return world

@@ -1,0 +1,142 @@
+"""Cleaning deletes what no readable slot names, whoever cuts it short, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+import objcat
+from fileio.errors import FileIOError
+from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.errors import (
+    CommitUnknown,
+    InvalidInput,
+    SnapshotExpired,
+)
+from objcat.services import (
+    clean,
+    compact,
+    plan_clean,
+)
+from tests.services.world import World, once, rows
+
+
+def test_a_clean_deletes_what_only_expired_slots_name() -> None:
+    world = World()
+    for number in range(4):
+        world.upsert(*rows(6, value=number, order=number))
+    compact(world.timeline(), world.id)
+    world.model.same()
+    before = world.stored()
+    result = clean(world.timeline(), world.id, keep_slots=1)
+    world.model.same()
+    assert result.bound == 5 and result.files == 4
+    assert len(before - world.stored()) == 4
+    world.check()
+    world.check_files()
+    for slot in range(5):
+        with pytest.raises(SnapshotExpired, match=f"slot {slot} .*was cleaned: slots from 5 on are readable"):
+            world.read(slot)
+
+
+def test_a_clean_without_anything_to_delete_takes_no_slot() -> None:
+    world = World()
+    world.upsert(*rows(3))
+    assert clean(world.timeline(), world.id, keep_slots=1).slot is None
+    compact(world.timeline(), world.id)
+    assert clean(world.timeline(), world.id, before=1).slot is None
+    assert clean(world.timeline(), world.id, keep_slots=1).slot == 3
+    # It vouches for what the one before deleted; after that there is nothing left to say.
+    assert clean(world.timeline(), world.id, keep_slots=1).slot == 4
+    assert clean(world.timeline(), world.id, keep_slots=1).slot is None
+
+
+@pytest.mark.parametrize("asked", [{}, {"keep_slots": 1, "before": 1}, {"keep_slots": 0}, {"before": -1}])
+def test_a_clean_says_what_it_takes(asked: dict[str, int]) -> None:
+    world = World()
+    with pytest.raises(InvalidInput, match="keep_slots"):
+        clean(world.timeline(), world.id, **asked)
+
+
+def test_a_smaller_bound_after_a_larger() -> None:
+    world = World()
+    for number in range(6):
+        world.upsert(*rows(3, value=number, order=number))
+        compact(world.timeline(), world.id)
+        world.model.same()
+    slow = world.timeline(once("put", "log/", lambda: clean(world.timeline(), world.id, before=10)))
+    result = clean(slow, world.id, before=4)
+    world.model.same()
+    world.model.same()
+    assert result.bound == 10
+    world.check()
+    world.check_files()
+    assert clean(world.timeline(), world.id, before=2).bound == 10
+
+
+def test_a_clean_leaves_alone_what_the_log_does_not_name() -> None:
+    """Files of a writer that is still busy look like garbage to whoever lists; the log knows nothing of them."""
+    world = World()
+    world.upsert(*rows(6))
+    compact(world.timeline(), world.id)
+    world.model.same()
+
+    def act() -> None:
+        clean(world.timeline(), world.id, keep_slots=1)
+        world.model.same()
+
+    writer = objcat.Lake(world.store(once("put", "log/", act))).table("t")
+    writer.upsert([{"id": 9, "v": 9, "o": 9}])
+    world.model.upsert([(9, 9, 9)])
+    world.check()
+    world.check_files()
+
+
+def test_an_unknown_clean_deletes_nothing_and_the_next_one_finishes_it() -> None:
+    world = World()
+    world.upsert(*rows(6))
+    compact(world.timeline(), world.id)
+    world.model.same()
+    before = world.stored()
+    lost = [Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in f"/{key}", fault=Fault.AFTER, times=1)]
+    lost += [Rule(kinds=frozenset({"get", "head"}), key=lambda key: "log/00000000000000000003" in key, fault=Fault.BEFORE, nth=2, times=99)]
+    store = FaultyBackend(world.backend, lost)
+    with pytest.raises((CommitUnknown, FileIOError)):
+        clean(world.on(world.store_on(store)), world.id, keep_slots=1)
+    assert world.stored() == before
+    world.model.same()
+    assert clean(world.timeline(), world.id, keep_slots=1).files == 1
+    world.model.same()
+    world.check()
+    world.check_files()
+
+
+def test_deletes_that_fail_are_left_to_the_next_clean() -> None:
+    world = World(buckets=1)
+    for number in range(3):
+        world.upsert((1, number, number))
+    compact(world.timeline(), world.id)
+    world.model.same()
+    store = FaultyBackend(world.backend, [Rule(kinds=frozenset({"delete"}), key=lambda key: "data/" in key, fault=Fault.BEFORE, times=99)])
+    assert clean(world.on(world.store_on(store)), world.id, keep_slots=1).slot == 5
+    world.model.same()
+    assert len(world.stored()) == 4
+    world.check()
+    assert clean(world.timeline(), world.id, keep_slots=1).slot == 6
+    world.model.same()
+    world.check_files()
+    world.check()
+
+
+def test_a_plan_of_a_clean_follows_what_changed() -> None:
+    """A table with many buckets, of which one is rewritten: nothing is asked of the others."""
+    world = World(buckets=64)
+    world.insert(*rows(200))
+    for number in range(3):
+        world.upsert((1, number, number + 2))
+        compact(world.timeline(), world.id)
+    timeline = world.timeline()
+    view = timeline.open()
+    plan = plan_clean(timeline, view, world.id, keep_slots=1)
+    assert plan is not None and len(plan.removes) == 3 * 2
+    assert clean(world.timeline(), world.id, keep_slots=1).files == 6
+    assert len(world.stored()) == len(world.named(timeline.open().slot))
