@@ -60,8 +60,9 @@ class TableMarks:
 class LogState:
     """A log as of `slot` (-1: before the first). tables: by id, those that have marks.
 
-    features, writer_features: what a reader, and a writer, must understand. root_bound: checkpoints below it may be gone. restores: of
-    each RESTORE above that bound, its slot and the slot that it brought back.
+    features, writer_features: what a reader, and a writer, must understand. root_bound: checkpoints below it may be gone, but for the
+    newest one up to each of `pins`: slots that are saved since before the bound passed them. restores: of each RESTORE above the bound,
+    its slot and the slot that it brought back.
     """
 
     slot: int = -1
@@ -70,6 +71,7 @@ class LogState:
     features: Mapping[str, str] = field(default_factory=dict)
     writer_features: Mapping[str, str] = field(default_factory=dict)
     root_bound: int = 0
+    pins: frozenset[int] = frozenset()
     restores: tuple[tuple[int, int], ...] = ()
 
     def marks(self, table: str) -> TableMarks:
@@ -94,14 +96,18 @@ class LogState:
 
 
 def _fold_roots(state: LogState, entry: Entry) -> LogState:
-    """What the collection of checkpoints must know: how far it went, and which older states were brought back since."""
-    bounds = [footprint.root_bound for footprint in entry.footprint.values() if footprint.root_bound is not None]
-    restored = sorted({footprint.restores for footprint in entry.footprint.values() if footprint.restores is not None})
-    if not bounds and not restored:
-        return state
-    bound = max((state.root_bound, *bounds))
-    restores = (*state.restores, *((entry.slot, slot) for slot in restored))
-    return replace(state, root_bound=bound, restores=tuple(pair for pair in restores if pair[0] > bound))
+    """What the collection of checkpoints must know: how far it went, what it must leave, and which older states were brought back since."""
+    for footprint in entry.footprint.values():
+        if footprint.root_bound is not None and footprint.root_bound > state.root_bound:
+            bound = footprint.root_bound
+            state = replace(state, root_bound=bound, restores=tuple(pair for pair in state.restores if pair[0] > bound))
+        if footprint.saves is not None and footprint.saves >= state.root_bound:
+            state = replace(state, pins=state.pins | {footprint.saves})
+        if footprint.releases is not None and not any(footprint.releases in marks.saved for marks in state.tables.values()):
+            state = replace(state, pins=state.pins - {footprint.releases})
+        if footprint.restores is not None and (entry.slot, footprint.restores) not in state.restores:
+            state = replace(state, restores=(*state.restores, (entry.slot, footprint.restores)))
+    return state
 
 
 def _fold(marks: TableMarks, table: str, entry: Entry) -> TableMarks:

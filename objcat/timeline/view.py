@@ -124,7 +124,7 @@ class Timeline(Generic[S]):
             view = replace(
                 view,
                 log=view.log.advance([entry]),
-                state=self.fold.advance(view.state, entry, lambda slot: self.at(slot).state),
+                state=self.fold.advance(view.state, entry, partial(self._brought_back, view.log)),
                 outcomes=view.outcomes.advance([entry]),
                 tail=(*view.tail[1 - TAIL_ENTRIES_MAX :], kept),
             )
@@ -137,7 +137,10 @@ class Timeline(Generic[S]):
 
         Raises InvalidInput when there is no such slot; SnapshotExpired is for the caller to judge.
         """
-        root = checkpoint.newest_root(self.fileio, slot)
+        return self._as_of(slot, checkpoint.newest_root(self.fileio, slot))
+
+    def _as_of(self, slot: int, root: Root | None) -> View[S]:
+        """`at`, from a root."""
         view = self._empty() if root is None else self._standing_on(root)
         entries = self.log.read_after(view.slot, until=slot, window=checkpoint.TAIL_SLOTS_MAX)
         if view.slot + len(entries) < slot or slot < 0:
@@ -213,6 +216,14 @@ class Timeline(Generic[S]):
             logger.warning("no checkpoint of %s is published at slot %d, as the process ends: %s", self.fileio.url, view.slot, error)
 
     # ---- how
+
+    def _brought_back(self, log: LogState, slot: int) -> S:
+        """The state of an earlier slot, for an entry that follows `log` and brings it back.
+
+        It must not stand on a checkpoint that is being collected, as checkpoints that are published later will stand on it too.
+        """
+        kept = slot >= log.root_bound or slot in log.pins
+        return self._as_of(slot, checkpoint.newest_root(self.fileio, slot) if kept else None).state
 
     def _empty(self) -> View[S]:
         return View(LogState(), self.fold.begin())

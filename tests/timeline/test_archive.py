@@ -37,7 +37,7 @@ from objcat.timeline.archive import Archived, archive
 from objcat.timeline.checkpoint import HINT_KEY
 from objcat.timeline.entry import log_key
 from objcat.timeline.side import INLINE_BYTES_MAX
-from tests.timeline.toy import TABLE, assert_same, commit, grow, open_toy, rows_at, rows_of
+from tests.timeline.toy import TABLE, assert_same, clone, commit, grow, open_toy, rows_at, rows_of
 
 NOW: dict[str, Any] = {"metadata": {"who": "me"}, "apps": {TABLE: {"stream": 1}}}
 
@@ -68,7 +68,7 @@ def test_an_archived_log_reads_as_before_in_every_way() -> None:
     assert [timeline.log.read_slot(slot) for slot in range(300)] == before
     assert_same(timeline, [view, timeline.open()])
     for slot in (0, 1, 15, 16, 17, 100, 255, 256, 271, 272, 273, 299):
-        assert rows_of(fileio, timeline.at(slot).state) == rows_at(fileio, slot)
+        assert rows_of(fileio, timeline.at(slot).state) == rows_at(slot)
         assert timeline.at_time(before[slot].committed_at_ms).slot == slot
     fileio.delete([HINT_KEY])
     assert_same(timeline, [view, timeline.open()])
@@ -231,14 +231,14 @@ def test_outcomes_of_archived_transactions_are_still_known() -> None:
 
 
 def test_interrupted_anywhere_it_reads_as_before_and_goes_on() -> None:
-    plain = store("count", commits=70)
-    counting = FaultyBackend(plain._bare)
+    grown = store("count", commits=70)
+    counting = FaultyBackend(clone(grown, "counted", seed=8)._bare)
     archive(open_toy(FileIO(counting, env=FakeEnv(1))), keep_slots=5)
     requests = sum(counting.asked.values())
     assert requests > 100
     for number in range(1, requests + 1, 3):
         for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
-            plain = store(f"crash-{number}-{fault.value}", commits=70)
+            plain = clone(grown, f"crash-{number}-{fault.value}", seed=1000 + number)
             timeline = open_toy(plain)
             whole, view = timeline.log.read_after(-1), timeline.open()
             faulty = FaultyBackend(plain._bare, [Rule(fault=fault, nth=number)])

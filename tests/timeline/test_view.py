@@ -29,7 +29,7 @@ def test_what_is_opened_from_a_checkpoint_is_what_the_whole_log_says(commits: in
     timeline = open_toy(fileio)
     view = grow(timeline, commits)
     opened = timeline.open()
-    assert rows_of(fileio, opened.state) == rows_at(fileio, commits - 1)
+    assert rows_of(fileio, opened.state) == rows_at(commits - 1)
     assert opened.log == LogState().advance(timeline.log.read_after(-1))
     assert_same(timeline, [view, opened, timeline.refresh(opened), pickle.loads(pickle.dumps(opened))])
     assert opened.outcomes.recent[-1:] == view.outcomes.recent[-1:]
@@ -46,7 +46,7 @@ def test_every_earlier_slot_and_time_can_be_looked_at(published: bool) -> None:
     for slot in range(80):
         seen = timeline.at(slot)
         assert (seen.slot, seen.log.committed_at_ms) == (slot, times[slot])
-        assert rows_of(fileio, seen.state) == rows_at(fileio, slot)
+        assert rows_of(fileio, seen.state) == rows_at(slot)
         assert timeline.at_time(times[slot]).slot == slot
     assert timeline.at_time(times[-1] + 10**9).slot == 79
     for slot in (-1, 80, 1000):
@@ -86,7 +86,7 @@ def test_a_restore_brings_back_a_state_that_stands_on_an_older_root() -> None:
     view = grow(timeline, 70)
     entry = commit(fileio, view.log, action=Action.RESTORE, changes={}, footprint={TABLE: Footprint(restores=40)})
     view = timeline.advance(view, [entry])
-    assert rows_of(fileio, view.state) == rows_at(fileio, 40)
+    assert rows_of(fileio, view.state) == rows_at(40)
     assert_same(timeline, [view, timeline.open()])
     view = grow(timeline, 40, view=view)
     assert view.checkpoint > 71

@@ -11,7 +11,9 @@ import msgspec
 
 from fileio.base import Create, require_written
 from fileio.errors import NotFound
+from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
 from objcat.errors import CheckpointCollected
 from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, LogState, Timeline, Txn, View, new_txn
 
@@ -97,7 +99,15 @@ def grow(timeline: Timeline[Toy], count: int, *, publish: bool = True, view: Vie
     return kept[0]
 
 
-def rows_at(fileio: FileIO, slot: int) -> dict[str, int]:
+def clone(plain: FileIO, name: str, *, seed: int) -> FileIO:
+    """The same log in a store of its own, for somebody with identifiers of his own."""
+    copied = FileIO(MemoryBackend(name), env=FakeEnv(seed))
+    for key in plain.list_keys():
+        copied.put(key, plain.read(key), Create())
+    return copied
+
+
+def rows_at(slot: int) -> dict[str, int]:
     """What the rows of `grow` are as of a slot."""
     return {f"k{s % 7}": s for s in range(-1, slot)}
 

@@ -1,0 +1,178 @@
+"""Garbage collection of checkpoints: old roots become void, and objects that no root names any more are deleted.
+
+It claims a CLEAN slot n that says the bound c first. Whoever publishes a root at n or above has read n, so that it stands on roots from c
+on only. Whoever publishes one below n without knowing is fenced: every slot below n that may have a root gets one, void where none is. Only
+then are objects deleted, below n, that no root below n names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fileio.base import Conflict, Create, Unknown, Update, Written
+from fileio.env import map_io
+from fileio.store import FileIO
+from objcat.errors import CorruptTable, InvalidInput
+from objcat.timeline import checkpoint
+from objcat.timeline.checkpoint import FoundRoot, Root, VoidRoot, floor_slot, read_root, root_key, void_root
+from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
+from objcat.timeline.entry import Action, Footprint, new_txn
+from objcat.timeline.state import LogState
+from objcat.timeline.view import Timeline, View
+
+ATTEMPTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedCheckpoints:
+    """What a collection did. slot: of its CLEAN, None when there was nothing to do. bound: checkpoints from it on are kept.
+
+    voided: slots of roots that are gone now. objects: how many objects were deleted.
+    """
+
+    slot: int | None
+    bound: int
+    voided: tuple[int, ...] = ()
+    objects: int = 0
+
+
+def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: int) -> CollectedCheckpoints:
+    """Keep the newest `keep` checkpoints and those that savepoints need; delete the others, and what dead publishers left behind.
+
+    Views that stand on a deleted one raise CheckpointCollected when they need an object of it: they are opened again. Every slot can
+    still be looked at, the older ones from the log's own entries. Safe beside writers, readers, publishers and other collectors;
+    interrupted, it is finished by the next one that has something to collect. Lists `checkpoints/`. Raises InvalidInput, CommitConflict,
+    CommitUnknown, and storage errors.
+    """
+    if keep < 1:
+        raise InvalidInput(f"keep={keep}: the newest checkpoint cannot be collected, give at least 1")
+    attempt = 0
+    while True:
+        attempt += 1
+        view = timeline.open()
+        roots = [slot for slot, found in _survey(timeline.fileio, view.slot) if _is_valid(found)]
+        bound = max(roots[-keep:][0] if roots else 0, view.log.root_bound)
+        kept = _kept(replace(view.log, root_bound=bound), roots)
+        if kept.issuperset(roots):
+            return CollectedCheckpoints(None, view.log.root_bound)
+        outcome = _claim(timeline.fileio, committer, view, bound)
+        if isinstance(outcome, Committed):
+            log = view.log.advance([*outcome.read, outcome.entry])
+            voided = _fence(timeline.fileio, log)
+            return CollectedCheckpoints(log.slot, log.root_bound, voided, _sweep(timeline, log))
+        if attempt == ATTEMPTS_MAX:
+            raise outcome.error(attempts=attempt)
+
+
+def _is_valid(found: FoundRoot | None) -> bool:
+    return found is not None and isinstance(found.root, Root)
+
+
+def _survey(fileio: FileIO, slot: int) -> list[tuple[int, FoundRoot | None]]:
+    """The slots up to `slot` that may have a root, ascending, and what is there, but for those that void roots pass over: all void."""
+    found: list[tuple[int, FoundRoot | None]] = []
+    below = floor_slot(slot)
+    window = 2
+    while below >= checkpoint.SPACING_SLOTS:
+        slots = range(below, max(0, below - window * checkpoint.SPACING_SLOTS), -checkpoint.SPACING_SLOTS)
+        for probed, root in zip(slots, map_io(fileio.env, lambda at: read_root(fileio, at), slots), strict=True):
+            found.append((probed, root))
+            below = probed - checkpoint.SPACING_SLOTS
+            if root is not None and isinstance(root.root, VoidRoot):
+                below = floor_slot(root.root.older)
+                break
+        window = min(checkpoint.PROBE_WINDOW_MAX, window * 2)
+    return found[::-1]
+
+
+def _claim(fileio: FileIO, committer: Committer, view: View[Any], bound: int) -> Committed | Beaten:
+    """The CLEAN that says that checkpoints below `bound` are going."""
+    own = new_txn(fileio.env)
+    skew_ms = committer.announce(own, Action.CLEAN, view.slot, engine="collect").result()
+    try:
+        return committer.try_commit(
+            Candidate(
+                txn=own,
+                action=Action.CLEAN,
+                base=view.log,
+                changes={},
+                footprint={table: Footprint(root_bound=bound) for table in view.log.tables or ("",)},
+            ),
+            skew_ms=skew_ms,
+        )
+    finally:
+        committer.retract(own)
+
+
+def _fence(fileio: FileIO, log: LogState) -> tuple[int, ...]:
+    """Give every slot below the CLEAN at `log.slot` a root, and make those void that are not kept. Returns the slots of these.
+
+    Upwards, twice: so a void root proves that all slots below it are done, and that its pointer leads to what is left of them.
+    """
+    older = -1
+    for slot, found in _survey(fileio, log.slot - 1):
+        if _is_valid(found if found is not None else _put_void(fileio, slot, older=older)):
+            older = slot
+    valid = {slot: found for slot, found in _survey(fileio, log.slot - 1) if found is not None and isinstance(found.root, Root)}
+    kept = _kept(log, list(valid))
+    older = -1
+    voided = []
+    for slot, found in valid.items():
+        if slot in kept:
+            older = slot
+            continue
+        match checkpoint.put_root(fileio, void_root(slot, older=older), Update(found.version)):
+            case Written():
+                voided.append(slot)
+            case Conflict():
+                _check_void(fileio, slot)
+            case Unknown(cause):
+                raise cause
+    return tuple(voided)
+
+
+def _put_void(fileio: FileIO, slot: int, *, older: int) -> FoundRoot | None:
+    """Put a void root where none is. Returns the root of a publisher or collector that was faster."""
+    match checkpoint.put_root(fileio, void_root(slot, older=older), Create()):
+        case Written():
+            return None
+        case Conflict():
+            return read_root(fileio, slot)
+        case Unknown(cause):
+            raise cause
+
+
+def _check_void(fileio: FileIO, slot: int) -> None:
+    """A root that changed can only have been made void by another collector. Raises CorruptTable."""
+    found = read_root(fileio, slot)
+    if found is None or isinstance(found.root, Root):
+        raise CorruptTable(f"{root_key(slot)} was changed by something else than a collection: restore it from a backup of the bucket")
+
+
+def _kept(log: LogState, roots: list[int]) -> set[int]:
+    """Which roots stay: from the bound on, the newest one up to each pinned slot, and what a state stands on that was brought back."""
+    restored_max = max((slot for _, slot in log.restores), default=-1)
+    kept = {slot for slot in roots if slot >= log.root_bound or slot <= restored_max}
+    for pin in log.pins:
+        kept |= {max((slot for slot in roots if slot <= pin), default=-1)}
+    return kept
+
+
+def _sweep(timeline: Timeline[Any], log: LogState) -> int:
+    """Delete the objects of checkpoints below `log.slot` that no root names. Returns how many.
+
+    Roots from the CLEAN on are not asked: what they share with older ones, roots from the bound on name too. That holds as long as these
+    are not collected themselves, so when a later collection has begun, the deleting is left to it.
+    """
+    fileio = timeline.fileio
+    named: set[str] = set()
+    for _, found in _survey(fileio, log.slot - 1):
+        if found is not None and isinstance(found.root, Root):
+            named |= {*timeline.fold.objects(found.root.payload), *(segment.path for segment in found.root.segments)}
+    later = timeline.log.read_after(log.slot)
+    if any(footprint.root_bound is not None for entry in later for footprint in entry.footprint.values()):
+        return 0
+    end = checkpoint.folder_of(log.slot)
+    garbage = [key for key in fileio.list_keys("checkpoints/") if key < end and key not in named and not key.endswith("/root.json")]
+    return sum(result.error is None for result in fileio.delete(garbage))
