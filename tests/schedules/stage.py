@@ -16,12 +16,13 @@ import objcat
 from devkit.fault_proxy import FaultKind
 from devkit.handle import ServerHandle, StoreScheme
 from fileio.errors import FileIOError
+from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from objcat.errors import CommitConflict, CommitUnknown, Fenced
 from objcat.timeline import AppVersion
 from tests.chaos.auditor import audit
 from tests.chaos.journal import Attempt, Outcome
-from tests.chaos.operations import open_table, resolution
+from tests.chaos.operations import resolution
 from tests.schedules.gate import WAIT_S_MAX, Gate, Hold, Point
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
@@ -155,11 +156,10 @@ def owners(rows: Mapping[int, str]) -> dict[int, str]:
 
 def play(schedule: Schedule, store: ServerHandle, lake: Any) -> None:
     """Play a schedule on a new table, compare what everybody was told, and audit the table. lake: that of the store's bucket."""
-    name = f"t{secrets.token_hex(6)}"
-    table = lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(1), kind=schedule.kind)
+    table = lake.create_table(f"t{secrets.token_hex(6)}", SCHEMA, key=["id"], index=objcat.Bucket(1), kind=schedule.kind)
     with ExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(len(schedule.expect)))
-        actors = {who: stack.enter_context(_Entered(_actor(who, schedule, store, name))) for who in schedule.expect}
+        actors = {who: stack.enter_context(_Entered(_actor(who, schedule, store, table.fileio.url))) for who in schedule.expect}
         for fault in schedule.faults:
             actors[fault.actor].gate.fault(fault.kind, fault.point, times=fault.times, nth=fault.nth, code=fault.code)
         for step in schedule.steps:
@@ -194,10 +194,10 @@ class _Entered:
         self._actor.gate.close()
 
 
-def _actor(who: str, schedule: Schedule, store: ServerHandle, name: str) -> Actor:
+def _actor(who: str, schedule: Schedule, store: ServerHandle, place: str) -> Actor:
     does = schedule.actors.get(who, Does())
     gate = Gate(store.endpoint, store.scheme)
-    table, _ = open_table(store.url, dict(store.through(gate.url).options), name, policy=POLICY)
+    table = objcat.table_at(open_store(place, dict(store.through(gate.url).options), policy=POLICY))
     gate.clear()
     changes = does.work not in ("settle A", "scan")
     writes = {key: None if does.work == "delete" else f"{who}:{key}" for key in does.keys if changes}
