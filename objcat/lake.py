@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,14 +17,13 @@ from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix, namespace_of
+from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix
 from objcat.errors import (
     CommitConflict,
     CommitUnknown,
     Contention,
     InvalidInput,
     NamespaceExists,
-    NamespaceNotEmpty,
     ObjcatError,
     TableClosed,
     TableExists,
@@ -31,6 +31,17 @@ from objcat.errors import (
 )
 from objcat.handle import Table
 from objcat.lifecycle import check_properties, close, create, reopen
+from objcat.naming import (
+    Elsewhere,
+    find_dropped,
+    plan_create,
+    plan_drop,
+    plan_drop_namespace,
+    plan_rename,
+    plan_undrop,
+    refuse_taken,
+    renamed,
+)
 from objcat.table import Bucket, Tables, TablesFold, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
@@ -174,10 +185,10 @@ class Lake:
             view = self._create_in(timeline, _EMPTY if not place.shared else timeline.open(), spec, txn)
             binding = Binding(name=name, table=spec.table, prefix=place.prefix, domain=domain or "", opened=view.slot)
             try:
-                self.catalog.change(lambda names, bound=binding: self._plan_create(names, bound, first), txn=txn)  # type: ignore[misc]
+                self.catalog.change(partial(plan_create, binding=binding, first=first, where=self.fileio.url), txn=txn)
             except CommitUnknown:
                 raise
-            except _Elsewhere:
+            except Elsewhere:
                 self._abandon(timeline, view, spec.table, shared=place.shared)
                 continue
             except (ObjcatError, FileIOError):
@@ -217,16 +228,7 @@ class Lake:
         if folded(name) != folded(new_name):
             self._check_free(self.catalog.names, new_name)
 
-        def plan(names: Names) -> NamesDelta:
-            bound = names.table(name)
-            if bound is None or bound.binding.table != before.table:
-                raise names.not_found(name, where=self.fileio.url)
-            if folded(name) != folded(new_name):
-                self._refuse_taken(names, new_name)
-            binding = _renamed(bound.binding, new_name)
-            return NamesDelta(unbinds=(bound.binding.name,), creates=names.missing_namespaces(new_name, first), binds=(binding,))
-
-        self.catalog.change(plan)
+        self.catalog.change(lambda names: plan_rename(names, before, new_name, first=first, where=self.fileio.url))
 
     def drop_table(self, name: str) -> None:
         """Drop a table: nothing changes it any more, and its name is free at once. It can come back until it is cleaned away.
@@ -256,15 +258,15 @@ class Lake:
             bound = names.table(name)
             if bound is not None and self._complete_drop(bound):
                 names = self.catalog.names
-            dropped = self._dropped(names, name, table)
+            dropped = find_dropped(names, name, table, where=self.fileio.url)
             self._check_free(names, target)
             timeline, view = self._open(dropped.binding.prefix)
             view = reopen(timeline, view, dropped.table)
             self._remember(dropped.binding.prefix, view)
-            binding = _renamed(dropped.binding, target, opened=view.slot)
+            binding = renamed(dropped.binding, target, opened=view.slot)
             try:
-                self.catalog.change(lambda names, d=dropped, b=binding, first=names: self._plan_undrop(names, d, b, first))  # type: ignore[misc]
-            except _Elsewhere:
+                self.catalog.change(partial(plan_undrop, dropped=dropped, binding=binding, first=names, where=self.fileio.url))
+            except Elsewhere:
                 continue
             return Table(target, timeline, dropped.table, view)
         raise _contended(f"the table {name!r} was dropped and brought back {ATTEMPTS_MAX} times meanwhile", self.catalog)
@@ -284,23 +286,14 @@ class Lake:
         check_properties(properties or {}, ())
 
         def plan(names: Names) -> NamesDelta:
-            self._refuse_taken(names, name, error=NamespaceExists)
+            refuse_taken(names, name, where=self.fileio.url, error=NamespaceExists)
             return NamesDelta(creates=(*names.missing_namespaces(name, names), Namespace(name, dict(properties or {}))))
 
         self.catalog.change(plan)
 
     def drop_namespace(self, name: str) -> None:
         """Drop a namespace that holds nothing. Raises NamespaceNotFound, NamespaceNotEmpty that names what it holds."""
-
-        def plan(names: Names) -> NamesDelta:
-            found = names.namespace(name)
-            held = names.held_by(name)
-            if held:
-                shown = ", ".join(held[:5]) + (f" and {len(held) - 5} more" if len(held) > 5 else "")
-                raise NamespaceNotEmpty(f"the namespace {found.name!r} of {self.fileio.url} still holds {shown}: drop or rename them first")
-            return NamesDelta(removes=(found.name,))
-
-        self.catalog.change(plan)
+        self.catalog.change(lambda names: plan_drop_namespace(names, name, where=self.fileio.url))
 
     def namespaces(self, namespace: str | None = None) -> list[str]:
         """Names of the namespaces below one, at every depth, sorted; of all when None. Raises NamespaceNotFound."""
@@ -384,25 +377,7 @@ class Lake:
         """Raises TableExists. A table whose drop was interrupted does not keep its name."""
         bound = names.table(name)
         if bound is None or not self._complete_drop(bound):
-            self._refuse_taken(names, name)
-
-    def _refuse_taken(self, names: Names, name: str, *, error: type[ObjcatError] = TableExists) -> None:
-        bound = names.table(name)
-        if bound is not None:
-            raise TableExists(
-                f"the table {bound.binding.name!r} exists in {self.fileio.url} (named by {bound.txn} at slot {bound.slot} of the catalog): "
-                f"open it with lake.table({bound.binding.name!r})"
-            )
-        if folded(name) in names.namespaces:
-            raise error(f"{name!r} is a namespace in {self.fileio.url}: a name means one thing, take another one")
-        outer = namespace_of(name)
-        while outer:
-            held = names.table(outer)
-            if held is not None:
-                raise TableExists(
-                    f"{held.binding.name!r} is a table in {self.fileio.url}, so that no name below it is free: take another one"
-                )
-            outer = namespace_of(outer)
+            refuse_taken(names, name, where=self.fileio.url)
 
     # ---- how: create
 
@@ -420,16 +395,6 @@ class Lake:
             if isinstance(error.__cause__, FileIOError):
                 raise error.__cause__ from None
             raise
-
-    def _plan_create(self, names: Names, binding: Binding, first: Names) -> NamesDelta:
-        self._refuse_taken(names, binding.name)
-        domains: dict[str, str] = {}
-        if binding.domain:
-            known = names.domains.get(folded(binding.domain))
-            if known not in (None, binding.prefix):
-                raise _Elsewhere
-            domains = {} if known is not None else {binding.domain: binding.prefix}
-        return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,), domains=domains)
 
     def _abandon(self, timeline: Timeline[Tables], view: View[Tables], table: str, *, shared: bool) -> None:
         """Take back a table that has no name, and certainly never will. Best effort: what stays is seen by nobody."""
@@ -453,44 +418,10 @@ class Lake:
         return True
 
     def _finish_drop(self, table: str, closed: int) -> None:
-        """Take the name from a table that was closed at a slot of its log, whatever the name is by now.
-
-        Where the table was brought back and bound anew after that slot, there is nothing left to do. Where it is not bound, the entry still
-        says that it is closed again, so that nobody who saw it open before binds it.
-        """
-
-        def plan(names: Names) -> NamesDelta | None:
-            bound = names.table_of(table)
-            if bound is not None:
-                return NamesDelta(unbinds=(bound.binding.name,), drops={table: closed}) if bound.binding.opened < closed else None
-            dropped = names.dropped.get(table)
-            return NamesDelta(drops={table: closed}) if dropped is not None and dropped.closed < closed else None
-
-        self.catalog.change(plan)
-
-    def _dropped(self, names: Names, name: str, table: str | None) -> DroppedTable:
-        found = [d for d in names.dropped.values() if (folded(d.name) == folded(name) if table is None else d.table == table)]
-        if found:
-            return max(found, key=lambda dropped: dropped.slot)
-        bound = names.table(name)
-        if bound is not None:
-            raise TableExists(f"the table {bound.binding.name!r} of {self.fileio.url} is not dropped: open it with lake.table({name!r})")
-        known = sorted({dropped.name for dropped in names.dropped.values()})
-        hint = f"dropped are {', '.join(known[:10])}" if known else "none is"
-        raise TableNotFound(f"no table {name!r} was dropped from {self.fileio.url}: {hint}")
-
-    def _plan_undrop(self, names: Names, dropped: DroppedTable, binding: Binding, first: Names) -> NamesDelta:
-        if names.dropped.get(dropped.table) != dropped:
-            raise _Elsewhere
-        self._refuse_taken(names, binding.name)
-        return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,))
+        self.catalog.change(lambda names: plan_drop(names, table, closed))
 
 
 _EMPTY: View[Tables] = View(LogState(), {})
-
-
-class _Elsewhere(ObjcatError):
-    """What the plan was made for is another by now: begin again."""
 
 
 def _spec(
@@ -531,16 +462,6 @@ def _closed_at(view: View[Tables], table: str) -> int:
     closed = view.log.marks(table).closed_at
     assert closed is not None
     return closed
-
-
-def _renamed(binding: Binding, name: str, *, opened: int | None = None) -> Binding:
-    return Binding(
-        name=name,
-        table=binding.table,
-        prefix=binding.prefix,
-        domain=binding.domain,
-        opened=binding.opened if opened is None else opened,
-    )
 
 
 def _contended(what: str, catalog: Catalog) -> Contention:

@@ -1,0 +1,106 @@
+"""What a change of names does to the names as they are: pure plans, asked again whenever somebody else was first."""
+
+from __future__ import annotations
+
+from objcat.catalog import Binding, DroppedTable, Names, NamesDelta, folded, namespace_of
+from objcat.errors import NamespaceNotEmpty, ObjcatError, TableExists, TableNotFound
+
+
+class Elsewhere(ObjcatError):
+    """What the plan was made for is another by now: begin again."""
+
+
+def refuse_taken(names: Names, name: str, *, where: str, error: type[ObjcatError] = TableExists) -> None:
+    """Raises TableExists when the name, or one that it would stand in, means a table, and `error` when it means a namespace."""
+    bound = names.table(name)
+    if bound is not None:
+        raise TableExists(
+            f"the table {bound.binding.name!r} exists in {where} (named by {bound.txn} at slot {bound.slot} of the catalog): "
+            f"open it with lake.table({bound.binding.name!r})"
+        )
+    if folded(name) in names.namespaces:
+        raise error(f"{name!r} is a namespace in {where}: a name means one thing, take another one")
+    outer = namespace_of(name)
+    while outer:
+        held = names.table(outer)
+        if held is not None:
+            raise TableExists(f"{held.binding.name!r} is a table in {where}, so that no name below it is free: take another one")
+        outer = namespace_of(outer)
+
+
+def plan_create(names: Names, binding: Binding, *, first: Names, where: str) -> NamesDelta:
+    """Bind a new table. first: the names when the operation began. Raises TableExists, NamespaceNotFound, Elsewhere."""
+    refuse_taken(names, binding.name, where=where)
+    domains: dict[str, str] = {}
+    if binding.domain:
+        known = names.domains.get(folded(binding.domain))
+        if known not in (None, binding.prefix):
+            raise Elsewhere
+        domains = {} if known is not None else {binding.domain: binding.prefix}
+    return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,), domains=domains)
+
+
+def plan_rename(names: Names, before: Binding, new_name: str, *, first: Names, where: str) -> NamesDelta:
+    """Bind a table to another name. before: its binding when the operation began. Raises TableNotFound, TableExists, NamespaceNotFound."""
+    bound = names.table(before.name)
+    if bound is None or bound.binding.table != before.table:
+        raise names.not_found(before.name, where=where)
+    if folded(before.name) != folded(new_name):
+        refuse_taken(names, new_name, where=where)
+    creates = names.missing_namespaces(new_name, first)
+    return NamesDelta(unbinds=(bound.binding.name,), creates=creates, binds=(renamed(bound.binding, new_name),))
+
+
+def plan_drop(names: Names, table: str, closed: int) -> NamesDelta | None:
+    """Take the name from a table that was closed at a slot of its log, whatever the name is by now.
+
+    Where the table was brought back and bound anew after that slot, there is nothing left to do. Where it is not bound, the entry still
+    says that it is closed again, so that nobody who saw it open before binds it.
+    """
+    bound = names.table_of(table)
+    if bound is not None:
+        return NamesDelta(unbinds=(bound.binding.name,), drops={table: closed}) if bound.binding.opened < closed else None
+    dropped = names.dropped.get(table)
+    return NamesDelta(drops={table: closed}) if dropped is not None and dropped.closed < closed else None
+
+
+def plan_undrop(names: Names, dropped: DroppedTable, binding: Binding, *, first: Names, where: str) -> NamesDelta:
+    """Bind a table that was brought back. Raises TableExists, NamespaceNotFound, and Elsewhere when somebody has dropped or bound it."""
+    if names.dropped.get(dropped.table) != dropped:
+        raise Elsewhere
+    refuse_taken(names, binding.name, where=where)
+    return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,))
+
+
+def plan_drop_namespace(names: Names, name: str, *, where: str) -> NamesDelta:
+    """Remove a namespace that holds nothing. Raises NamespaceNotFound, NamespaceNotEmpty."""
+    found = names.namespace(name)
+    held = names.held_by(name)
+    if held:
+        shown = ", ".join(held[:5]) + (f" and {len(held) - 5} more" if len(held) > 5 else "")
+        raise NamespaceNotEmpty(f"the namespace {found.name!r} of {where} still holds {shown}: drop or rename them first")
+    return NamesDelta(removes=(found.name,))
+
+
+def find_dropped(names: Names, name: str, table: str | None, *, where: str) -> DroppedTable:
+    """The table of that id, or the one of that name that was dropped last. Raises TableExists, TableNotFound."""
+    found = [d for d in names.dropped.values() if (folded(d.name) == folded(name) if table is None else d.table == table)]
+    if found:
+        return max(found, key=lambda dropped: dropped.slot)
+    bound = names.table(name)
+    if bound is not None:
+        raise TableExists(f"the table {bound.binding.name!r} of {where} is not dropped: open it with lake.table({name!r})")
+    known = sorted({dropped.name for dropped in names.dropped.values()})
+    hint = f"dropped are {', '.join(known[:10])}" if known else "none is"
+    raise TableNotFound(f"no table {name!r} was dropped from {where}: {hint}")
+
+
+def renamed(binding: Binding, name: str, *, opened: int | None = None) -> Binding:
+    """The binding under another name. opened: a later slot at which the table was open, None to keep it."""
+    return Binding(
+        name=name,
+        table=binding.table,
+        prefix=binding.prefix,
+        domain=binding.domain,
+        opened=binding.opened if opened is None else opened,
+    )
