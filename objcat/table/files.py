@@ -61,7 +61,7 @@ class LogSlice:
 
     slot: of the commit whose rows they count as: the one that wrote them; for deletes that a compaction kept, the slot that it is as of.
     object: without its `homes`. home: that the rows were addressed to: another one than their file group's after a split. named_at: the
-    slot of the entry that brought them.
+    slot of the entry that brought them; number: of the object in that entry, which is the order in which its rows count.
     """
 
     slot: int
@@ -70,6 +70,7 @@ class LogSlice:
     end: int
     home: Home
     named_at: int
+    number: int = 0
 
     @property
     def rows(self) -> int:

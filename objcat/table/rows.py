@@ -39,6 +39,7 @@ SLICE = pa.struct(
     [
         ("slot", pa.int64()),
         ("named_at", pa.int64()),
+        ("number", pa.int32()),
         ("path", pa.string()),
         ("bytes", pa.int64()),
         ("rows", pa.int64()),
@@ -121,6 +122,7 @@ def _slices(logs: Sequence[Sequence[LogSlice]]) -> pa.Array:
     values: dict[str, list[Any]] = {
         "slot": [part.slot for part in flat],
         "named_at": [part.named_at for part in flat],
+        "number": [part.number for part in flat],
         "path": [part.object.path for part in flat],
         "bytes": [part.object.bytes for part in flat],
         "rows": [part.object.rows for part in flat],
@@ -288,10 +290,11 @@ def fold(rows: pa.Table, members: Members) -> Folded:
     position = np.arange(len(member)) + np.repeat(offsets[:-1][row] - (np.cumsum(lengths) - lengths), lengths)
     counts_as = np.asarray(logs.values.field("slot").to_numpy(), dtype=np.int64)[position]
     named_at = np.asarray(logs.values.field("named_at").to_numpy(), dtype=np.int64)[position]
+    number = np.asarray(logs.values.field("number").to_numpy(), dtype=np.int64)[position]
     of_group = group[member]
     # Deletes that a compaction kept count as of its `as_of`, but they are its own: they live as long as its base file is the newest.
     kept = np.flatnonzero((counts_as > cut[of_group]) | (named_at == slot[winner][of_group]))
-    kept = kept[np.lexsort((named_at[kept], counts_as[kept], of_group[kept]))]
+    kept = kept[np.lexsort((number[kept], named_at[kept], counts_as[kept], of_group[kept]))]
     used = np.zeros(len(row), np.bool_)
     used[member[kept]] = True
     used[winner[has_base]] = True

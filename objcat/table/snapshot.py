@@ -177,13 +177,13 @@ class _Live:
         objects: dict[str, LogObject] = {}
         known: dict[tuple[str, int, int], Home] = {}
         found: dict[int, list[LogSlice]] = {}
-        for number, key, (slot, named_at, path, size, rows, row_group_rows, start, end) in zip(
+        for number, key, (slot, named_at, turn, path, size, rows, row_group_rows, start, end) in zip(
             folded.slice_group[kept].tolist(), addressed, values, strict=True
         ):
             if path not in objects:
                 objects[path] = LogObject(path=path, bytes=size, rows=rows, row_group_rows=row_group_rows, homes=())
             home = known.setdefault(key, Home(*key))
-            found.setdefault(number, []).append(LogSlice(slot, objects[path], start, end, home, named_at))
+            found.setdefault(number, []).append(LogSlice(slot, objects[path], start, end, home, named_at, turn))
         return {number: tuple(slices) for number, slices in found.items()}
 
 
