@@ -43,7 +43,7 @@ class Plan:
 
     local, spark: processes at once. commits, kills, lost, unknown: at least so many acknowledged commits, processes killed, answers of the
     store lost or doubled, and commits whose writers were left without an answer. seconds_max: after that the run ends with what there is.
-    between_kills: operations that end between two kills, at most.
+    between_kills: operations that end between two kills, at most. kind: of the table.
     """
 
     local: int
@@ -54,6 +54,7 @@ class Plan:
     unknown: int
     seconds_max: float
     between_kills: int = 12
+    kind: str = "merge_on_read"
 
 
 @dataclass(slots=True)
@@ -244,7 +245,7 @@ def random_fault(chance: random.Random) -> Fault:
 def run_chaos(store: ServerHandle | Path, plan: Plan, *, seed: int, directory: Path) -> Happened:
     """Create the table and let the plan happen; journals are in `directory` afterwards, and no process of the run is left."""
     url, options = where(store)
-    objcat.connect(url, options).create_table(TABLE, SCHEMA, key=["id"], index=objcat.Bucket(4))
+    objcat.connect(url, options).create_table(TABLE, SCHEMA, key=["id"], index=objcat.Bucket(4), kind=plan.kind)
     directory.mkdir()
     with ExitStack() as stack:
         places = list(_places(store, plan, stack.enter_context))

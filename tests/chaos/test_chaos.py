@@ -20,7 +20,6 @@ from tests.chaos.operations import open_table
 from tests.chaos.supervisor import Plan, run_chaos, where
 from tests.chaos.worker import TABLE
 
-STORES = ["file", "versitygw", "fake-gcs-server", "azurite"]
 SHORT = Plan(local=3, commits=50, kills=10, lost=20, unknown=1, seconds_max=90)
 LONG = Plan(local=4, spark=2, commits=1000, kills=100, lost=400, unknown=20, seconds_max=900, between_kills=30)
 
@@ -28,7 +27,7 @@ LONG = Plan(local=4, spark=2, commits=1000, kills=100, lost=400, unknown=20, sec
 def run(store: ServerHandle | Path, plan: Plan, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
     name = "file" if isinstance(store, Path) else store.name
-    told = f"chaos on {name}, CHAOS_SEED={seed}"
+    told = f"chaos on {name}, {plan.kind}, CHAOS_SEED={seed}"
     print(told)
     happened = run_chaos(store, plan, seed=seed, directory=directory)
     attempts = read_journals(directory)
@@ -39,22 +38,29 @@ def run(store: ServerHandle | Path, plan: Plan, directory: Path, capsys: pytest.
     assert happened.enough(plan), f"too little happened for the run to mean anything: {happened} of {plan}"
 
 
-def place(store: str, servers: Callable[[str], ServerHandle], directory: Path) -> ServerHandle | Path:
-    return directory / "lake" if store == "file" else servers(store).fresh_bucket()
+def check(
+    store: str, kind: str, plan: Plan, servers: Callable[[str], ServerHandle], directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if store == "file":
+        # No answer gets lost where there is no HTTP.
+        run(directory / "lake", replace(plan, kind=kind, lost=0, unknown=0), directory / "run", capsys)
+    else:
+        run(servers(store).fresh_bucket(), replace(plan, kind=kind), directory / "run", capsys)
 
 
-def without_http(plan: Plan, store: str) -> Plan:
-    """No answer gets lost where there is no HTTP."""
-    return replace(plan, lost=0, unknown=0) if store == "file" else plan
-
-
-@pytest.mark.parametrize("store", STORES)
-def test_chaos(servers: Callable[[str], ServerHandle], store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(place(store, servers, tmp_path), without_http(SHORT, store), tmp_path / "run", capsys)
+@pytest.mark.parametrize(
+    ("store", "kind"),
+    [("file", "copy_on_write"), ("versitygw", "merge_on_read"), ("fake-gcs-server", "copy_on_write"), ("azurite", "merge_on_read")],
+)
+def test_chaos(servers: Callable[[str], ServerHandle], store: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check(store, kind, SHORT, servers, tmp_path, capsys)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("store", STORES)
-def test_long_chaos(servers: Callable[[str], ServerHandle], store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(place(store, servers, tmp_path), without_http(LONG, store), tmp_path / "run", capsys)
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("store", ["file", "versitygw", "fake-gcs-server", "azurite"])
+def test_long_chaos(
+    servers: Callable[[str], ServerHandle], store: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check(store, kind, LONG, servers, tmp_path, capsys)
