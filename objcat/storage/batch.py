@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,7 +29,7 @@ def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
         if column.name in given:
             arrays.append(_cast(batch.column(column.name), column))
         else:
-            arrays.append(pa.chunked_array([pa.nulls(batch.num_rows, arrow_type(column.type, physical=True))]))
+            arrays.append(_nulls(batch.num_rows, column))
     fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical())
     _check_nulls(fitted, spec)
     return normalise_keys(fitted, spec)
@@ -49,7 +50,7 @@ def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
         if column.name in names:
             arrays.append(_cast(batch.column(column.name), column))
         else:
-            arrays.append(pa.chunked_array([pa.nulls(batch.num_rows, arrow_type(column.type, physical=True))]))
+            arrays.append(_nulls(batch.num_rows, column))
     fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical(nullable=True))
     for column in spec.key_columns:
         _refuse_null(fitted, column, role="key")
@@ -99,6 +100,8 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     wanted = arrow_type(column.type, physical=True)
     if values.type.equals(wanted):
         return values
+    if pa.types.is_null(values.type):
+        return _nulls(len(values), column)
     _refuse_change_of_meaning(values.type, wanted, column)
     try:
         fitted = values.cast(wanted)
@@ -114,6 +117,12 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
             f"the column {column.name!r} is {values.type} in the batch and {type_text(column)} in the table, and does not cast without "
             f"loss ({str(error).splitlines()[0]}): cast it yourself; nothing was written"
         ) from error
+
+
+def _nulls(count: int, column: Column) -> pa.ChunkedArray:
+    """A column of nulls. `pa.nulls` would also make the fields of a struct null, which Arrow does not cast where these may not be null."""
+    one = pa.array([None], arrow_type(column.type, physical=True))
+    return pa.chunked_array([one.take(pa.array(np.zeros(count, dtype=np.int64)))])
 
 
 def _same_numbers(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from objcat.errors import InvalidBatch
-from objcat.storage.batch import conform
+from objcat.storage.batch import conform, conform_delete
 from objcat.table import Bucket, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.spec import make_spec
@@ -42,6 +42,16 @@ def test_a_double_that_would_be_rounded_is_refused() -> None:
 def test_every_encoding_of_text_fits(column: pa.Array) -> None:
     fitted = conform(pa.table({"id": [1, 2], "v": column}), spec(v=pa.string()))
     assert fitted.column("v").to_pylist() == ["a", None]
+
+
+def test_a_null_struct_has_no_null_in_a_field_that_may_not_be_null() -> None:
+    inner = pa.struct([pa.field("c", pa.int32(), nullable=False)])
+    table = spec(s=pa.struct([pa.field("a", pa.string(), nullable=False), pa.field("b", inner, nullable=False)]))
+    given = [pa.table({"id": [1, 2]}), pa.table({"id": [1, 2], "s": pa.nulls(2)})]
+    for fitted in (*(conform(batch, table) for batch in given), conform_delete(given[0], table)):
+        assert fitted.column("s").to_pylist() == [None, None]
+        fields = fitted.column("s").chunk(0)
+        assert fields.field("a").null_count == fields.field("b").field("c").null_count == 0
 
 
 def test_a_missing_nullable_column_is_null_and_order_does_not_matter() -> None:
