@@ -5,7 +5,7 @@ conflicts with one that only rearranges rows.
 """
 
 from objcat.services.clean import CleanPlan, CleanResult, clean, plan_clean
-from objcat.services.compact import CompactionPlan, CompactionResult, compact, plan_compaction
+from objcat.services.compact import CompactionPlan, CompactionResult, compact, plan_compaction, schedule_compaction, scheduled_compactions
 from objcat.services.restore import RestoreResult, restore
 from objcat.services.savepoint import SavepointResult, release, savepoint
 from objcat.services.split import SplitResult, split_buckets
@@ -25,5 +25,7 @@ __all__ = [
     "release",
     "restore",
     "savepoint",
+    "schedule_compaction",
+    "scheduled_compactions",
     "split_buckets",
 ]

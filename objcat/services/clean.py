@@ -65,10 +65,10 @@ def clean(timeline: Timeline[Tables], table: str, *, keep_slots: int | None = No
     done = perform(timeline, service, view)
     if done is None:
         return CleanResult(slot=None, txn=None, bound=timeline.refresh(view).log.marks(table).bound, files=0)
-    entry = done.committed.entry
+    entry = done.entry
     remove_files(timeline.fileio, list(done.plan.removes), why=f"the CLEAN at slot {entry.slot}")
     return CleanResult(
-        slot=entry.slot, txn=entry.txn, bound=done.view.log.marks(table).bound, files=len({*done.plan.removes, *done.plan.leftovers})
+        slot=entry.slot, txn=entry.txn, bound=done.log.marks(table).bound, files=len({*done.plan.removes, *done.plan.leftovers})
     )
 
 
@@ -98,14 +98,18 @@ def _run(timeline: Timeline[Tables], plan: CleanPlan) -> Proposal:
 
 def _leftovers(table: str, since: Sequence[Entry]) -> set[str]:
     """What CLEANs list that no later CLEAN vouches for."""
-    cleans = [entry for entry in since if entry.action is Action.CLEAN and table in entry.footprint]
-    done_to = max((entry.base for entry in cleans), default=-1)
-    return {path for entry in cleans if entry.slot > done_to for path in _delta_of(entry, table).removes}
+    done_to = _done_to(table, since)
+    return {path for entry in since if entry.slot > done_to for path in _delta_of(entry, table).removes}
+
+
+def _done_to(table: str, since: Sequence[Entry]) -> int:
+    """The base of the newest CLEAN of the table's files (others are of checkpoints): up to there all lists and releases are dealt with."""
+    return max((entry.base for entry in since if table in entry.footprint and entry.footprint[table].bound is not None), default=-1)
 
 
 def _released(table: str, since: Sequence[Entry]) -> set[int]:
     """Slots of savepoints that were released after the base of the newest CLEAN: no clean has looked at them yet."""
-    done_to = max((entry.base for entry in since if entry.action is Action.CLEAN and table in entry.footprint), default=-1)
+    done_to = _done_to(table, since)
     released = (entry.footprint[table].releases for entry in since if entry.slot > done_to and table in entry.footprint)
     return {slot for slot in released if slot is not None}
 
@@ -125,7 +129,7 @@ def _unneeded(timeline: Timeline[Tables], view: View[Tables], table: str, bound:
         return ()
     came_back = {entry.footprint[table].restores for entry in own if entry.slot > bound}
     needed = {bound, *(slot for slot in marks.saved if slot < bound), *(slot for slot in came_back if slot is not None)}
-    listed = {path for entry in own if entry.action is Action.CLEAN for path in _delta_of(entry, table).removes}
+    listed = {path for entry in own for path in _delta_of(entry, table).removes}
     files = _Files(timeline, view, table, Manifests(timeline.fileio))
     added = {path: homes for entry in passed for path, homes in _added(entry, table).items()}
     restored = {entry.footprint[table].restores for entry in passed} - {None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from objcat.table.files import decode_delta, encode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import TXN_FIELD, WriteResult, current_rows, run_all
 from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View
+from objcat.timeline.intents import pending_plans, request
 
 GROUPS_PER_TASK = 64
 
@@ -72,6 +73,25 @@ def plan_compaction(
     return CompactionPlan(view.slot, chosen) if chosen else None
 
 
+def schedule_compaction(timeline: Timeline[Tables], table: str, *, homes: Collection[Home] | None = None) -> CompactionPlan | None:
+    """Plan a compaction and leave the plan for others to execute, of whom one will win; None when there is nothing to compact.
+
+    `resolve(plan.txn)` takes a plan back. Raises as `plan_compaction`, and storage errors.
+    """
+    fileio = timeline.fileio
+    plan = plan_compaction(timeline.open(), table, Manifests(fileio), homes=homes)
+    if plan is None:
+        return None
+    body = {table: msgspec.Raw(msgspec.json.encode(plan.homes))}
+    return replace(plan, txn=request(fileio, Action.COMPACTION, plan.slot, engine="service", plan=body))
+
+
+def scheduled_compactions(timeline: Timeline[Tables], table: str) -> list[CompactionPlan]:
+    """The plans that wait for an executor, oldest first; some may be settled already. One LIST, and one GET for each."""
+    intents = [intent for intent in pending_plans(timeline.fileio) if intent.action is Action.COMPACTION and table in intent.plan]
+    return [CompactionPlan(i.base, msgspec.json.decode(i.plan[table], type=tuple[Home, ...]), i.txn) for i in intents]
+
+
 def compact(
     timeline: Timeline[Tables], table: str, *, homes: Collection[Home] | None = None, plan: CompactionPlan | None = None
 ) -> CompactionResult | None:
@@ -93,12 +113,19 @@ def compact(
         snapshot = snapshot_of(view, table, where=fileio.url)
         return _Work(chosen, snapshot.spec, tuple(snapshot.file_groups(manifests, homes=frozenset(chosen.homes))))
 
-    service = Service(action=Action.COMPACTION, table=table, plan=work_of, run=lambda work, txn: _run(fileio, work, txn), narrow=_narrow)
+    service = Service(
+        action=Action.COMPACTION,
+        table=table,
+        plan=work_of,
+        run=lambda work, txn: _run(fileio, work, txn),
+        plan_txn=None if plan is None else plan.txn,
+        narrow=_narrow,
+    )
     view = timeline.open() if plan is None else timeline.at(plan.slot)
     done = perform(timeline, service, view, replans=plan is None)
     if done is None:
         return None
-    entry, summary = done.committed.entry, done.proposal.summary
+    entry, summary = done.entry, done.proposal.summary
     return CompactionResult(
         slot=entry.slot,
         txn=entry.txn,
@@ -123,7 +150,7 @@ def _run(fileio: FileIO, work: _Work, txn: Txn) -> Proposal:
     parts = [work.groups[at : at + GROUPS_PER_TASK] for at in range(0, len(work.groups), GROUPS_PER_TASK)]
     tasks = [CompactTask(work.spec, txn, f"compact-{number}", part) for number, part in enumerate(parts)]
     written = sum((compact_groups(fileio, task) for task in tasks), WriteResult())
-    return _proposal(written.bases, written.logs, as_of=work.plan.slot, plan=work.plan.txn)
+    return _proposal(written.bases, written.logs, as_of=work.plan.slot)
 
 
 def _narrow(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
@@ -135,15 +162,14 @@ def _narrow(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
     if not bases:
         return None
     kept = (msgspec.structs.replace(log, homes=tuple(rows for rows in log.homes if rows.home not in taken)) for log in delta.logs)
-    return _proposal(bases, tuple(log for log in kept if log.homes), as_of=delta.as_of, plan=proposal.plan)
+    return _proposal(bases, tuple(log for log in kept if log.homes), as_of=delta.as_of)
 
 
-def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of: int, plan: Txn | None) -> Proposal:
+def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of: int) -> Proposal:
     files: list[BaseFile | LogObject] = [*bases, *logs]
     return Proposal(
         footprint=Footprint(replaces=tuple(sorted(base.home for base in bases))),
         changes=encode_delta(TableDelta(bases=bases, logs=logs, as_of=as_of)),
-        plan=plan,
         summary=Summary(rows=sum(base.rows for base in bases), files=len(files), bytes=sum(file.bytes for file in files)),
         files=tuple(file.path for file in files),
     )

@@ -10,13 +10,29 @@ import msgspec
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import CheckpointCollected, CommitUnknown, CorruptTable, ObjcatError, SnapshotExpired
+from fileio.wrap import MetricsSnapshot
+from objcat.errors import AlreadyDone, CheckpointCollected, CommitUnknown, CorruptTable, ObjcatError, SnapshotExpired
 from objcat.table import Tables
-from objcat.timeline import Action, Beaten, Candidate, Committed, Committer, Entry, Footprint, Home, Summary, Timeline, Txn, View, new_txn
+from objcat.timeline import (
+    Action,
+    Beaten,
+    Candidate,
+    Committed,
+    Committer,
+    Entry,
+    Footprint,
+    Home,
+    Log,
+    LogState,
+    Summary,
+    Timeline,
+    Txn,
+    View,
+    new_txn,
+)
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import data_prefix
-
-ATTEMPTS_MAX = 10
+from objcat.version import writer_of
 
 P = TypeVar("P")
 
@@ -29,7 +45,6 @@ class Proposal:
     changes: msgspec.Raw | None = None
     apps: Mapping[str, int] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
-    plan: Txn | None = None
     summary: Summary = field(default_factory=Summary)
     files: tuple[str, ...] = ()
 
@@ -39,105 +54,128 @@ class Service(Generic[P]):
     """One service on one table: `plan` decides, `run` works, and neither claims anything.
 
     plan: what there is to do as of a view, None for nothing; it writes nothing, and raises what refuses the service for good. run: does the
-    work of a plan under a transaction. narrow: what is left of a proposal when others took these homes, None when it has to be planned
-    anew.
+    work of a plan under a transaction. plan_txn: of the plan, when it was left for whoever executes it first. narrow: what is left of a
+    proposal when others took these homes, None when it has to be planned anew.
     """
 
     action: Action
     table: str
     plan: Callable[[View[Tables]], P | None]
     run: Callable[[P, Txn], Proposal]
+    plan_txn: Txn | None = None
     narrow: Callable[[Proposal, frozenset[Home]], Proposal | None] = lambda _proposal, _taken: None
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[P]):
-    """A service that has its slot. view: the newest one known, its own slot included."""
+    """A service that has its slot. log: as of that slot."""
 
-    committed: Committed
+    entry: Entry
     plan: P
     proposal: Proposal
-    view: View[Tables]
+    log: LogState
 
 
 def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables], *, replans: bool = True) -> Done[P] | None:
     """Plan, run and commit; None when there is nothing to do. Safe beside every writer and every other service.
 
     view: where to begin. replans: whether another plan than that of `view` will do; else the first conflict is raised.
-    Raises CommitConflict (also after `ATTEMPTS_MAX` plans), AlreadyDone, Fenced, Contention and storage errors: nothing is visible, and own
-    files are removed. Raises CommitUnknown (nothing was deleted), and what `service.plan` raises.
+    Raises CommitConflict (also after as many plans as the policy of commits allows attempts), AlreadyDone, Fenced, Contention and storage
+    errors: nothing is visible, and own files are removed. Raises CommitUnknown (nothing was deleted), and what `service.plan` raises.
     """
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+    env = timeline.fileio.env
+    committer = Committer(timeline.fileio)
+    began_s, pause_s = env.monotonic_s(), 0.0
+    for attempt in range(1, committer.policy.attempts_max + 1):
+        again = replans and attempt < committer.policy.attempts_max
         try:
             plan = service.plan(view)
         except CheckpointCollected:
             # The view stands on a checkpoint that was collected meanwhile: the log has a newer one.
-            if not replans or attempt == ATTEMPTS_MAX:
+            if not again:
                 raise
             view = timeline.open()
             continue
         if plan is None:
             return None
-        outcome = _once(timeline, service, plan, view, again=replans and attempt < ATTEMPTS_MAX)
-        if outcome is not None:
-            return outcome
+        done = _once(timeline.fileio, committer, service, plan, view, again=again)
+        if done is not None:
+            return done
+        if attempt > 1:
+            pause_s = committer.pause(pause_s, took_s=(env.monotonic_s() - began_s) / attempt)
         view = timeline.refresh(view)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _once(timeline: Timeline[Tables], service: Service[P], plan: P, view: View[Tables], *, again: bool) -> Done[P] | None:
+def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, view: View[Tables], *, again: bool) -> Done[P] | None:
     """One attempt; None when it was beaten, its traces are gone and another plan may do better."""
-    fileio = timeline.fileio
-    committer = Committer(fileio)
     txn = new_txn(fileio.env)
     began = fileio.metrics.snapshot()
-    intent = committer.announce(txn, service.action, view.slot, engine="service")
+    intent = committer.announce(txn, service.action, view.slot, engine="service", plan_of=service.plan_txn)
     try:
-        try:
-            proposal = service.run(plan, txn)
-        except CorruptTable as error:
-            _check_expired(timeline, service.table, view, error)
-            raise
-        candidate = Candidate(
-            txn=txn,
-            action=service.action,
-            base=view.log,
-            changes={} if proposal.changes is None else {service.table: proposal.changes},
-            footprint={service.table: proposal.footprint},
-            apps={service.table: dict(proposal.apps)} if proposal.apps else {},
-            plan=proposal.plan,
-            summary=proposal.summary,
-            began=began,
-            metadata=proposal.metadata,
-        )
+        candidate, proposal = _prepare(service, plan, view, txn, began, fileio)
         skew_ms = intent.result()
-    except SnapshotExpired:
-        _clean_up(committer, fileio, txn, intent.exception)
-        if again:
+    except Exception as error:
+        # No slot was asked for, so none can be ours.
+        intent.exception()
+        _clean_up(committer, fileio, txn)
+        if again and isinstance(error, SnapshotExpired):
             return None
         raise
-    except Exception:
-        # No slot was asked for, so none can be ours.
-        _clean_up(committer, fileio, txn, intent.exception)
+    except BaseException:
+        committer.intents.silence(txn)
         raise
     try:
         outcome, kept = _claim(committer, service, candidate, proposal, skew_ms=skew_ms)
     except CommitUnknown:
         raise
-    except (ObjcatError, FileIOError):
-        _clean_up(committer, fileio, txn, intent.exception)
+    except (ObjcatError, FileIOError) as error:
+        _clean_up(committer, fileio, txn, plan=service.plan_txn if isinstance(error, AlreadyDone) else None)
+        raise
+    except BaseException:
+        # Nobody knows how far it came: whoever finds the intent settles it.
+        committer.intents.silence(txn)
         raise
     if isinstance(outcome, Beaten):
-        _clean_up(committer, fileio, txn, intent.exception)
+        _clean_up(committer, fileio, txn)
         if again:
             return None
         raise outcome.error()
-    committer.retract(txn)
+    committer.retract(txn, plan=service.plan_txn)
     unnamed = sorted({*proposal.files} - {*kept.files})
     if unnamed:
         remove_files(fileio, unnamed, why=txn)
-    newest = timeline.advance(view, [*outcome.read, outcome.entry])
-    return Done(outcome, plan, kept, newest)
+    return Done(outcome.entry, plan, kept, view.log.advance([*outcome.read, outcome.entry]))
+
+
+def _prepare(
+    service: Service[P], plan: P, view: View[Tables], txn: Txn, began: MetricsSnapshot, fileio: FileIO
+) -> tuple[Candidate, Proposal]:
+    """Do the work of a plan. Raises SnapshotExpired when its files were cleaned meanwhile."""
+    try:
+        proposal = service.run(plan, txn)
+    except CorruptTable as error:
+        newest = view.log.advance(Log(fileio).read_after(view.slot))
+        marks = newest.marks(service.table)
+        if marks.is_readable(view.slot):
+            raise
+        raise SnapshotExpired(
+            f"slot {view.slot} of {fileio.url} was cleaned while a service read it (the bound is {marks.bound} now): plan again"
+        ) from error
+    candidate = Candidate(
+        txn=txn,
+        action=service.action,
+        base=view.log,
+        changes={} if proposal.changes is None else {service.table: proposal.changes},
+        footprint={service.table: proposal.footprint},
+        writer=writer_of("service"),
+        apps={service.table: dict(proposal.apps)} if proposal.apps else {},
+        plan=service.plan_txn,
+        summary=proposal.summary,
+        began=began,
+        metadata=proposal.metadata,
+    )
+    return candidate, proposal
 
 
 def _claim(
@@ -164,22 +202,12 @@ def _claim(
         )
 
 
-def _check_expired(timeline: Timeline[Tables], table: str, view: View[Tables], error: CorruptTable) -> None:
-    """Raises SnapshotExpired when a file is missing because cleaning has passed the view that the plan was made from."""
-    marks = timeline.refresh(view).log.marks(table)
-    if not marks.is_readable(view.slot):
-        raise SnapshotExpired(
-            f"slot {view.slot} of {timeline.fileio.url} was cleaned while a service read it (the bound is {marks.bound} now): plan again"
-        ) from error
-
-
-def _clean_up(committer: Committer, fileio: FileIO, txn: Txn, wait: Callable[[], object]) -> None:
-    """Remove what a transaction left that is certainly not committed, its intent last."""
-    wait()
+def _clean_up(committer: Committer, fileio: FileIO, txn: Txn, *, plan: Txn | None = None) -> None:
+    """Remove what a transaction left that is certainly not committed, its intent last. plan: one that is settled."""
     try:
         keys = list(fileio.list_keys(data_prefix(txn)))
     except FileIOError:
         keys = []
     if keys:
         remove_files(fileio, keys, why=txn)
-    committer.retract(txn).result()
+    committer.retract(txn, plan=plan).result()

@@ -52,4 +52,4 @@ def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult
     )
     done = perform(timeline, service, view)
     assert done is not None, "a restore always has something to do"
-    return RestoreResult(slot=done.committed.entry.slot, txn=done.committed.entry.txn, restored=to)
+    return RestoreResult(slot=done.entry.slot, txn=done.entry.txn, restored=to)

@@ -45,7 +45,7 @@ def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = ""
     done = perform(timeline, service, view)
     if done is None:
         return None
-    return SplitResult(slot=done.committed.entry.slot, txn=done.committed.entry.txn, partition=partition, count=wanted)
+    return SplitResult(slot=done.entry.slot, txn=done.entry.txn, partition=partition, count=wanted)
 
 
 def bucket_count(state: TableState, partition: str) -> int:

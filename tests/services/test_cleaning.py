@@ -17,7 +17,8 @@ from objcat.services import (
     compact,
     plan_clean,
 )
-from tests.services.world import World, once, rows
+from objcat.timeline import Action, Candidate, Committer, Footprint, new_txn
+from tests.services.world import World, expiring, once, rows
 
 
 def test_a_clean_deletes_what_only_expired_slots_name() -> None:
@@ -125,6 +126,26 @@ def test_deletes_that_fail_are_left_to_the_next_clean() -> None:
     world.model.same()
     world.check_files()
     world.check()
+
+
+def test_a_clean_of_checkpoints_vouches_for_no_files() -> None:
+    world = expiring()
+    store = FaultyBackend(world.backend, [Rule(kinds=frozenset({"delete"}), key=lambda key: "data/" in key, fault=Fault.BEFORE, times=99)])
+    assert clean(world.on(world.store_on(store)), world.id, keep_slots=1).slot == 4
+    timeline = world.timeline()
+    candidate = Candidate(
+        txn=new_txn(timeline.fileio.env),
+        action=Action.CLEAN,
+        base=timeline.open().log,
+        changes={},
+        footprint={world.id: Footprint(root_bound=0)},
+    )
+    Committer(timeline.fileio).commit(candidate)
+    assert clean(world.timeline(), world.id, keep_slots=1).slot == 6
+    for _ in range(3):
+        world.model.same()
+    world.check()
+    world.check_files()
 
 
 def test_a_plan_of_a_clean_follows_what_changed() -> None:

@@ -21,6 +21,8 @@ from objcat.services import (
     clean,
     compact,
     restore,
+    schedule_compaction,
+    scheduled_compactions,
 )
 from objcat.storage.files import TXN_COLUMN
 from objcat.timeline import Action, Home, new_txn, resolve
@@ -153,6 +155,24 @@ def test_two_workers_execute_one_compaction_plan_the_older_last() -> None:
         compact(world.timeline(), world.id, plan=plan)
     world.check()
     world.check_files_after_clean()
+
+
+def test_a_scheduled_plan_is_executed_once_whoever_finds_it() -> None:
+    world = World()
+    world.upsert(*rows(6))
+    plan = schedule_compaction(world.timeline(), world.id)
+    assert plan is not None and scheduled_compactions(world.timeline(), world.id) == [plan]
+    world.upsert((1, 3, 3))
+    raced: list[Any] = []
+    late = world.timeline(once("put", "log/", lambda: raced.append(compact(world.timeline(), world.id, plan=plan))))
+    with pytest.raises(AlreadyDone):
+        compact(late, world.id, plan=plan)
+    world.model.same()
+    assert raced[0].as_of == 1 and history(world)[3].plan == plan.txn
+    assert scheduled_compactions(world.timeline(), world.id) == []
+    world.check()
+    world.check_files_after_clean()
+    assert schedule_compaction(world.timeline(), world.id) is not None
 
 
 def test_two_compactors_share_the_work() -> None:
