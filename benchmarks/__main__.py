@@ -11,7 +11,11 @@ def main(arguments: list[str]) -> int:
             from benchmarks import fileio_bench
 
             return fileio_bench.main(rest)
-    print("benchmarks: name one of: fileio", file=sys.stderr)
+        case ["metadata", *rest]:
+            from benchmarks import metadata_bench
+
+            return metadata_bench.main(rest)
+    print("benchmarks: name one of: fileio, metadata", file=sys.stderr)
     return 2
 
 
