@@ -15,6 +15,7 @@ from objcat.handle import Scan, Table
 from objcat.lake import Lake, connect, create_table_at, table_at
 from objcat.table import Bucket
 from objcat.timeline import AppVersion, CommittedAt, RolledBackAt
+from objcat.transaction import Transaction
 from objcat.write import CommitResult
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "RolledBackAt",
     "Scan",
     "Table",
+    "Transaction",
     "connect",
     "create_table_at",
     "errors",
