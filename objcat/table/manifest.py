@@ -130,7 +130,8 @@ class Shard:
 
     @property
     def bytes(self) -> int:
-        return len(self._data)
+        """Of memory: the object, and what was decoded of it so far."""
+        return len(self._data) + sum(int(values.nbytes) for values in list(self._columns.values()))
 
     def rows(self, columns: Collection[int] | None = ()) -> pa.Table:
         """The rows, with the bounds of these columns where there are any; None: of all."""
@@ -171,7 +172,6 @@ class Manifests:
     def __init__(self, fileio: FileIO, *, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._fileio = fileio
         self._bytes_max = bytes_max
-        self._bytes = 0
         self._kept: OrderedDict[str, Shard] = OrderedDict()
         self._lock = threading.Lock()
         on_fork(self)
@@ -193,10 +193,10 @@ class Manifests:
         for ref, shard in zip(missing, read, strict=True):
             found[ref.path] = shard
         with self._lock:
-            for ref in missing:
-                if ref.path not in self._kept:
-                    self._kept[ref.path] = found[ref.path]
-                    self._bytes += ref.bytes
-            while self._bytes > self._bytes_max and self._kept:
-                self._bytes -= self._kept.popitem(last=False)[1].bytes
+            self._kept.update((ref.path, found[ref.path]) for ref in missing)
+            sizes = {path: shard.bytes for path, shard in self._kept.items()}
+            total = sum(sizes.values())
+            while total > self._bytes_max:
+                path, _ = self._kept.popitem(last=False)
+                total -= sizes[path]
         return [found[ref.path] for ref in refs]

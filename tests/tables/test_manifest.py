@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import objcat
 from fileio.base import Overwrite
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CorruptTable
-from objcat.table import Manifests, TableDelta, levels
+from objcat.lake import table_at
+from objcat.services import compact, split_buckets
+from objcat.table import Manifests, TableDelta, TablesFold, levels
 from objcat.table.levels import GROWTH, RUNS_MAX, cut, runs_to_merge, shards_to_fold
-from objcat.timeline import Home
+from objcat.timeline import Home, Timeline
 from tests.tables.metadata import ID, TABLE, History, base, log, make_table, paths_of, snapshot_at
 
 PARTITIONS = 40
@@ -70,6 +77,7 @@ def test_a_checkpoint_writes_what_changed_and_reads_nothing(history: History) ->
     history.save()
     spent = history.fileio.metrics.snapshot() - before
     assert spent.requests == {"put_create": 1}
+    assert spent.bytes_written < 8_000
     assert set(history.state[TABLE].manifest) - set(shards) == {history.state[TABLE].manifest[-1]}
     assert history.state[TABLE].manifest[-1].rows == 14
     assert len([group for group in history.groups() if group.logs]) == 14
@@ -204,3 +212,86 @@ def test_a_row_is_written_a_bounded_number_of_times(touched: int) -> None:
     print(f"{written / files:.1f} rows written a row, {spent_most} at most at once")
     assert written / files < 40
     assert spent_most < shards * size
+
+
+# ---- through tables ----------------------------------------------------------------------------------------------
+
+ROW_SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+
+
+def rows_of(keys: Iterable[int], value: int) -> pa.Table:
+    listed = list(keys)
+    return pa.table({"id": listed, "v": [value] * len(listed)}, schema=ROW_SCHEMA)
+
+
+def content(table: objcat.Table) -> dict[int, int]:
+    rows = table.scan().to_arrow().to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows), "a key is there twice"
+    return {row["id"]: row["v"] for row in rows}
+
+
+def checkpointed(lake: objcat.Lake, name: str = "t") -> objcat.Table:
+    """The table, opened anew from a checkpoint of its newest slot that may have one."""
+    fileio = lake.table(name).fileio
+    timeline = Timeline(fileio, TablesFold())
+    timeline.publish(timeline.open())
+    return table_at(fileio)
+
+
+def test_a_table_is_opened_from_its_checkpoint_and_a_plan_reads_one_manifest() -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("lake")))
+    table = lake.create_table("t", ROW_SCHEMA, key=["id"])
+    for number in range(32):
+        table.upsert(rows_of(range(number, number + 50), number))
+    expected = content(table)
+    opened = checkpointed(lake)
+    assert opened.snapshot.table.manifest and not opened.snapshot.table.overlay
+    before = opened.fileio.metrics.snapshot()
+    again = table_at(opened.fileio)
+    requests = (opened.fileio.metrics.snapshot() - before).requests
+    assert requests == {"get": 4}, "the hint, the root, its slot, and the one after it"
+    again.snapshot.file_groups(again.manifests, partitions=[""])
+    requests = (opened.fileio.metrics.snapshot() - before).requests
+    assert requests == {"get": 5}
+    assert content(opened) == expected
+    opened.upsert(rows_of([3], 1000))
+    assert content(opened) == expected | {3: 1000}
+
+
+def test_a_table_is_read_the_same_in_the_middle_of_a_split() -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("lake")))
+    table = lake.create_table("t", ROW_SCHEMA, key=["id"], index=objcat.Bucket(16))
+    stale = lake.table("t")
+    expected: dict[int, int] = {}
+
+    def wrote(handle: objcat.Table, keys: Iterable[int], value: int) -> None:
+        handle.upsert(rows_of(keys, value))
+        expected.update(dict.fromkeys(keys, value))
+
+    table.insert(rows_of(range(300), 0))
+    expected.update(dict.fromkeys(range(300), 0))
+    wrote(table, range(0, 300, 3), 1)
+    split_buckets(table.timeline, table.id)
+    assert content(lake.table("t")) == expected
+    wrote(stale, range(0, 300, 5), 2)
+    table.refresh()
+    wrote(table, range(0, 400, 7), 3)
+    for number in range(16):
+        wrote(table, range(number, 400, 31), 10 + number)
+    for handle in (lake.table("t"), checkpointed(lake)):
+        assert content(handle) == expected
+        homes = {group.home for group in handle.snapshot.file_groups(handle.manifests)}
+        assert homes == {Home("", bucket, 32) for bucket in range(32)}
+        found = [row["id"] for row in handle.scan(where="v = 2", columns=["id"]).to_arrow().to_pylist()]
+        assert sorted(found) == sorted(key for key, value in expected.items() if value == 2)
+    compact(table.timeline, table.id, homes=[Home("", bucket, 32) for bucket in range(0, 32, 3)])
+    split_buckets(table.timeline, table.id)
+    wrote(table, range(0, 500, 11), 50)
+    for number in range(16):
+        wrote(stale, range(number, 400, 37), 70 + number)
+    for handle in (lake.table("t"), checkpointed(lake)):
+        assert content(handle) == expected
+    compact(table.timeline, table.id)
+    last = lake.table("t")
+    assert content(last) == expected
+    assert all(group.is_plain for group in last.snapshot.file_groups(last.manifests))
