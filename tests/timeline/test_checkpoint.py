@@ -19,7 +19,7 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
 from objcat.errors import CheckpointCollected, InvalidInput
 from objcat.timeline import Action, Committer, Footprint, LogState, Timeline, View
-from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, put_root, read_hint, read_root, root_key, void_root
+from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, folder_of, put_root, read_hint, read_root, root_key, void_root
 from objcat.timeline.collect import CollectedCheckpoints, collect_checkpoints
 from tests.timeline.toy import TABLE, Toy, ToyFold, assert_same, clone, commit, grow, open_toy, rows_at, rows_of
 
@@ -344,6 +344,45 @@ def test_a_state_that_was_brought_back_outlives_the_checkpoint_that_it_came_from
         collect(fileio, 1)
         assert_sound(timeline)
     assert garbage(timeline) == set()
+
+
+def test_a_state_that_is_brought_back_while_its_checkpoint_is_collected_does_not_stand_on_it() -> None:
+    plain, view = store("while", 200)
+    timeline = open_toy(plain)
+    done: list[bool] = []
+
+    def meanwhile(request: Request) -> None:
+        """After the collector has claimed its slot, and before the first root becomes void."""
+        if request.kind == "put" and request.key == root_key(16) and not done:
+            done.append(True)
+            now = timeline.refresh(view)
+            fields: dict[str, Any] = {"action": Action.RESTORE, "footprint": {TABLE: Footprint(restores=30)}, "changes": {}}
+            now = timeline.advance(now, [commit(plain, now.log, **fields)])
+            timeline.publish(grow(timeline, 30, view=now, publish=False))
+
+    collect(through(FaultyBackend(plain._bare, before=meanwhile)), 1)
+    assert done
+    assert_sound(timeline)
+
+
+def test_a_collector_that_was_overtaken_deletes_nothing() -> None:
+    """What it would call garbage may be named by a root that the later one keeps."""
+    plain, view = store("overtaken", 145)
+    timeline = open_toy(plain)
+    done: list[bool] = []
+
+    def meanwhile(request: Request) -> None:
+        """Between the last void root of the collector and its look at what roots name."""
+        found = read_root(plain, 112)
+        if not done and request.kind == "get" and found is not None and isinstance(found.root, VoidRoot):
+            done.append(True)
+            now = grow(timeline, 40, view=timeline.refresh(view))
+            assert now.checkpoint == 176 and now.state.shards[0].startswith(folder_of(112))
+            collect(plain, 1)
+
+    collect(through(FaultyBackend(plain._bare, before=meanwhile)), 1)
+    assert done
+    assert_sound(timeline)
 
 
 def test_interrupted_anywhere_a_collection_leaves_a_log_that_opens_the_same() -> None:
