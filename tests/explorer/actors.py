@@ -296,7 +296,8 @@ def _call_site(request: Request) -> str:
         if module.startswith("objcat.") or (module.startswith("tests.") and not module.startswith("tests.explorer.actors")):
             break
         frame = frame.f_back
-    folder = next((part for part in request.key.split("/") if part in ("log", "intents", "data")), request.key)
+    parts = request.key.split("/")
+    folder = next((part for part in parts if part in ("log", "intents", "data", "checkpoints", "history")), parts[-1])
     return f"{frame.f_code.co_qualname.replace('.<locals>', '')}: {request.kind} {folder}{settling}"
 
 

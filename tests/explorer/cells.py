@@ -59,6 +59,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
         where=("t/intents/",),
         profile=CLOCK,
         states_min=9_000,
+        slow=True,
     ),
     # Two writers, disjoint homes.
     Cell(name="write, write elsewhere", actors=(writer(1), writer(2, 1)), states_min=49, all_succeed=True),
@@ -84,9 +85,23 @@ WRITER_CELLS: tuple[Cell, ...] = (
     Cell(
         name="insert, insert: 2 faults at the log", actors=(inserter(1), inserter(2)), faults_max=2, where=LOG, slow=True, states_min=16_000
     ),
-    Cell(name="insert, insert: 1 fault, 1 crash", actors=(inserter(1), inserter(2)), faults_max=1, crashes_max=1, states_min=8_600),
+    Cell(
+        name="insert, insert: 1 fault, 1 crash at the log",
+        actors=(inserter(1), inserter(2)),
+        where=LOG,
+        faults_max=1,
+        crashes_max=1,
+        states_min=2_180,
+    ),
     Cell(name="insert, insert: 2 faults", actors=(inserter(1), inserter(2)), faults_max=2, states_min=103_000, slow=True),
-    Cell(name="insert, insert elsewhere: 1 fault", actors=(inserter(1), inserter(2, 1)), faults_max=1, states_min=2_370, all_succeed=True),
+    Cell(
+        name="insert, insert elsewhere: 1 fault",
+        actors=(inserter(1), inserter(2, 1)),
+        faults_max=1,
+        states_min=2_370,
+        all_succeed=True,
+        slow=True,
+    ),
     Cell(name="insert of two homes, write, write", actors=(inserter(1, 0, 1), writer(2), writer(3, 1)), states_min=1_600, all_succeed=True),
     Cell(name="insert, write: 1 fault", actors=(inserter(1), writer(2)), faults_max=1, states_min=2_790, all_succeed=True),
     Cell(name="insert, write: 2 faults", actors=(inserter(1), writer(2)), faults_max=2, states_min=64_000, slow=True),
@@ -106,9 +121,9 @@ WRITER_CELLS: tuple[Cell, ...] = (
     Cell(name="create, create: 3 faults", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=3, states_min=124_000, slow=True),
     # Rollbacks.
     Cell(name="write, rollback", actors=(writer(1), rollback(3, 1)), states_min=107),
-    Cell(name="write, rollback: 2 faults at the log", actors=(writer(1), rollback(3, 1)), faults_max=2, where=LOG, states_min=1),
+    Cell(name="write, rollback: 2 faults at the log", actors=(writer(1), rollback(3, 1)), faults_max=2, where=LOG, states_min=11_500),
     Cell(name="write, rollback: 2 faults", actors=(writer(1), rollback(3, 1)), faults_max=2, states_min=62_000, slow=True),
-    Cell(name="write, rollback: 1 fault", actors=(writer(1), rollback(3, 1)), faults_max=1, states_min=1),
+    Cell(name="write, rollback: 1 fault", actors=(writer(1), rollback(3, 1)), faults_max=1, states_min=3_510),
     Cell(name="write, rollback: 1 fault, 1 crash", actors=(writer(1), rollback(3, 1)), faults_max=1, crashes_max=1, states_min=5_000),
     Cell(
         name="write, rollback: 3 late requests", actors=(writer(1), rollback(3, 1)), faults_max=3, faults=LATE, where=LOG, states_min=24_000
@@ -125,7 +140,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
         name="write, rollback without retries: 2 faults",
         actors=(writer(1, attempts_max=1), replace(rollback(3, 1), attempts_max=1)),
         faults_max=2,
-        states_min=1,
+        states_min=28_410,
     ),
     Cell(name="insert, rollback: 1 fault", actors=(inserter(1), rollback(3, 1)), faults_max=1, states_min=3_350),
     Cell(name="write, write, rollback", actors=(writer(1), writer(2), rollback(3, 1)), states_min=2_810),
@@ -151,7 +166,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), rollback(3, 1), rollback(4, 1)),
         crashes_max=1,
         where=LOG,
-        states_min=1,
+        states_min=8_110,
     ),
     Cell(
         name="write, rollback, rollback: 1 fault at the log",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.explorer.actors import Actor
-from tests.explorer.cast import play
+from tests.explorer.cast import FRESH, play
 from tests.explorer.engine import Cell
 from tests.explorer.roles import Drop, DropSpace, MakeSpace, Name, Rename, Undrop, WriteNamed
 
@@ -12,22 +12,51 @@ EMPTIED = (*LAKE, Actor("former drop", 14, Drop("a.x")))
 NAMES = (play("creator", 1, Name("t")), play("creator", 2, Name("t")))
 CATALOG_LOG = ("_catalog/log/",)
 
+ALONE = (
+    (play("dropper", 1, Drop("a.x")), LAKE),
+    (play("undropper", 1, Undrop("a.x")), EMPTIED),
+    (play("renamer", 2, Rename("a.x", "a.y")), LAKE),
+    (play("space maker", 2, MakeSpace("b.c")), LAKE),
+    (play("space dropper", 2, DropSpace("b")), (Actor("lake", 15, MakeSpace("b")),)),
+    (play("writer", 2, WriteNamed("a.x")), LAKE),
+)
+
 LAKE_CELLS: tuple[Cell, ...] = (
-    Cell(name="two tables of one name", actors=NAMES, prelude=(), states_min=1),
-    Cell(name="two tables of one name: 1 fault", actors=NAMES, prelude=(), faults_max=1, states_min=1),
-    Cell(name="two tables of one name: 2 faults at the catalog", actors=NAMES, prelude=(), faults_max=2, where=CATALOG_LOG, states_min=1),
-    Cell(name="two tables of one name: 1 crash", actors=NAMES, prelude=(), crashes_max=1, states_min=1),
+    *(
+        Cell(
+            name=f"{actor.name} alone: 1 fault, 1 crash",
+            actors=(actor,),
+            prelude=prelude,
+            faults_max=1,
+            crashes_max=1,
+            faults=FRESH,
+            states_min=40,
+        )
+        for actor, prelude in ALONE
+    ),
+    Cell(name="two tables of one name", actors=NAMES, prelude=(), states_min=150),
+    Cell(name="two tables of one name: 1 fault", actors=NAMES, prelude=(), faults_max=1, states_min=6_230),
+    Cell(
+        name="two tables of one name: 2 faults at the catalog",
+        actors=NAMES,
+        prelude=(),
+        faults_max=2,
+        where=CATALOG_LOG,
+        states_min=10_840,
+        slow=True,
+    ),
+    Cell(name="two tables of one name: 1 crash", actors=NAMES, prelude=(), crashes_max=1, states_min=360),
     Cell(
         name="two tables of one domain",
         actors=(play("creator", 1, Name("a", "d")), play("creator", 2, Name("b", "d"))),
         prelude=(),
-        states_min=1,
+        states_min=260,
     ),
     Cell(
         name="create, drop its namespace",
         actors=(play("creator", 1, Name("a.y")), play("dropper", 2, DropSpace("a"))),
         prelude=(Actor("lake", 15, MakeSpace("a")),),
-        states_min=1,
+        states_min=130,
     ),
     Cell(
         name="create, drop its namespace: 1 fault at the catalog",
@@ -35,34 +64,40 @@ LAKE_CELLS: tuple[Cell, ...] = (
         prelude=(Actor("lake", 15, MakeSpace("a")),),
         faults_max=1,
         where=CATALOG_LOG,
-        states_min=1,
+        states_min=1_540,
     ),
-    Cell(name="drop, write", actors=(play("dropper", 1, Drop("a.x")), play("writer", 2, WriteNamed("a.x"))), prelude=LAKE, states_min=1),
+    Cell(name="drop, write", actors=(play("dropper", 1, Drop("a.x")), play("writer", 2, WriteNamed("a.x"))), prelude=LAKE, states_min=330),
     Cell(
         name="drop, write: 1 crash",
         actors=(play("dropper", 1, Drop("a.x")), play("writer", 2, WriteNamed("a.x"))),
         prelude=LAKE,
         crashes_max=1,
-        states_min=1,
+        states_min=630,
     ),
-    Cell(name="drop, drop", actors=(play("dropper", 1, Drop("a.x")), play("dropper", 2, Drop("a.x"))), prelude=LAKE, states_min=1),
+    Cell(name="drop, drop", actors=(play("dropper", 1, Drop("a.x")), play("dropper", 2, Drop("a.x"))), prelude=LAKE, states_min=610),
     Cell(
         name="drop, create again: 1 crash",
         actors=(play("dropper", 1, Drop("a.x")), play("creator", 2, Name("a.x"))),
         prelude=LAKE,
         crashes_max=1,
-        states_min=1,
+        states_min=650,
     ),
     Cell(
-        name="drop, rename", actors=(play("dropper", 1, Drop("a.x")), play("renamer", 2, Rename("a.x", "a.y"))), prelude=LAKE, states_min=1
+        name="drop, rename",
+        actors=(play("dropper", 1, Drop("a.x")), play("renamer", 2, Rename("a.x", "a.y"))),
+        prelude=LAKE,
+        states_min=180,
     ),
     Cell(
-        name="undrop, create", actors=(play("undropper", 1, Undrop("a.x")), play("creator", 2, Name("a.x"))), prelude=EMPTIED, states_min=1
+        name="undrop, create",
+        actors=(play("undropper", 1, Undrop("a.x")), play("creator", 2, Name("a.x"))),
+        prelude=EMPTIED,
+        states_min=260,
     ),
     Cell(
         name="undrop, undrop",
         actors=(play("undropper", 1, Undrop("a.x")), play("undropper", 2, Undrop("a.x"))),
         prelude=EMPTIED,
-        states_min=1,
+        states_min=720,
     ),
 )

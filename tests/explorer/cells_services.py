@@ -5,7 +5,26 @@ from __future__ import annotations
 from tests.explorer.actors import Actor
 from tests.explorer.cast import COMPACTED, COUNTERS, FRESH, LOG, MORE_ROWS, READER, REWRITTEN, ROWS, SMALL, inserter, play, rollback, writer
 from tests.explorer.engine import Cell
-from tests.explorer.roles import Clean, Compact, Execute, Place, Publish, Read, Restore, Save, Scan, Split, Write
+from tests.explorer.roles import (
+    PLAN_TXN,
+    Abandon,
+    Archive,
+    Clean,
+    Compact,
+    Execute,
+    InTurn,
+    Place,
+    Publish,
+    Read,
+    Restore,
+    RollBack,
+    Save,
+    Scan,
+    Settle,
+    Split,
+    Sweep,
+    Write,
+)
 
 COMPACTION = play("compaction", 5, Compact())
 OTHER_COMPACTION = play("compaction", 6, Compact())
@@ -20,19 +39,63 @@ RELEASE = play("release", 6, Save(2, release=True))
 SCAN = Actor("reader", 9, Scan())
 SAVED = (*COMPACTED, Actor("former save", 11, Save(2)))
 PLACES = (play("place", 1, Place()), play("place", 2, Place()))
+DIGESTS_ASIDE = (("objcat.timeline.side", "INLINE_DIGESTS_MAX", 0),)
+CHECKPOINT = play("checkpoint", 5, Publish())
+ARCHIVE = play("archive", 6, Archive())
+SWEEP = play("sweep", 4, Sweep())
+LEFTOVERS = play("later clean", 7, Clean())
+CLEANED = (*COMPACTED, Actor("third", 11, Write((0, 1))), Actor("second compaction", 10, Compact()))
+LONGER = (*MORE_ROWS, Actor("third", 11, Write((0, 1))), Actor("fourth", 10, Write((0, 1))))
+BATCHED = (*ROWS, Actor("former batch", 11, Write(app_version=1)))
+CHECKPOINTED = (*MORE_ROWS, Actor("former checkpoint", 14, Publish()))
+ABANDONED = (*ROWS, Actor("abandoned", 11, Abandon()))
 LOG_AND_DATA = ("t/log/", "t/data/")
 
+ALONE = (
+    (COMPACTION, MORE_ROWS, ()),
+    (play("executor", 5, Execute(1)), ROWS, ()),
+    (CLEAN, COMPACTED, ()),
+    (LEFTOVERS, CLEANED, ()),
+    (play("save", 6, Save(2)), COMPACTED, ()),
+    (RELEASE, SAVED, ()),
+    (play("restore", 6, Restore(2)), COMPACTED, ()),
+    (SPLIT, ROWS, ()),
+    (writer(1, 0, 1), COUNTERS, ()),
+    (inserter(1, 0, 1), REWRITTEN, ()),
+    (SCAN, COMPACTED, ()),
+    (play("place", 1, Place()), ROWS, DIGESTS_ASIDE),
+    (CHECKPOINT, MORE_ROWS, SMALL),
+    (ARCHIVE, CHECKPOINTED, SMALL),
+    (SCAN, CHECKPOINTED, SMALL),
+    (SWEEP, ABANDONED, ()),
+)
+"""Each alone with a fault and a crash anywhere; who meets others, meets faults only at the log."""
+
 SERVICE_CELLS: tuple[Cell, ...] = (
+    *(
+        Cell(
+            name=f"{actor.name} alone, history of {len(prelude)}{', small' if settings else ''}: 1 fault, 1 crash",
+            actors=(actor,),
+            prelude=prelude,
+            settings=settings,
+            faults_max=1,
+            crashes_max=1,
+            faults=FRESH,
+            states_min=40,
+        )
+        for actor, prelude, settings in ALONE
+    ),
     # Compaction.
     Cell(name="write, compaction, write", actors=(writer(1), COMPACTION, writer(2)), prelude=ROWS, all_succeed=True, states_min=1_600),
     Cell(
-        name="write, compaction: 1 fault",
+        name="write, compaction: 1 fault at the log",
         actors=(writer(1), COMPACTION),
         prelude=ROWS,
         all_succeed=True,
+        where=LOG,
         faults_max=1,
         faults=FRESH,
-        states_min=2_900,
+        states_min=1_060,
     ),
     Cell(
         name="write, compaction: 1 fault, 1 crash at the log",
@@ -42,27 +105,51 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         where=LOG,
         faults=FRESH,
-        states_min=1,
+        states_min=1_630,
     ),
-    Cell(name="compaction, compaction", actors=(COMPACTION, OTHER_COMPACTION), prelude=MORE_ROWS, all_succeed=True, states_min=1),
+    Cell(name="compaction, compaction", actors=(COMPACTION, OTHER_COMPACTION), prelude=MORE_ROWS, all_succeed=True, states_min=300),
     Cell(
-        name="compaction, compaction: 1 fault",
+        name="compaction, compaction: 1 fault at the log",
         actors=(COMPACTION, OTHER_COMPACTION),
         prelude=ROWS,
         all_succeed=True,
+        where=LOG,
         faults_max=1,
         faults=FRESH,
-        states_min=1,
+        states_min=1_550,
+        slow=True,
     ),
-    Cell(name="insert, compaction", actors=(inserter(1, 0, 1), COMPACTION), prelude=ROWS, all_succeed=True, states_min=1),
-    Cell(name="compaction, rollback", actors=(COMPACTION, rollback(3, 5)), prelude=ROWS, states_min=1),
-    Cell(name="two executors of one plan", actors=EXECUTORS, prelude=ROWS, states_min=1),
-    Cell(name="two executors of one plan: 1 fault", actors=EXECUTORS, prelude=ROWS, faults_max=1, faults=FRESH, states_min=1),
+    Cell(name="insert, compaction", actors=(inserter(1, 0, 1), COMPACTION), prelude=ROWS, all_succeed=True, states_min=120),
+    Cell(name="compaction, rollback", actors=(COMPACTION, rollback(3, 5)), prelude=ROWS, states_min=110),
+    Cell(name="two executors of one plan", actors=EXECUTORS, prelude=ROWS, states_min=41),
+    Cell(
+        name="two executors of one plan: 1 fault at the log",
+        actors=EXECUTORS,
+        prelude=ROWS,
+        where=LOG,
+        faults_max=1,
+        faults=FRESH,
+        states_min=230,
+    ),
+    Cell(
+        name="write and compaction, compaction",
+        actors=(Actor("tidy writer", 1, InTurn((Write(), Compact()))), COMPACTION),
+        prelude=ROWS,
+        states_min=100,
+    ),
     # Cleaning, savepoints.
-    Cell(name="write, write, clean", actors=(writer(1), writer(2), CLEAN), prelude=COMPACTED, states_min=1),
-    Cell(name="write, clean: 1 fault", actors=(writer(1), CLEAN), prelude=COMPACTED, faults_max=1, faults=FRESH, states_min=1),
-    Cell(name="write, clean, scan", actors=(writer(1), CLEAN, SCAN), prelude=COMPACTED, states_min=1),
-    Cell(name="compaction, clean, scan", actors=(OTHER_COMPACTION, CLEAN, SCAN), prelude=ROWS, states_min=1),
+    Cell(name="write, write, clean", actors=(writer(1), writer(2), CLEAN), prelude=COMPACTED, states_min=2_350),
+    Cell(
+        name="write, clean: 1 fault at the log",
+        actors=(writer(1), CLEAN),
+        prelude=COMPACTED,
+        where=LOG,
+        faults_max=1,
+        faults=FRESH,
+        states_min=2_110,
+    ),
+    Cell(name="write, clean, scan", actors=(writer(1), CLEAN, SCAN), prelude=COMPACTED, states_min=6_000),
+    Cell(name="compaction, clean, scan", actors=(OTHER_COMPACTION, CLEAN, SCAN), prelude=ROWS, states_min=2_030),
     Cell(
         name="clean, clean: 1 fault, 1 crash",
         actors=(CLEAN, LESS_CLEAN),
@@ -71,9 +158,9 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         faults=FRESH,
         where=LOG_AND_DATA,
-        states_min=1,
+        states_min=6_330,
     ),
-    Cell(name="save, clean", actors=(play("save", 6, Save(2)), CLEAN), prelude=COMPACTED, states_min=1),
+    Cell(name="save, clean", actors=(play("save", 6, Save(2)), CLEAN), prelude=COMPACTED, states_min=320),
     Cell(
         name="save, clean: 1 fault at the log",
         actors=(play("save", 6, Save(2)), CLEAN),
@@ -81,11 +168,12 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         faults_max=1,
         faults=FRESH,
         where=LOG,
-        states_min=1,
+        states_min=6_190,
+        slow=True,
     ),
-    Cell(name="release, clean", actors=(RELEASE, CLEAN), prelude=SAVED, states_min=1),
-    Cell(name="release, restore, clean", actors=(RELEASE, play("restore", 7, Restore(2)), CLEAN), prelude=SAVED, states_min=1),
-    Cell(name="restore, clean", actors=(play("restore", 6, Restore(2)), CLEAN), prelude=COMPACTED, states_min=1),
+    Cell(name="release, clean", actors=(RELEASE, CLEAN), prelude=SAVED, states_min=210),
+    Cell(name="release, restore, clean", actors=(RELEASE, play("restore", 7, Restore(2)), CLEAN), prelude=SAVED, states_min=7_420),
+    Cell(name="restore, clean", actors=(play("restore", 6, Restore(2)), CLEAN), prelude=COMPACTED, states_min=330),
     Cell(
         name="restore, clean: 1 fault at the log",
         actors=(play("restore", 6, Restore(2)), CLEAN),
@@ -93,34 +181,50 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         faults_max=1,
         faults=FRESH,
         where=LOG,
-        states_min=1,
+        states_min=6_700,
+        slow=True,
     ),
+    Cell(name="savepoint, write, clean", actors=(writer(1), CLEAN), prelude=SAVED, states_min=120),
+    Cell(name="savepoint, restore, clean", actors=(play("restore", 6, Restore(1)), CLEAN), prelude=SAVED, states_min=260),
+    Cell(name="clean, clean, save", actors=(CLEAN, LESS_CLEAN, play("save", 7, Save(4))), prelude=CLEANED, states_min=7_740),
     # Keys of an index that has to be asked.
-    Cell(name="place, place", actors=PLACES, all_succeed=True, states_min=1),
-    Cell(name="place, place: 1 fault at the log", actors=PLACES, faults_max=1, where=LOG, faults=FRESH, all_succeed=True, states_min=1),
+    Cell(name="place, place", actors=PLACES, all_succeed=True, states_min=97),
+    Cell(name="place, place: 1 fault at the log", actors=PLACES, faults_max=1, where=LOG, faults=FRESH, all_succeed=True, states_min=850),
     Cell(
         name="place, place, digests in objects",
         actors=PLACES,
-        settings=(("objcat.timeline.side", "INLINE_DIGESTS_MAX", 0),),
+        settings=DIGESTS_ASIDE,
         all_succeed=True,
-        states_min=1,
+        states_min=120,
     ),
     # Splits.
-    Cell(name="split, write", actors=(SPLIT, writer(1)), prelude=ROWS, all_succeed=True, states_min=1),
-    Cell(name="split, write: 1 fault, 1 crash", actors=(SPLIT, writer(1)), prelude=ROWS, faults_max=1, crashes_max=1, states_min=1),
-    Cell(name="split, compaction", actors=(SPLIT, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=1),
-    Cell(name="split, write, compaction", actors=(SPLIT, writer(1, 0, 1), OTHER_COMPACTION), prelude=ROWS, states_min=1),
-    # Copy on write: what a write adds to a row is computed from what it reads.
-    Cell(name="rewrite, rewrite", actors=(writer(1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=1),
-    Cell(name="rewrite of two homes, rewrite", actors=(writer(1, 0, 1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=1),
+    Cell(name="split, write", actors=(SPLIT, writer(1)), prelude=ROWS, all_succeed=True, states_min=75),
     Cell(
-        name="rewrite, rewrite: 1 fault",
+        name="split, write: 1 fault, 1 crash at the log",
+        actors=(SPLIT, writer(1)),
+        prelude=ROWS,
+        where=LOG,
+        faults_max=1,
+        crashes_max=1,
+        states_min=1_500,
+    ),
+    Cell(name="split, compaction", actors=(SPLIT, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=280),
+    Cell(name="split, write, compaction", actors=(SPLIT, writer(1), OTHER_COMPACTION), prelude=ROWS, states_min=3_490, slow=True),
+    Cell(name="split, write, read", actors=(SPLIT, writer(1), READER), prelude=ROWS, states_min=2_250),
+    Cell(name="split, insert", actors=(SPLIT, inserter(1, 0, 1)), prelude=ROWS, states_min=120),
+    Cell(name="split, rewrite", actors=(SPLIT, writer(1)), prelude=COUNTERS, states_min=120),
+    # Copy on write: what a write adds to a row is computed from what it reads.
+    Cell(name="rewrite, rewrite", actors=(writer(1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=110),
+    Cell(name="rewrite of two homes, rewrite", actors=(writer(1, 0, 1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=130),
+    Cell(
+        name="rewrite, rewrite: 1 fault at the log",
         actors=(writer(1), writer(2)),
         prelude=COUNTERS,
+        where=LOG,
         faults_max=1,
         faults=FRESH,
         all_succeed=True,
-        states_min=1,
+        states_min=1_440,
     ),
     Cell(
         name="rewrite, rewrite: 2 faults at the log",
@@ -129,10 +233,17 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         faults_max=2,
         where=LOG,
         faults=FRESH,
-        states_min=1,
+        states_min=100,
         slow=True,
     ),
-    Cell(name="rewrite, rewrite, rewrite", actors=(writer(1), writer(2), writer(3)), prelude=COUNTERS, all_succeed=True, states_min=1),
+    Cell(
+        name="rewrite, rewrite, rewrite",
+        actors=(writer(1), writer(2), writer(3)),
+        prelude=COUNTERS,
+        all_succeed=True,
+        states_min=5_110,
+        slow=True,
+    ),
     Cell(
         name="rewrite, rollback: 1 fault at the log",
         actors=(writer(1), rollback(3, 1)),
@@ -140,59 +251,126 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         faults_max=1,
         where=LOG,
         faults=FRESH,
-        states_min=1,
+        states_min=1_450,
     ),
-    Cell(name="first rewrite, first rewrite", actors=(writer(1), writer(2)), prelude=REWRITTEN, all_succeed=True, states_min=1),
-    Cell(name="rewrite, rewrite, read", actors=(writer(1), writer(2), READER), prelude=COUNTERS, all_succeed=True, states_min=1),
+    Cell(name="first rewrite, first rewrite", actors=(writer(1), writer(2)), prelude=REWRITTEN, all_succeed=True, states_min=100),
+    Cell(name="rewrite, rewrite, read", actors=(writer(1), writer(2), READER), prelude=COUNTERS, all_succeed=True, states_min=3_610),
     # Restores.
-    Cell(name="restore, write", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, states_min=1),
-    Cell(name="restore, write: 1 fault", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, faults_max=1, states_min=1),
-    Cell(name="restore, rewrite", actors=(RESTORE, writer(1)), prelude=(*COUNTERS, Actor("second", 13, Write((0,)))), states_min=1),
-    Cell(name="restore, compaction", actors=(RESTORE, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=1),
+    Cell(name="restore, write", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, states_min=110),
+    Cell(
+        name="restore, write: 1 fault at the log", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, where=LOG, faults_max=1, states_min=1_530
+    ),
+    Cell(name="restore, rewrite", actors=(RESTORE, writer(1)), prelude=(*COUNTERS, Actor("second", 13, Write((0,)))), states_min=150),
+    Cell(name="restore, compaction", actors=(RESTORE, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=280),
     # Applications.
     Cell(name="one batch, twice", actors=STREAM, states_min=80),
-    Cell(name="one batch, twice: 2 faults at the log", actors=STREAM, faults_max=2, faults=FRESH, where=LOG, states_min=1),
-    Cell(name="one batch, twice, rollback", actors=(*STREAM, rollback(3, 1)), states_min=1),
+    Cell(name="one batch, twice: 2 faults at the log", actors=STREAM, faults_max=2, faults=FRESH, where=LOG, states_min=6_750),
+    Cell(name="one batch, twice, rollback", actors=(*STREAM, rollback(3, 1)), states_min=3_610),
+    Cell(
+        name="one batch, restore, one batch", actors=(play("restore", 5, Restore(1)), STREAM[0], STREAM[1]), prelude=BATCHED, states_min=210
+    ),
+    # Archives, sweeps.
+    Cell(name="archive, write, scan", actors=(ARCHIVE, writer(1), SCAN), prelude=CHECKPOINTED, settings=SMALL, states_min=2_930),
+    Cell(
+        name="archive, archive: 1 fault at the log",
+        actors=(ARCHIVE, play("archive", 7, Archive())),
+        prelude=CHECKPOINTED,
+        settings=SMALL,
+        where=LOG,
+        faults_max=1,
+        faults=FRESH,
+        states_min=4_010,
+        slow=True,
+    ),
+    Cell(
+        name="write, rollback, checkpoint, archive",
+        actors=(writer(1), rollback(3, 1), CHECKPOINT, ARCHIVE),
+        prelude=ROWS,
+        settings=SMALL,
+        states_min=100,
+        slow=True,
+    ),
+    Cell(
+        name="stalled write, archive",
+        actors=(writer(1), Actor("tidy", 4, InTurn((RollBack((1,)), Write((1,)), Write((1,)), Publish(), Archive())))),
+        prelude=ROWS,
+        settings=SMALL,
+        states_min=1_780,
+    ),
+    Cell(
+        name="stalled rollback, archive",
+        actors=(rollback(3, 1), Actor("tidy", 1, InTurn((Write(), Publish(), Archive())))),
+        prelude=ROWS,
+        settings=SMALL,
+        states_min=780,
+    ),
+    Cell(name="write, sweep", actors=(writer(1), SWEEP), prelude=ROWS, states_min=420),
+    Cell(name="write, sweep: 1 crash", actors=(writer(1), SWEEP), prelude=ROWS, crashes_max=1, states_min=880),
+    Cell(name="rewrite, rewrite, sweep", actors=(writer(1), writer(2), SWEEP), prelude=COUNTERS, states_min=500, slow=True),
+    Cell(
+        name="executor, rollback of its plan",
+        actors=(play("executor", 5, Execute(1)), play("rollback", 3, Settle(PLAN_TXN))),
+        prelude=ROWS,
+        states_min=41,
+    ),
     # Checkpoints.
     Cell(
-        name="write, checkpoint, read",
-        actors=(writer(1), play("checkpoint", 5, Publish()), READER),
+        name="checkpoint, write and read",
+        actors=(CHECKPOINT, Actor("writer", 1, InTurn((Write(), Read(1))))),
         prelude=MORE_ROWS,
         settings=SMALL,
-        states_min=1,
+        all_succeed=True,
+        states_min=100,
+    ),
+    Cell(
+        name="checkpoint, late read",
+        actors=(CHECKPOINT, Actor("reader", 9, Read(1))),
+        prelude=LONGER,
+        settings=SMALL,
+        all_succeed=True,
+        states_min=100,
+    ),
+    Cell(
+        name="write, checkpoint, read",
+        actors=(writer(1), CHECKPOINT, READER),
+        prelude=MORE_ROWS,
+        settings=SMALL,
+        all_succeed=True,
+        states_min=3_690,
     ),
     Cell(
         name="checkpoint, checkpoint",
-        actors=(play("checkpoint", 5, Publish()), play("checkpoint", 6, Publish())),
+        actors=(CHECKPOINT, play("checkpoint", 6, Publish())),
         prelude=MORE_ROWS,
         settings=SMALL,
-        states_min=1,
+        states_min=380,
     ),
     Cell(
         name="checkpoint, checkpoint: 1 fault, 1 crash at the roots",
-        actors=(play("checkpoint", 5, Publish()), play("checkpoint", 6, Publish())),
+        actors=(CHECKPOINT, play("checkpoint", 6, Publish())),
         prelude=MORE_ROWS,
         settings=SMALL,
         where=("t/checkpoints/",),
         faults_max=1,
         crashes_max=1,
         faults=FRESH,
-        states_min=1,
+        states_min=5_630,
+        slow=True,
     ),
     Cell(
         name="checkpoint, read: 1 fault",
-        actors=(play("checkpoint", 5, Publish()), Actor("reader", 9, Read(1))),
+        actors=(CHECKPOINT, Actor("reader", 9, Read(1))),
         prelude=MORE_ROWS,
         settings=SMALL,
         faults_max=1,
         faults=FRESH,
-        states_min=1,
+        states_min=3_950,
     ),
     Cell(
         name="write, write, checkpoint, read",
-        actors=(writer(1), writer(2), play("checkpoint", 5, Publish()), Actor("reader", 9, Read(1))),
+        actors=(writer(1), writer(2), CHECKPOINT, Actor("reader", 9, Read(1))),
         prelude=ROWS,
         settings=SMALL,
-        states_min=1,
+        states_min=12_360,
     ),
 )

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.explorer.cells import CELLS
+from tests.explorer.engine import Cell
 from tests.explorer.run import Explorer
 from tests.explorer.story import summary
 
@@ -15,9 +17,19 @@ _explorer = Explorer()
 
 
 @pytest.fixture(scope="session")
-def explorer() -> Explorer:
-    """The cells of this session, run when first asked for."""
-    return _explorer
+def explorer(request: pytest.FixtureRequest) -> Iterator[Explorer]:
+    """The cells of this session; when there are many, they run side by side."""
+    wanted: dict[str, Cell] = {}
+    for item in request.session.items:
+        named = getattr(item, "callspec", None)
+        if named is not None and isinstance(named.params.get("cell"), Cell):
+            wanted[named.params["cell"].name] = named.params["cell"]
+        elif item.name == "test_every_fault_fired_at_every_call_site":
+            wanted |= {cell.name: cell for cell in CELLS if not cell.slow}
+    if len(wanted) > 10:
+        _explorer.begin(list(wanted.values()))
+    yield _explorer
+    _explorer.close()
 
 
 @pytest.fixture(autouse=True)

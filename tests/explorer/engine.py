@@ -32,7 +32,7 @@ from tests.explorer.store import (
     stale,
 )
 
-SOLO_STEPS_MAX = 60
+SOLO_STEPS_MAX = 100
 """P11: an actor that is alone from now on, in calm weather, ends within this many requests."""
 
 
@@ -131,7 +131,8 @@ class Result:
 
 @dataclass(slots=True)
 class Coverage:
-    """Which code asked, and which faults met it there. possible: faults that could have struck; fired: those that did, in some cell."""
+    """Which code asked, and which faults met it there. possible: faults that could have struck, stale reads only in cells that admit them;
+    fired: those that did, in some cell."""
 
     possible: set[tuple[str, Fault]] = field(default_factory=set)
     fired: set[tuple[str, Fault]] = field(default_factory=set)
@@ -253,10 +254,11 @@ class Search:
         request = self._intern_request(step.request)
         answer, after = self._effect(store, request)
         ways = [self._way(Move(index, request, None, answer), store, after, node)]
-        site = f"{type(cell.actors[index].role).__name__}: {step.site}"
+        site = step.site
         reached = step.request.key.startswith(cell.where)
         for fault, given, then, pending in self._faults(store, request, answer, after):
-            self._coverage.possible.add((site, fault))
+            if fault is not Fault.STALE or fault in cell.faults:
+                self._coverage.possible.add((site, fault))
             crash = fault in CRASHES
             if not spendable or not reached or fault not in cell.faults or not (cell.crashes_max if crash else cell.faults_max):
                 continue

@@ -434,7 +434,7 @@ def may_delete(request: Request, facts: Facts, open_txns: set[str], *, by: int) 
         if folder is None:
             continue
         txn = rest.split("/")[0] if folder == "data" else rest.split(".")[0]
-        settled = txn in facts.committed or txn in facts.rolled_back
+        settled = txn in facts.committed or txn in facts.rolled_back or (rest.endswith(".requested.json") and _is_executed(facts, txn))
         if folder == "intents" and not settled and owner_of(txn) != by:
             return f"P8: {key} is deleted although {txn} is not settled"
         if folder == "data" and prefix in facts.logs and (reader := _who_reads(facts.logs[prefix], key[len(prefix) :])):
@@ -444,6 +444,10 @@ def may_delete(request: Request, facts: Facts, open_txns: set[str], *, by: int) 
         if txn in open_txns:
             return f"P8: {key} is deleted although a request that commits {txn} is still under way"
     return None
+
+
+def _is_executed(facts: Facts, plan: str) -> bool:
+    return any(slot.plan == plan for log in facts.logs.values() for slot in log.slots.values())
 
 
 def is_nameless(facts: Facts, prefix: str) -> bool:

@@ -67,8 +67,8 @@ def _check_log(log: LogFacts, facts: Facts) -> str | None:
             return f"P6: slot {number} is not later than slot {number - 1}"
         if number == 0 and slot.action != "CREATE" and CATALOG not in slot.tables:
             return f"P9: slot 0 is a {slot.action}"
-        if slot.plan in facts.rolled_back:
-            return f"P2: the plan {slot.plan} is executed at slot {number}, and rolled back"
+        if slot.plan is not None and any(where[1] < number for where in facts.rolled_back.get(slot.plan, ())):
+            return f"P2: the plan {slot.plan} is executed at slot {number}, after it was rolled back"
         if slot.plan is not None and plans.setdefault(slot.plan, number) != number:
             return f"P2: the plan {slot.plan} is executed at the slots {plans[slot.plan]} and {number}"
     return log.broken or _check_names(log, facts) or _check_tables(log, facts)
@@ -148,7 +148,7 @@ def _check_durable(facts: Facts, note: Acknowledged | Created | Named | Dropped)
                 held = [log.slots[number].txn for log in facts.logs.values() if number in log.slots]
                 return "P3", f"was told that {txn} is committed at slot {number}, which holds {held or 'nothing'}"
         case Created(table, number):
-            if not any(number in log.slots and table in log.slots[number].tables for log in facts.logs.values()):
+            if number or not any(number in log.slots and table in log.slots[number].tables for log in facts.logs.values()):
                 return "P3", f"was told that table {table} exists since slot {number}, which another one has"
         case Named(name, table):
             if not any(bound[:2] == (name, table) for naming in _namings(facts) for bound in naming.binds):

@@ -53,6 +53,7 @@ from tests.explorer.actors import (
     Failed,
     Named,
     Participant,
+    Role,
     RolledBack,
     Saw,
     Undecided,
@@ -414,6 +415,31 @@ class Settle:
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
         settle(me, self.txn)
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Announces a write and writes a file, and is heard of no more."""
+
+    def __call__(self, me: Participant) -> None:
+        me.fileio = me.fileio.child(TABLE_NAME)
+        spec = snapshot_of(_warm(me), where="explorer").spec
+        txn = new_txn(me.fileio.env)
+        Committer(me.fileio).announce(txn, Action.DELTA_COMMIT, 1, engine="explorer").result()
+        OneFile(me).write((0,), WriteTask(spec, txn, Operation.UPSERT))
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Does one thing after another."""
+
+    roles: tuple[Role, ...]
+
+    def __call__(self, me: Participant) -> None:
+        root = me.fileio
+        for role in self.roles:
+            me.fileio = root
+            role(me)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
+from multiprocessing import get_context
 from unittest import mock
 
 from fileio.memory import MemoryBackend
@@ -15,7 +18,7 @@ from objcat.table import Tables, TablesFold
 from objcat.timeline import LogState, Timeline, View
 from objcat.timeline.entry import decode_entry
 from tests.explorer.actors import Actor, Broke, Refused, Tree
-from tests.explorer.engine import Beginning, Cell, Result, Search, Settings, Universe
+from tests.explorer.engine import Beginning, Cell, Coverage, Result, Search, Settings, Universe
 from tests.explorer.roles import CREATED, PREFIX
 from tests.explorer.store import Contents, Profile, perform, settled
 from tests.explorer.toyfiles import toy_files
@@ -59,15 +62,60 @@ class Explorer:
     def __init__(self) -> None:
         self.universe = Universe()
         self.results: dict[str, Result] = {}
+        self._pools: list[ProcessPoolExecutor] = []
+        self._begun: dict[str, Future[tuple[Result, Coverage]]] = {}
 
     def explore(self, cell: Cell) -> Result:
         """The result of a cell."""
         if cell.name not in self.results:
-            gc.disable()  # millions of tuples live until the end of the search: looking through them for garbage is half of the time
-            try:
-                with world_of(cell):
-                    start = beginning(cell.profile, cell.prelude, cell.settings)
-                    self.results[cell.name] = Search(cell, start, self.universe).run()
-            finally:
-                gc.enable()
+            if cell.name in self._begun:
+                result, coverage = self._begun[cell.name].result()
+                self.universe.coverage.possible |= coverage.possible
+                self.universe.coverage.fired |= coverage.fired
+            else:
+                result = self._run(cell)
+            self.results[cell.name] = result
         return self.results[cell.name]
+
+    def begin(self, cells: Sequence[Cell], *, processes: int = 2) -> None:
+        """Run cells in processes of their own. Those that begin alike go together: they share what is known of their actors."""
+        alike: dict[object, list[Cell]] = {}
+        for cell in cells:
+            alike.setdefault((cell.prelude, cell.settings, cell.profile), []).append(cell)
+        shares: list[list[Cell]] = [[] for _ in range(processes)]
+        for group in sorted(alike.values(), key=_cost, reverse=True):
+            min(shares, key=_cost).extend(group)
+        for share in shares:
+            pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_worker)
+            self._pools.append(pool)
+            self._begun |= {cell.name: pool.submit(_run_in_worker, cell) for cell in share}
+
+    def close(self) -> None:
+        """Stop what is under way."""
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
+
+    def _run(self, cell: Cell) -> Result:
+        gc.disable()  # millions of tuples live until the end of the search: looking through them for garbage is half of the time
+        try:
+            with world_of(cell):
+                start = beginning(cell.profile, cell.prelude, cell.settings)
+                return Search(cell, start, self.universe).run()
+        finally:
+            gc.enable()
+
+
+def _cost(cells: Sequence[Cell]) -> int:
+    """About how long cells take: a state of those that begin with a history takes longer, since their actors do more."""
+    return sum(500 + cell.states_min * (5 if len(cell.prelude) > 1 else 1) for cell in cells)
+
+
+_in_worker = Explorer()
+
+
+def _begin_worker() -> None:
+    logging.getLogger("objcat").setLevel(logging.CRITICAL)
+
+
+def _run_in_worker(cell: Cell) -> tuple[Result, Coverage]:
+    return _in_worker.explore(cell), _in_worker.universe.coverage

@@ -203,7 +203,7 @@ def _no_append_rule(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(objcat.timeline.conflicts, "RULES", {"both created": created})
 
 
-@bug("a creation does not mind another", "P9", "create, create")
+@bug("a creation does not mind another", "P3", "create, create")
 def _create_over(patch: pytest.MonkeyPatch) -> None:
     overlaps = Committer._overlaps
 
@@ -276,11 +276,6 @@ def _loser_deletes(patch: pytest.MonkeyPatch) -> None:
         return overlaps(self, candidate, found)
 
     patch.setattr(Committer, "_overlaps", tidy)
-
-
-@bug("a redo that writes nothing anew", "P9", "insert, insert")
-def _no_redo(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.write._Attempt, "_redo", lambda self, homes: None)
 
 
 # ---- the log -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,317 @@
+"""Bugs of what stands on the commit loop: conflict rules, services, checkpoints, archives, applications, catalogs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import msgspec
+import pytest
+
+import objcat.handle
+import objcat.parts
+import objcat.timeline.archive
+import objcat.timeline.checkpoint
+import objcat.timeline.commit
+import objcat.timeline.conflicts
+import objcat.timeline.state
+import objcat.timeline.sweep
+import objcat.write
+import tests.explorer.roles
+from fileio.base import PutOutcome, Version, Written
+from objcat.local import LocalEngine
+from objcat.table import FileGroup, Snapshot
+from objcat.timeline import Action, Candidate, Entry, Timeline, Txn, View
+from objcat.timeline.checkpoint import Root
+from objcat.timeline.commit import remove_files
+from objcat.timeline.entry import HistoryRow, log_key
+from objcat.timeline.outcomes import Outcomes
+from objcat.timeline.state import TableMarks
+from tests.explorer.roles import BUCKETS
+from tests.mutations.bugs import bug
+
+cleaning: Any = import_module("objcat.services.clean")
+compaction: Any = import_module("objcat.services.compact")
+
+# ---- rules of conflicts, one or two left out ---------------------------------------------------------------------
+
+
+def _without(patch: pytest.MonkeyPatch, *names: str) -> None:
+    rules = {sentence: rule for sentence, rule in objcat.timeline.conflicts.RULES.items() if rule.__name__ not in names}
+    assert len(rules) == len(objcat.timeline.conflicts.RULES) - len(names), f"there is no rule of one of the names {names}"
+    patch.setattr(objcat.timeline.conflicts, "RULES", rules)
+
+
+@bug("two first writes to one bucket", "P9", "insert, insert")
+def _both_created(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "both_created")
+
+
+@bug("compaction conflicts ignored", "P9", "write and compaction, compaction")
+def _both_compacted(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "both_rewrote")
+
+
+@bug("two rewrites of one bucket", "P9", "rewrite, rewrite")
+def _both_rewrote(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "both_rewrote")
+
+
+@bug("insert-insert digest skipped", "P9", "place, place")
+def _digests_skipped(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "placed_one_key")
+
+
+@bug("restore racing a writer", "P5", "restore, rewrite")
+def _restore_race(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "wrote_before_restore")
+
+
+@bug("base files written for a stale bucket count", "P9", "split, rewrite")
+def _stale_count(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "wrote_for_a_stale_count")
+
+
+@bug("a drop that a writer does not mind", "P9", "drop, write")
+def _drop_ignored(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "wrote_to_the_dropped")
+
+
+@bug("a create in a namespace that is being dropped", "P9", "create, drop its namespace")
+def _lost_namespace(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "needed_the_emptied", "emptied_the_needed")
+
+
+@bug("two tables get one name", "P9", "two tables of one name")
+def _one_name(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "both_named")
+
+
+@bug("a savepoint or a restore onto files that a clean is about to delete", "P7", "save, clean", "restore, clean")
+def _saved_too_late(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "kept_what_was_cleaned")
+
+
+@bug("a clean that does not see what was saved meanwhile", "P8", "save, clean")
+def _cleaned_too_late(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "cleaned_what_was_kept")
+
+
+# ---- redo, plans, applications -----------------------------------------------------------------------------------
+
+
+@bug("a rewrite that is not done again", "P5", "rewrite, rewrite")
+def _no_rewrite(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.parts.Part, "redo", lambda self, *_: None)
+
+
+@bug("two executors of one plan do not see each other", "P2", "two executors of one plan")
+def _plan_twice(patch: pytest.MonkeyPatch) -> None:
+    judge = objcat.timeline.commit._settled_by
+    _without(patch, "both_rewrote")
+    patch.setattr(objcat.timeline.commit, "_settled_by", lambda mine, found: judge(replace(mine, plan=None), found))
+
+
+@bug("a rolled-back plan whose executor commits", "P2", "executor, rollback of its plan")
+def _fenced_plan(patch: pytest.MonkeyPatch) -> None:
+    judge = objcat.timeline.commit._settled_by
+
+    def blind(candidate: Candidate, found: Entry) -> Entry | None:
+        return None if candidate.plan is not None and found.rollback_of == candidate.plan else judge(candidate, found)
+
+    patch.setattr(objcat.timeline.commit, "_settled_by", blind)
+
+
+@bug("the same batch from a zombie and a restarted driver", "P5", "one batch, twice")
+def _batch_twice(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.timeline.commit, "check_app", lambda *_: None)
+    patch.setattr(objcat.write, "check_app", lambda *_: None)
+
+
+# ---- compaction, splits ------------------------------------------------------------------------------------------
+
+
+@bug("compaction drops later blocks", "P5", "write, compaction, write")
+def _drops_blocks(patch: pytest.MonkeyPatch) -> None:
+    proposal = compaction._proposal
+    patch.setattr(compaction, "_proposal", lambda *files, as_of, **rest: proposal(*files, as_of=as_of + 9, **rest))
+
+
+@bug("split loses blocks", "P9", "split, write, read")
+def _split_loses(patch: pytest.MonkeyPatch) -> None:
+    file_groups = Snapshot.file_groups
+
+    def few(self: Snapshot, *arguments: Any, **named: Any) -> list[FileGroup]:
+        found = file_groups(self, *arguments, **named)
+        return [replace(group, logs=()) if group.home.bucket_count > BUCKETS else group for group in found]
+
+    patch.setattr(Snapshot, "file_groups", few)
+
+
+# ---- cleaning, savepoints ----------------------------------------------------------------------------------------
+
+
+@bug("cleaner deletes in-flight files", "P8", "write, write, clean")
+def _cleans_in_flight(patch: pytest.MonkeyPatch) -> None:
+    unneeded = cleaning._unneeded
+
+    def more(timeline: Any, view: Any, *rest: Any) -> tuple[str, ...]:
+        known = {outcome.txn for outcome in view.outcomes.recent}
+        unknown = [key for key in timeline.fileio.list_keys("data/") if key.split("/")[1] not in known]
+        return (*unneeded(timeline, view, *rest), *unknown)
+
+    patch.setattr(cleaning, "_unneeded", more)
+
+
+@bug("a clean deletes before it claims", "P8", "write, write, clean")
+def _cleans_first(patch: pytest.MonkeyPatch) -> None:
+    run = cleaning._run
+
+    def early(timeline: Any, plan: Any) -> Any:
+        remove_files(timeline.fileio, list(plan.removes), why="early")
+        return run(timeline, plan)
+
+    patch.setattr(cleaning, "_run", early)
+
+
+@bug("savepoint ignored by cleaner", "P8", "savepoint, write, clean")
+def _savepoint_ignored(patch: pytest.MonkeyPatch) -> None:
+    unneeded = cleaning._unneeded
+
+    def forgetful(timeline: Any, view: View[Any], table: str, *rest: Any) -> tuple[str, ...]:
+        marks = replace(view.log.marks(table), saved=frozenset())
+        return unneeded(timeline, replace(view, log=replace(view.log, tables={**view.log.tables, table: marks})), table, *rest)
+
+    patch.setattr(cleaning, "_unneeded", forgetful)
+
+
+@bug("a restore that forgets savepoints", "P8", "savepoint, restore, clean")
+def _restore_forgets(patch: pytest.MonkeyPatch) -> None:
+    fold = objcat.timeline.state._fold
+
+    def forgetful(marks: TableMarks, table: str, entry: Entry) -> TableMarks:
+        folded = fold(marks, table, entry)
+        return replace(folded, saved=frozenset()) if entry.action is Action.RESTORE else folded
+
+    patch.setattr(objcat.timeline.state, "_fold", forgetful)
+
+
+@bug("a smaller clean bound after a larger one", "P7", "clean, clean, save")
+def _bound_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.timeline.state, "max", lambda _, bound: bound, raising=False)
+
+
+@bug("reader ignores retention", "P0", "compaction, clean, scan")
+def _retention_ignored(patch: pytest.MonkeyPatch) -> None:
+    def to_arrow(self: Any) -> Any:
+        groups = [*self.plan.plain, *self.plan.merged]
+        (table,) = LocalEngine(self._fileio).scan(self.plan.tasks(groups, count_max=1))
+        return table
+
+    patch.setattr(objcat.handle.Scan, "to_arrow", to_arrow)
+
+
+# ---- checkpoints, archives, sweeps -------------------------------------------------------------------------------
+
+
+@bug("reader trusts the hint", "P10", "checkpoint, write and read")
+def _hint_trusted(patch: pytest.MonkeyPatch) -> None:
+    whole = Timeline.open
+
+    def trusting(self: Timeline[Any]) -> View[Any]:
+        hint, _ = objcat.timeline.checkpoint.read_hint(self.fileio)
+        found = None if hint is None else objcat.timeline.checkpoint.read_root(self.fileio, hint.checkpoint)
+        if hint is None or found is None or not isinstance(found.root, Root):
+            return whole(self)
+        return self.advance(self._standing_on(found.root), self.log.read_after(found.root.slot, until=hint.slot))
+
+    patch.setattr(Timeline, "open", trusting)
+
+
+@bug("a slot deleted after a checkpoint", "P8", "write, checkpoint, read")
+def _slot_deleted(patch: pytest.MonkeyPatch) -> None:
+    publish = Timeline.publish
+
+    def tidy(self: Timeline[Any], view: View[Any]) -> View[Any]:
+        published = publish(self, view)
+        self.fileio.delete([log_key(published.checkpoint)])
+        return published
+
+    patch.setattr(Timeline, "publish", tidy)
+
+
+class _Later:
+    """Puts nothing yet."""
+
+    def __init__(self, fileio: Any, pending: list[tuple[Any, ...]]) -> None:
+        self._fileio = fileio
+        self._pending = pending
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fileio, name)
+
+    def put(self, *arguments: Any) -> PutOutcome:
+        self._pending.append(arguments)
+        return Written(Version("later"), None)
+
+
+@bug("checkpoint published before its shards", "P11", "checkpoint, late read")
+def _root_first(patch: pytest.MonkeyPatch) -> None:
+    pending: list[tuple[Any, ...]] = []
+    save = objcat.table.TablesFold.save
+    put_root = objcat.timeline.checkpoint.put_root
+
+    def later(self: Any, fileio: Any, state: Any, folder: str) -> Any:
+        pending.clear()
+        return save(self, _Later(fileio, pending), state, folder)  # type: ignore[arg-type]
+
+    def first(fileio: Any, root: Any, mode: Any) -> PutOutcome:
+        outcome = put_root(fileio, root, mode)
+        for arguments in pending:
+            fileio.put(*arguments)
+        return outcome
+
+    patch.setattr(objcat.table.TablesFold, "save", later)
+    patch.setattr(objcat.timeline.checkpoint, "put_root", first)
+
+
+@bug("own txn not searched in history", "P2", "stalled rollback, archive")
+def _history_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Root, "all_outcomes", lambda self: Outcomes())
+
+
+@bug("tombstone without identity", "P1", "archive, write, scan")
+def _anonymous(patch: pytest.MonkeyPatch) -> None:
+    tombstone = objcat.timeline.archive.tombstone_of
+
+    def anonymous(entry: Entry, row: HistoryRow) -> Entry:
+        return msgspec.structs.replace(tombstone(entry, row), txn=Txn("20270115T080000000Z-0000000000000000"))
+
+    patch.setattr(objcat.timeline.archive, "tombstone_of", anonymous)
+
+
+@bug("a tombstone that keeps the rollbacker's txn only", "P1", "stalled write, archive")
+def _fence_lost(patch: pytest.MonkeyPatch) -> None:
+    tombstone = objcat.timeline.archive.tombstone_of
+
+    def forgetful(entry: Entry, row: HistoryRow) -> Entry:
+        return msgspec.structs.replace(tombstone(entry, row), rollback_of=None)
+
+    patch.setattr(objcat.timeline.archive, "tombstone_of", forgetful)
+
+
+@bug("a sweep deletes before it settles", "P8", "write, sweep")
+def _sweeps_first(patch: pytest.MonkeyPatch) -> None:
+    settle = objcat.timeline.sweep._settle
+
+    def early(timeline: Any, view: Any, txn: Any, found: Any, names_of: Any) -> Any:
+        remove_files(timeline.fileio, found.files, why=txn)
+        return settle(timeline, view, txn, found, names_of)
+
+    patch.setattr(objcat.timeline.sweep, "_settle", early)
+
+
+@bug("a sweep deletes what a commit names", "P8", "write, sweep")
+def _sweeps_named(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(tests.explorer.roles, "files_named_by", lambda _: ())
