@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from fileio.errors import FileIOError
 from fileio.store import FileIO
+from objcat.errors import ObjcatError
 from tests.chaos.journal import Attempt
 from tests.chaos.operations import resolution, txn_of_intent
 from tests.checker.histories import INITIAL, Read, Transaction, Version, Write, find_anomalies
@@ -45,6 +47,7 @@ class Slot:
 def audit(table: Any, store: FileIO, attempts: Sequence[Attempt]) -> Verdict:
     """Judge a run whose processes are all gone. table, store: reached without faults."""
     verdict = Verdict(counts=Counter(f"{attempt.operation}: {attempt.outcome or 'killed'}" for attempt in attempts))
+    verdict.counts.update(attempt.said["error"] for attempt in attempts if attempt.outcome == "failed")
     add = verdict.problems.append
     add_all = verdict.problems.extend
     settled = settle(table, store, attempts)
@@ -71,7 +74,7 @@ def audit(table: Any, store: FileIO, attempts: Sequence[Attempt]) -> Verdict:
 
 def settle(table: Any, store: FileIO, attempts: Sequence[Attempt]) -> list[Mapping[str, Any]]:
     """Resolve every transaction whose outcome a process did not learn, or which left anything. What processes settled counts too."""
-    settled = [attempt.said for attempt in attempts if attempt.outcome == "settled" and attempt.said]
+    settled = [told for attempt in attempts if attempt.outcome == "settled" for told in attempt.said["resolved"]]
     unknown = [attempt.said["txn"] for attempt in attempts if attempt.outcome == "unknown"]
     settled.extend(resolution(txn, table.resolve(txn)) for txn in unknown)
     for _ in range(SWEEPS_MAX):
@@ -182,8 +185,12 @@ def check_tables(table: Any, states: Sequence[Rows]) -> Iterator[str]:
     """P7 and P9: the newest state and some old ones, key by key."""
     step = max(1, len(states) // PAST_SLOTS_READ)
     for number in [*range(0, len(states) - 1, step), None]:
-        read = table.scan(as_of=number).to_arrow().to_pylist()
         name = "the newest slot" if number is None else f"slot {number}"
+        try:
+            read = table.scan(as_of=number).to_arrow().to_pylist()
+        except (ObjcatError, FileIOError) as error:
+            yield f"P7: {name} cannot be read: {error}"
+            continue
         rows = {row["id"]: row["value"] for row in read}
         if len(rows) < len(read):
             twice = [key for key, count in Counter(row["id"] for row in read).items() if count > 1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,12 +75,15 @@ def whole_lines(data: bytes) -> Sequence[dict[str, Any]]:
 
 
 class Tail:
-    """How many outcomes of each kind journals hold, counted as they grow."""
+    """How many outcomes of each kind journals hold, counted as they grow; errors are counted by name."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._read: dict[Path, int] = {}
-        self.outcomes: dict[str, int] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.at_work: dict[str, bool] = {}
+        """By the name of a process: whether it is within a call that writes rows."""
 
     def update(self) -> None:
         for path in self._directory.glob("*.journal"):
@@ -89,5 +93,7 @@ class Tail:
             data = data[: data.rfind(b"\n") + 1]
             self._read[path] = self._read.get(path, 0) + len(data)
             for line in whole_lines(data):
+                self.at_work[path.stem] = bool(line.get("writes"))
                 if "outcome" in line:
-                    self.outcomes[line["outcome"]] = self.outcomes.get(line["outcome"], 0) + 1
+                    self.outcomes[line["outcome"]] += 1
+                    self.errors.update([line["said"]["error"]] if line["outcome"] == "failed" else [])

@@ -1,4 +1,4 @@
-"""Keeps processes at work on one table, kills them at random and loses answers of the store, until enough of all has happened."""
+"""Keeps processes at work on one table, kills and stops them at random and loses answers of the store, until enough of all has happened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +30,8 @@ LOST: frozenset[FaultKind] = frozenset({"drop_after", "status_after", "delayed_l
 """Faults after which the client knows less than the store."""
 TICK_S = 0.05
 END_S_MAX = 30
+STOPS_PER_TICK = 0.05
+STOP_S_MAX = 0.5
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(
@@ -42,7 +44,8 @@ class Plan:
     """What must happen.
 
     local, spark: processes at once. commits, kills, lost, unknown: at least so many acknowledged commits, processes killed, answers of the
-    store lost or doubled, and commits whose writers were left without an answer. seconds_max: after that the run ends with what there is.
+    store lost or doubled, commits whose writers were left without an answer, and (fenced) writers that were rolled back while they lived.
+    seconds_max: after that the run ends with what there is.
     between_kills: operations that end between two kills, at most. kind: of the table.
     """
 
@@ -52,6 +55,7 @@ class Plan:
     kills: int
     lost: int
     unknown: int
+    fenced: int
     seconds_max: float
     between_kills: int = 12
     kind: str = "merge_on_read"
@@ -65,19 +69,21 @@ class Happened:
     kills: int = 0
     lost: int = 0
     unknown: int = 0
+    fenced: int = 0
+    pauses: int = 0
     faults: int = 0
     seconds: float = 0.0
 
     def enough(self, plan: Plan) -> bool:
-        pairs = [(self.commits, plan.commits), (self.kills, plan.kills), (self.lost, plan.lost), (self.unknown, plan.unknown)]
-        return all(happened >= wanted for happened, wanted in pairs)
+        names = ("commits", "kills", "lost", "unknown", "fenced")
+        return all(getattr(self, name) >= getattr(plan, name) for name in names)
 
 
 class Process(Protocol):
-    """A process that can be killed."""
+    """A process that can be stopped and killed."""
 
+    def signal(self, number: signal.Signals) -> None: ...
     def is_alive(self) -> bool: ...
-    def kill(self) -> None: ...
     def join(self, timeout: float | None = None) -> None: ...
 
 
@@ -106,23 +112,32 @@ class SparkProcess:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def kill(self) -> None:
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def join(self, timeout: float | None = None) -> None:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return
 
 
-def local_process(job: Job) -> Process:
-    process = forks.Process(target=main, args=(job,), name=job.name, daemon=True)
-    process.start()
-    return process
+class LocalProcess:
+    """A process of the local engine, forked from one that has imported everything."""
+
+    def __init__(self, job: Job) -> None:
+        self._process = forks.Process(target=main, args=(job,), name=job.name, daemon=True)
+        self._process.start()
+
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process.pid is not None
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
+
+    def join(self, timeout: float | None = None) -> None:
+        self._process.join(timeout)
 
 
 @dataclass(slots=True)
@@ -136,6 +151,12 @@ class Place:
     proxy: FaultProxy | None
     process: Process | None = None
     lives: int = 0
+    stopped_until_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the process that works there now."""
+        return f"p{self.number}-{self.lives}"
 
 
 @dataclass(slots=True)
@@ -158,6 +179,7 @@ class Supervisor:
                 for place in self.places:
                     if place.process is None or not place.process.is_alive():
                         self._start(place)
+                    self._stop_or_wake(place, tail, chance)
                     self._plan_faults(place, chance)
                 if sum(tail.outcomes.values()) >= next_kill:
                     time.sleep(chance.uniform(0, TICK_S))
@@ -176,20 +198,34 @@ class Supervisor:
         job = Job(
             url=place.url,
             options=place.options,
-            name=f"p{place.number}-{place.lives}",
+            name=place.name,
             number=place.number * 10_000 + place.lives,
             seed=self.seed,
             directory=str(self.directory),
             spark=place.spark,
             seconds_max=self.plan.seconds_max + END_S_MAX,
         )
-        place.process = SparkProcess(job) if place.spark else local_process(job)
+        place.process = SparkProcess(job) if place.spark else LocalProcess(job)
 
     def _kill(self, place: Place) -> None:
         if place.process is not None and place.process.is_alive():
-            place.process.kill()
+            place.process.signal(signal.SIGKILL)
             place.process.join()
+            place.stopped_until_s = None
             self.happened.kills += 1
+
+    def _stop_or_wake(self, place: Place, tail: Tail, chance: random.Random) -> None:
+        """A process that stands still in the middle of a write is what others take for dead."""
+        if place.process is None:
+            return
+        if place.stopped_until_s is None:
+            if tail.at_work.get(place.name) and chance.random() < STOPS_PER_TICK:
+                place.process.signal(signal.SIGSTOP)
+                place.stopped_until_s = time.monotonic() + chance.uniform(0, STOP_S_MAX)
+                self.happened.pauses += 1
+        elif time.monotonic() > place.stopped_until_s:
+            place.process.signal(signal.SIGCONT)
+            place.stopped_until_s = None
 
     def _plan_faults(self, place: Place, chance: random.Random) -> None:
         """Keep a fault waiting, and let what was delayed land now and then."""
@@ -202,8 +238,9 @@ class Supervisor:
 
     def _count(self, tail: Tail) -> None:
         tail.update()
-        self.happened.commits = tail.outcomes.get("acknowledged", 0)
-        self.happened.unknown = tail.outcomes.get("unknown", 0)
+        self.happened.commits = tail.outcomes["acknowledged"]
+        self.happened.unknown = tail.outcomes["unknown"]
+        self.happened.fenced = tail.errors["Fenced"]
         exchanges = [exchange for place in self.places if place.proxy for exchange in place.proxy.exchanges]
         self.happened.faults = sum(exchange.fault is not None for exchange in exchanges)
         self.happened.lost = sum(exchange.fault in LOST for exchange in exchanges)
@@ -213,9 +250,10 @@ class Supervisor:
         stop_file(self.directory).touch()
         for place in self.places:
             if place.process is not None:
+                place.process.signal(signal.SIGCONT)
                 place.process.join(END_S_MAX)
                 if place.process.is_alive():
-                    place.process.kill()
+                    place.process.signal(signal.SIGKILL)
                     place.process.join()
             if place.proxy is not None:
                 place.proxy.release()

@@ -103,7 +103,7 @@ def something_broke(_table: Any, _store: FileIO, attempts: list[Attempt]) -> Non
 def a_false_resolution(_table: Any, _store: FileIO, attempts: list[Attempt]) -> None:
     first = of(attempts, "upsert")
     told = {"txn": first.said["txn"], "committed": False, "slot": first.said["slot"]}
-    attempts.append(Attempt("c.1", "c", "roll back", {}, 0, 1, "settled", told))
+    attempts.append(Attempt("c.1", "c", "roll back", {}, 0, 1, "settled", {"resolved": [told]}))
 
 
 def a_gap(_table: Any, store: FileIO, attempts: list[Attempt]) -> None:

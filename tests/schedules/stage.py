@@ -131,7 +131,7 @@ class Actor:
         match self.does.work:
             case "settle A":
                 found = resolution(txn_of_a(), self.table.resolve(txn_of_a()))
-                return "settled", found, f"{'committed' if found['committed'] else 'rolled back'} at {found['slot']}"
+                return "settled", {"resolved": [found]}, f"{'committed' if found['committed'] else 'rolled back'} at {found['slot']}"
             case "scan":
                 read = {row["id"]: row["value"] for row in self.table.scan().to_arrow().to_pylist()}
                 return "read", {"rows": read, "count": len(read)}, f"rows {owners(read)}"
