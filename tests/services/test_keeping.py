@@ -125,6 +125,16 @@ def test_a_restore_of_a_saved_slot_whose_savepoint_is_released_and_cleaned_meanw
     world.check_files()
 
 
+def test_a_restore_of_a_saved_slot_whose_savepoint_is_released_meanwhile() -> None:
+    world = expiring(saved=True)
+    clean(world.timeline(), world.id, keep_slots=1)
+    with pytest.raises(SnapshotExpired):
+        restore(world.timeline(once("put", "log/", lambda: release(world.timeline(), world.id, slot=1))), world.id, to=1)
+    for _ in range(2):
+        world.model.same()
+    world.check()
+
+
 def test_the_release_of_a_restored_savepoint_leaves_the_table_its_files() -> None:
     world = expiring(saved=True)
     clean(world.timeline(), world.id, keep_slots=1)
