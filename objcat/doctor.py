@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from fileio.base import ObjectMeta
 from fileio.errors import NotFound
 from fileio.store import FileIO
+from objcat.catalog import Catalog
 from objcat.errors import CorruptTable, ObjcatError, UnsupportedFormat
 from objcat.storage.files import read_base, read_log
 from objcat.storage.hashing import bucket_of
-from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, Tables, TableSpec
+from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, Tables, TablesFold, TableSpec
 from objcat.table.files import decode_delta
 from objcat.timeline import Entry, LogState, Timeline, Txn, View
 from objcat.timeline.conflicts import find_conflicts
@@ -95,20 +98,7 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
     fileio = timeline.fileio
     report = Report(fileio.url)
     tell = on_step or (lambda _: None)
-    tell("the objects of the store")
-    # Listed before the log is read: what the log names beyond that was written since, and what the listing has beyond the log is not lost.
-    listed = {meta.key: meta for page in fileio.list() for meta in page.objects}
-    tell("the log")
-    entries = _read_log(timeline, report, listed)
-    own = Examination(timeline, report, listed, entries, Manifests(fileio))
-    steps: dict[str, Callable[[Examination], None]] = {
-        "transactions and times": _check_outcomes,
-        "conflicts": _check_conflicts,
-        "what lies about": _check_leftovers,
-    }
-    for what, step in steps.items():
-        tell(what)
-        step(own)
+    own = Examination(timeline, report, *_check_log(timeline, report, tell, lambda raw: decode_delta(raw).paths), Manifests(fileio))
     tell("the state of the tables")
     view = _fold(own)
     if view is not None:
@@ -121,7 +111,61 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
     return report
 
 
-def _read_log(timeline: Timeline[Tables], report: Report, listed: Mapping[str, ObjectMeta]) -> Sequence[Entry]:
+def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None) -> Report:
+    """Examine the names of a lake: their log, and whether each name means a table that is open, and each log has a name.
+
+    lake: the store that it lies in. Sends reads and listings only. Raises as `examine`.
+    """
+    catalog = Catalog(lake)
+    report = Report(catalog.fileio.url)
+    tell = on_step or (lambda _: None)
+    _check_log(catalog.timeline, report, tell, lambda _: ())
+    if not report.healthy:
+        return report
+    tell("the logs below the names")
+    placed = {prefix for page in lake.list("tables/", delimiter="/") for prefix in page.prefixes}
+    names = catalog.refresh()
+    known = {bound.binding.prefix for bound in names.tables.values()} | {dropped.binding.prefix for dropped in names.dropped.values()}
+    known |= set(names.domains.values())
+    report.counts["names"] = len(names.tables)
+    for prefix in sorted(placed - {f"{place}/" for place in known}):
+        report.leftover(
+            prefix,
+            "is a log that no name means: whoever created it died before it had a name, or is at it now",
+            "delete the objects below it, once you know that nobody is creating a table",
+        )
+    for bound in names.tables.values():
+        view = Timeline(lake.child(bound.binding.prefix), TablesFold()).open()
+        name, table = bound.binding.name, bound.binding.table
+        if table not in view.state:
+            report.broken("P7", name, f"means table {table} below {bound.binding.prefix}, whose log does not hold it")
+        elif view.log.marks(table).closed_at is not None:
+            report.leftover(
+                name,
+                "means a table that is closed: whoever dropped it died before it took the name away",
+                f"lake.drop_table({name!r}) finishes that, lake.undrop_table({name!r}) brings the table back",
+            )
+    return report
+
+
+def _check_log(
+    timeline: Timeline[Any], report: Report, tell: Callable[[str], None], paths_of: Callable[[msgspec.Raw], Iterable[str]]
+) -> tuple[Mapping[str, ObjectMeta], Sequence[Entry]]:
+    """What holds of every log, whatever its changes mean. paths_of: the files that a change names. Returns the listing and the entries."""
+    tell("the objects of the store")
+    # Listed before the log is read: what the log names beyond that was written since, and what the listing has beyond the log is not lost.
+    listed = {meta.key: meta for page in timeline.fileio.list() for meta in page.objects}
+    tell("the log")
+    entries = _read_log(timeline, report, listed)
+    tell("transactions, times and conflicts")
+    _check_outcomes(report, entries)
+    _check_conflicts(timeline.fileio, report, entries)
+    tell("what lies about")
+    _check_leftovers(timeline.fileio, report, listed, entries, paths_of)
+    return listed, entries
+
+
+def _read_log(timeline: Timeline[Any], report: Report, listed: Mapping[str, ObjectMeta]) -> Sequence[Entry]:
     """Every entry up to the head, or up to what cannot be read (P1)."""
     slots = sorted(int(key[4:-5]) for key in listed if key.startswith("log/") and key[4:-5].isdigit())
     for key in listed:
@@ -143,40 +187,40 @@ def _read_log(timeline: Timeline[Tables], report: Report, listed: Mapping[str, O
     return entries
 
 
-def _check_outcomes(own: Examination) -> None:
+def _check_outcomes(report: Report, entries: Sequence[Entry]) -> None:
     """P2 and P6: a transaction has one outcome; commit times strictly increase."""
     committed: dict[str, int] = {}
     fenced: dict[str, int] = {}
-    for before, entry in zip([None, *own.entries], own.entries, strict=False):
+    for before, entry in zip([None, *entries], entries, strict=False):
         if before is not None and entry.committed_at_ms <= before.committed_at_ms:
-            own.report.broken("P6", f"slot {entry.slot}", f"is not later than slot {before.slot}, so time travel may miss one of them")
+            report.broken("P6", f"slot {entry.slot}", f"is not later than slot {before.slot}, so time travel may miss one of them")
         outcomes: list[tuple[dict[str, int], str]] = [(committed, entry.txn)]
         if entry.rollback_of is not None:
             outcomes.append((fenced, entry.rollback_of))
         for where, txn in outcomes:
             if txn in where:
-                own.report.broken("P2", f"transaction {txn}", f"has two slots, {where[txn]} and {entry.slot}: its rows may count twice")
+                report.broken("P2", f"transaction {txn}", f"has two slots, {where[txn]} and {entry.slot}: its rows may count twice")
             where[txn] = entry.slot
     for txn in committed.keys() & fenced.keys():
-        own.report.broken("P2", f"transaction {txn}", f"is committed at slot {committed[txn]} and rolled back at slot {fenced[txn]}")
+        report.broken("P2", f"transaction {txn}", f"is committed at slot {committed[txn]} and rolled back at slot {fenced[txn]}")
 
 
-def _check_conflicts(own: Examination) -> None:
+def _check_conflicts(fileio: FileIO, report: Report, entries: Sequence[Entry]) -> None:
     """P5 and P9: no entry stands above another one that it could not have known and that it conflicts with."""
-    digests_of = partial(get_digests, own.fileio)
-    first = own.entries[0].slot if own.entries else 0
-    for entry in own.entries:
-        for other in own.entries[max(0, entry.base + 1 - first) : entry.slot - first]:
+    digests_of = partial(get_digests, fileio)
+    first = entries[0].slot if entries else 0
+    for entry in entries:
+        for other in entries[max(0, entry.base + 1 - first) : entry.slot - first]:
             for overlap in find_conflicts(entry.action, entry.footprint, other, digests_of):
                 homes = ", ".join(str(home) for home in overlap.homes[:3])
-                own.report.broken(
+                report.broken(
                     "P5",
                     f"slot {entry.slot}",
                     f"({entry.action} {entry.txn}) was planned at slot {entry.base} and stands above slot {other.slot}, which it conflicts "
                     f"with: {overlap.rule}{f' ({homes})' if homes else ''}; what slot {other.slot} wrote there may be lost",
                     f"compare the rows with those as of slot {other.slot}, and write what is missing again; report this as a bug",
                 )
-        own.report.counts["entries judged"] += 1
+        report.counts["entries judged"] += 1
 
 
 def _fold(own: Examination) -> View[Tables] | None:
@@ -244,36 +288,42 @@ def _head(fileio: FileIO, key: str) -> ObjectMeta | None:
         return None
 
 
-def _check_leftovers(own: Examination) -> None:
+def _check_leftovers(
+    fileio: FileIO,
+    report: Report,
+    listed: Mapping[str, ObjectMeta],
+    entries: Sequence[Entry],
+    paths_of: Callable[[msgspec.Raw], Iterable[str]],
+) -> None:
     """P8 from outside: what is there that no committed entry names. None of it is visible to readers."""
-    txns: dict[str, Entry] = {entry.txn: entry for entry in own.entries}
-    fenced = {str(entry.rollback_of) for entry in own.entries if entry.rollback_of}
-    under_way = {key.split("/")[1].split(".")[0] for key in own.listed if key.startswith("intents/")}
+    txns: dict[str, Entry] = {entry.txn: entry for entry in entries}
+    fenced = {str(entry.rollback_of) for entry in entries if entry.rollback_of}
+    under_way = {key.split("/")[1].split(".")[0] for key in listed if key.startswith("intents/")}
     strays: Counter[str] = Counter()
-    for key in own.listed:
+    for key in listed:
         if key.startswith("data/"):
             txn = key.split("/")[1]
             entry = txns.get(txn)
-            if entry is None or key not in _paths_of(entry):
+            if entry is None or key not in _named_by(entry, paths_of):
                 strays[txn] += 1
     for txn, count in strays.items():
         if txn in txns or txn in fenced:
-            own.report.leftover(f"data/{txn}/", f"holds {count} objects that its commit does not name", "objcat rollback removes them")
+            report.leftover(f"data/{txn}/", f"holds {count} objects that its commit does not name", "objcat rollback removes them")
         else:
-            own.report.leftover(
+            report.leftover(
                 f"data/{txn}/",
                 f"holds {count} objects of a transaction that is not in the log; {'its intent is there, so' if txn in under_way else ''} "
                 "its writer may still be at work",
                 "objcat rollback settles it for ever, once you know that its writer is dead",
             )
     for txn in under_way & (txns.keys() | fenced):
-        if own.fileio.exists(intent_key(Txn(txn))):
-            own.report.leftover(f"intents/{txn}", "is the intent of a settled transaction", "objcat rollback removes it")
+        if fileio.exists(intent_key(Txn(txn))):
+            report.leftover(f"intents/{txn}", "is the intent of a settled transaction", "objcat rollback removes it")
 
 
-def _paths_of(entry: Entry) -> frozenset[str]:
+def _named_by(entry: Entry, paths_of: Callable[[msgspec.Raw], Iterable[str]]) -> frozenset[str]:
     """Every object below `data/` that an entry names."""
-    paths = [path for raw in entry.changes.values() for path in decode_delta(raw).paths]
+    paths = [path for raw in entry.changes.values() for path in paths_of(raw)]
     sides = [entry.side]
     for footprint in entry.footprint.values():
         if footprint.keys is not None:
@@ -322,4 +372,4 @@ def _strays(rows: pa.Table, spec: TableSpec, group: FileGroup) -> bool:
     return bool(np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], count) != group.home.bucket % count))
 
 
-__all__ = ["Finding", "Report", "Severity", "examine"]
+__all__ = ["Finding", "Report", "Severity", "examine", "examine_names"]

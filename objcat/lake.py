@@ -111,9 +111,7 @@ def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
 
     Raises InvalidInput for a URL that names no table, TableNotFound, TableClosed.
     """
-    above, _, name = url.rstrip("/").rpartition("/")
-    if not above or above.endswith("/"):
-        raise InvalidInput(f"{url!r} names no table: write the URL of the lake, a slash, and the table's name")
+    above, name = _split(url)
     lake = connect(above, options)
     try:
         return lake.table(name)
@@ -122,6 +120,22 @@ def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
             return table_at(lake.fileio.child(name))
         except TableNotFound:
             raise error from None
+
+
+def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tables]:
+    """The log of the table that a URL means to people, as `find_table`, but without reading it: it may be damaged.
+
+    Raises InvalidInput, TableNotFound.
+    """
+    above, name = _split(url)
+    lake = connect(above, options)
+    try:
+        return lake._timeline(lake._bound(name).binding.prefix)
+    except (TableNotFound, InvalidInput) as error:
+        alone = lake.fileio.child(name)
+        if next(iter(alone.list_keys("log/")), None) is None:
+            raise error from None
+        return Timeline(alone, TablesFold())
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +461,14 @@ def _spec(
 
 def _opened(place: str | os.PathLike[str] | FileIO, options: Mapping[str, Any] | None) -> FileIO:
     return place if isinstance(place, FileIO) else open_store(place, options)
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The URL of a lake and a name in it. Raises InvalidInput."""
+    above, _, name = url.rstrip("/").rpartition("/")
+    if not above or above.endswith("/"):
+        raise InvalidInput(f"{url!r} names no table: write the URL of the lake, a slash, and the table's name")
+    return above, name
 
 
 def _last_part(url: str) -> str:

@@ -1,8 +1,10 @@
-"""`objcat doctor` and `objcat rollback`: is a table whole, and what to do about writers that died."""
+"""`objcat doctor` and `objcat rollback`: is a lake whole, and what to do about writers that died."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated
 
@@ -12,50 +14,82 @@ from rich.console import Console
 from rich.table import Table as Shown
 from rich.text import Text
 
-from objcat.cli.common import EXIT_NO, Json, Option, TableUrl, open_table
-from objcat.doctor import Report, Severity, examine
-from objcat.timeline import CommittedAt
+from objcat.catalog import CATALOG_PREFIX
+from objcat.cli.common import EXIT_NO, Json, Option, TableUrl, open_table, parse_option_arguments
+from objcat.doctor import Report, Severity, examine, examine_names
+from objcat.lake import connect, find_log
+from objcat.table import TablesFold
+from objcat.timeline import CommittedAt, Resolution, Timeline
+from objcat.timeline.entry import log_key
 
 
 def doctor(
-    url: TableUrl,
+    url: Annotated[str, typer.Argument(help="A lake, or a table: the URL of its lake, a slash, and its name.", metavar="URL")],
     option: Option = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every row too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Examine a table: do the promises of the commit protocol hold, is every file there. Changes nothing.
+    """Examine a table, or a lake with all its tables: do the promises of the commit protocol hold, is every file there. Changes nothing.
 
-    Exit code 0: all holds, 1: something is broken; each finding says what mends it.
+    Exit code 0: all holds, 1: something is broken; each finding says what mends it. --json prints one object a log.
     """
-    table = open_table(url, option)
-    if as_json:
-        report = examine(table.timeline, deep=deep)
-        print(
-            json.dumps(
-                {"url": report.url, "healthy": report.healthy, "looked_at": report.counts, "findings": [asdict(f) for f in report.findings]}
-            )
-        )
-    else:
-        with Console(stderr=True).status(f"examining {table.fileio.url}") as status:
-            report = examine(table.timeline, deep=deep, on_step=lambda what: status.update(f"examining {what}"))
-        _print_report(report)
-    if not report.healthy:
+    options = parse_option_arguments(option or [])
+    healthy = True
+    with Console(stderr=True).status("examining", spinner="dots") if not as_json else nullcontext() as status:
+
+        def tell(what: str) -> None:
+            if status is not None:
+                status.update(f"examining {what}")
+
+        for report in _reports(url, options, deep=deep, tell=tell):
+            healthy = healthy and report.healthy
+            if as_json:
+                findings = [asdict(finding) for finding in report.findings]
+                print(json.dumps({"url": report.url, "healthy": report.healthy, "looked_at": report.counts, "findings": findings}))
+            else:
+                _print_report(report)
+    if not healthy:
         raise typer.Exit(EXIT_NO)
+
+
+def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[str], None]) -> Iterator[Report]:
+    lake = connect(url, options)
+    names = lake.catalog.refresh() if lake.fileio.exists(f"{CATALOG_PREFIX}/{log_key(0)}") else None
+    if names is None:
+        yield examine(find_log(url, options), deep=deep, on_step=tell)
+        return
+    yield examine_names(lake.fileio, on_step=tell)
+    places = {bound.binding.prefix for bound in names.tables.values()} | {dropped.binding.prefix for dropped in names.dropped.values()}
+    for prefix in sorted(places):
+        yield examine(Timeline(lake.fileio.child(prefix), TablesFold()), deep=deep, on_step=tell)
 
 
 def rollback(
     url: TableUrl,
-    txn: Annotated[str, typer.Argument(help="The transaction to settle.")],
+    txn: Annotated[str | None, typer.Argument(help="The transaction to settle; without it, all that show no sign of life.")] = None,
     option: Option = None,
+    older_than: Annotated[
+        float, typer.Option("--older-than", metavar="SECONDS", help="How long a writer must have been silent to count as dead.")
+    ] = 3600,
 ) -> None:
-    """Settle a transaction whose writer died: committed, or rolled back for ever, its files removed.
+    """Settle transactions whose writer died: committed, or rolled back for ever, what they left removed.
 
-    Safe beside the writer, should it still live: it is refused then, and says so.
+    Safe beside a writer that still lives: it is refused then, and says so.
     """
     table = open_table(url, option)
-    outcome = table.resolve(txn)
+    if txn is not None:
+        _print_outcome(txn, table.resolve(txn))
+        return
+    swept = table.rollback_dead(older_than_s=older_than)
+    for one in swept:
+        _print_outcome(one.txn, one.outcome, files=one.files)
+    if not swept:
+        print("nothing to settle, and nothing left over")
+
+
+def _print_outcome(txn: str, outcome: Resolution, *, files: int | None = None) -> None:
     if isinstance(outcome, CommittedAt):
-        print(f"{txn} is committed at slot {outcome.slot}")
+        print(f"{txn} is committed at slot {outcome.slot}{f'; {files} leftovers were removed' if files else ''}")
     else:
         print(f"{txn} is rolled back at slot {outcome.slot}; {outcome.files} files were removed")
 
