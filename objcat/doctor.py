@@ -227,22 +227,24 @@ def _fold(own: Examination) -> View[Tables] | None:
     """P9: what the log says can be folded, and a handle that opens by the shortest way gets the same."""
     try:
         folded = own.timeline.advance(View(LogState(), {}), own.entries)
-        opened = own.timeline.open()
-        opened_groups = {snapshot.spec.table: snapshot.file_groups(own.manifests) for snapshot in _snapshots(opened)}
-    except UnsupportedFormat:
-        raise
+        groups = {snapshot.spec.table: snapshot.file_groups(own.manifests) for snapshot in _snapshots(folded)}
     except ObjcatError as error:
         own.report.broken("P9", "the fold of the log", str(error))
         return None
+    cache = "delete the objects below checkpoints/, and head.json: they are a cache, and are written anew"
+    try:
+        opened = own.timeline.open()
+        differing = [s.spec.table for s in _snapshots(opened) if s.file_groups(own.manifests) != groups.get(s.spec.table)]
+    except UnsupportedFormat:
+        raise
+    except ObjcatError as error:
+        own.report.broken("P9", "checkpoints/", f"cannot be read: {error}", cache)
+        return folded
+    # A log that moved while it was examined is compared the next time.
     if opened.slot == folded.slot:
-        for snapshot in _snapshots(folded):
-            if snapshot.file_groups(own.manifests) != opened_groups.get(snapshot.spec.table):
-                own.report.broken(
-                    "P9",
-                    f"checkpoint {opened.checkpoint}",
-                    f"gives other file groups for table {snapshot.spec.table} than the log does: readers that open it see wrong rows",
-                    "delete the objects below checkpoints/ and head.json: they are a cache, and are written anew; report this as a bug",
-                )
+        for table in differing:
+            says = f"gives other file groups for table {table} than the log does: readers that open it see wrong rows"
+            own.report.broken("P9", f"checkpoint {opened.checkpoint}", says, f"{cache}; report this as a bug")
     return folded
 
 

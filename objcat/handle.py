@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import CommitConflict, CorruptTable, InvalidInput, ObjcatError
+from objcat.errors import CheckpointCollected, CommitConflict, CorruptTable, InvalidInput, ObjcatError
 from objcat.lifecycle import change_properties
 from objcat.local import LocalEngine, to_arrow_table
 from objcat.parts import Change
@@ -50,6 +50,9 @@ logger = logging.getLogger("objcat")
 R = TypeVar("R")
 
 AsOf = int | str | dt.datetime
+
+REOPENINGS_MAX = 3
+"""How often an operation moves to a newer checkpoint because its own was collected: that takes a collection each time."""
 
 
 class Table:
@@ -162,9 +165,13 @@ class Table:
         the slot was cleaned.
         """
         check_names_listed(columns, what="columns")
-        snapshot = self.refresh() if as_of is None else self._snapshot_as_of(as_of)
-        plan = plan_scan(snapshot, self.manifests, where=where, columns=columns)
-        return Scan(self.fileio, plan, check=lambda: self._check_readable(snapshot.slot))
+
+        def plan() -> ScanPlan:
+            snapshot = self.refresh() if as_of is None else self._snapshot_as_of(as_of)
+            return plan_scan(snapshot, self.manifests, where=where, columns=columns)
+
+        planned = self._standing(plan)
+        return Scan(self.fileio, planned, check=lambda: self._check_readable(planned.snapshot.slot))
 
     # ---- services
 
@@ -224,7 +231,6 @@ class Table:
         # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there.
         if operation is Operation.INSERT or self.spec.rewrites or app is not None:
             self.refresh()
-        view = self._view
         write: WriteOperation[Any] = WriteOperation(
             timeline=self.timeline,
             table=self.id,
@@ -237,7 +243,8 @@ class Table:
             app=app,
         )
         try:
-            result, followed = write.run(view)
+            # A write that meets a collected checkpoint has not asked for a slot, and has removed its files.
+            result, followed = self._standing(lambda: write.run(self._view))
         except CommitConflict:
             # The next try begins from what has won; and a table that was dropped is better called so.
             with contextlib.suppress(FileIOError):
@@ -250,6 +257,18 @@ class Table:
             logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
         self.timeline.after_commit(self._view, self._rebase)
         return result
+
+    def _standing(self, work: Callable[[], R]) -> R:
+        """What `work` returns; done again from a newer checkpoint when the one that the handle stands on was collected meanwhile."""
+        for _ in range(REOPENINGS_MAX):
+            try:
+                return work()
+            except CheckpointCollected:
+                opened = self.timeline.open()
+                with self._lock:
+                    if opened.slot >= self._view.slot:
+                        self._view = opened
+        return work()
 
     def _advance(self, entries: Sequence[Entry]) -> None:
         """Fold entries that may overlap what another thread has folded meanwhile."""

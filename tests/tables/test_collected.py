@@ -1,0 +1,75 @@
+"""Handles whose checkpoint is collected under them: they move to a newer one, and nobody notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.base import Overwrite
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from objcat.doctor import examine
+from objcat.errors import CheckpointCollected
+from objcat.timeline import Committer
+from objcat.timeline.collect import collect_checkpoints
+
+SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+
+
+def grown(name: str, kind: str) -> tuple[objcat.Table, objcat.Table]:
+    """A handle that stands on a checkpoint that is gone, and the one that went on."""
+    store = FileIO(MemoryBackend(name))
+    writer = objcat.create_table_at(store, SCHEMA, key=["k"], kind=kind, index=objcat.Bucket(2))
+    for i in range(40):
+        writer.upsert([{"k": i, "v": i}])
+    stale = objcat.table_at(FileIO(store._bare))
+    assert stale.timeline.open().checkpoint > 0
+    for i in range(40, 80):
+        writer.upsert([{"k": i, "v": i}])
+    collected = collect_checkpoints(writer.timeline, Committer(store), keep=1)
+    assert collected.objects > 0
+    return stale, writer
+
+
+def scan(table: objcat.Table) -> None:
+    assert table.scan().to_arrow().num_rows == 80
+
+
+def upsert(table: objcat.Table) -> None:
+    assert table.upsert([{"k": 7, "v": 70}]).rows == 1
+    assert table.scan(where="k = 7").to_arrow().to_pylist() == [{"k": 7, "v": 70}]
+
+
+def insert(table: objcat.Table) -> None:
+    assert table.insert([{"k": 1000, "v": 1}]).rows == 1
+    assert table.scan().to_arrow().num_rows == 81
+
+
+@pytest.mark.parametrize("use", [scan, upsert, insert])
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_a_handle_moves_to_a_newer_checkpoint(kind: str, use: Callable[[objcat.Table], None]) -> None:
+    stale, writer = grown(f"{kind}-{use.__name__}", kind)
+    use(stale)
+    assert sorted(map(str, stale.scan().to_arrow().to_pylist())) == sorted(map(str, writer.scan().to_arrow().to_pylist()))
+
+
+def test_a_damaged_checkpoint_is_named_with_what_mends_it() -> None:
+    store = FileIO(MemoryBackend("damaged"))
+    table = objcat.create_table_at(store, SCHEMA, key=["k"], index=objcat.Bucket(2))
+    for i in range(40):
+        table.upsert([{"k": i, "v": i}])
+    shards = [key for key in store.list_keys("checkpoints/") if key.endswith(".parquet")]
+    kept = {key: store.read(key) for key in shards}
+    store.delete(shards)
+    with pytest.raises(CheckpointCollected):
+        objcat.table_at(FileIO(store._bare)).scan()
+    (finding,) = examine(table.timeline).findings
+    assert finding.invariant == "P9" and "checkpoints/" in finding.remedy
+    for key, data in kept.items():
+        store.put(key, data, Overwrite())
+    assert examine(table.timeline).findings == []
+    store.delete([*store.list_keys("checkpoints/"), "head.json"])
+    assert objcat.table_at(FileIO(store._bare)).scan().to_arrow().num_rows == 40
