@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from fileio.base import Backend
+from fileio.local import LocalBackend, LocalOptions
 from objcat.errors import SnapshotExpired
 from objcat.services import clean, compact, release, restore, savepoint, split_buckets
 from objcat.timeline import Home
@@ -24,9 +27,12 @@ class Services(RuleBasedStateMachine):
 
     world: World
 
+    def backend(self) -> Backend | None:
+        return None
+
     @initialize(ordered=st.booleans())
     def create(self, ordered: bool) -> None:
-        self.world = World(ordered=ordered)
+        self.world = World(ordered=ordered, backend=self.backend())
         self.buckets = 2
 
     @rule(rows=ROWS)
@@ -101,5 +107,19 @@ class Services(RuleBasedStateMachine):
             self.world.check()
 
 
+class ServicesOnFiles(Services):
+    """The same on a file system."""
+
+    def backend(self) -> Backend:
+        self.folder = tempfile.TemporaryDirectory()
+        return LocalBackend(self.folder.name, LocalOptions())
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+
 TestServices = Services.TestCase
 TestServices.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestServicesOnFiles = ServicesOnFiles.TestCase
+TestServicesOnFiles.settings = settings(max_examples=4, stateful_step_count=20, deadline=None)
