@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Outcome = Literal["acknowledged", "failed", "unknown", "settled", "read", "broke"]
-"""acknowledged: a commit. settled: another transaction was resolved. read: a scan. broke: an error that the contract does not know."""
+Outcome = Literal["acknowledged", "failed", "unknown", "settled", "served", "read", "broke"]
+"""acknowledged: a commit. settled: other transactions were resolved. served: a service ran. read: a scan. broke: an error that the contract
+does not know."""
 
 
 @dataclass(slots=True)

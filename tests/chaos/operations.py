@@ -17,6 +17,8 @@ from tests.chaos.journal import Outcome
 
 SHARED_KEYS = 40
 """The keys that all processes write again and again; above them everybody has keys of its own."""
+KEPT_SLOTS = 25
+"""That cleaning leaves readable: a scan sees no more go by, and a run has more."""
 
 Said = tuple[Outcome, Mapping[str, Any]]
 
@@ -37,6 +39,11 @@ class Session:
 
     def some_keys(self, most: int) -> list[int]:
         return self.chance.sample(range(SHARED_KEYS), self.chance.randint(1, most))
+
+
+def local_session(table: Any, store: FileIO, chance: random.Random, fresh_key: int) -> Session:
+    """One of the local engine."""
+    return Session(table, store, chance, lambda rows: rows, lambda scan: scan.to_arrow().to_pylist(), fresh_key)
 
 
 class Step(NamedTuple):
@@ -92,12 +99,27 @@ def scan(session: Session, name: str) -> Step:
     return Step({}, run)
 
 
+def served(result: Any) -> Said:
+    """What a service did; nothing when there was nothing to do."""
+    return "served", {} if result is None or result.slot is None else {"slot": result.slot, "txn": result.txn}
+
+
+def compact(session: Session, name: str) -> Step:
+    return Step({}, lambda: served(session.table.compact()))
+
+
+def clean(session: Session, name: str) -> Step:
+    return Step({}, lambda: served(session.table.clean(keep_slots=KEPT_SLOTS)))
+
+
 OPERATIONS: Mapping[str, tuple[int, Callable[[Session, str], Step]]] = {
     "upsert": (6, upsert),
     "insert": (3, insert),
     "delete": (2, delete),
     "scan": (3, scan),
     "roll back": (1, roll_back),
+    "compact": (1, compact),
+    "clean": (1, clean),
 }
 """By name: how often compared with the others, and what it does."""
 

@@ -22,8 +22,9 @@ from devkit import toolchain
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy, Match, any_request, conditional_write, method_is
 from devkit.handle import ServerHandle
 from devkit.paths import ROOT
-from tests.chaos.journal import Tail
-from tests.chaos.worker import HASTY, TABLE, Job, main, stop_file
+from tests.chaos.journal import Journal, Tail
+from tests.chaos.operations import OPERATIONS, local_session, open_table
+from tests.chaos.worker import HASTY, TABLE, Job, main, perform, stop_file
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 LOST: frozenset[FaultKind] = frozenset({"drop_after", "status_after", "delayed_landing", "duplicate"})
@@ -32,6 +33,7 @@ TICK_S = 0.05
 END_S_MAX = 30
 STOPS_PER_TICK = 0.05
 STOP_S_MAX = 0.5
+ROLLBACKS_PER_STOP = 0.3
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(
@@ -159,14 +161,29 @@ class Place:
         return f"p{self.number}-{self.lives}"
 
 
+class Operator:
+    """Somebody impatient, who thinks that a writer that stands still is dead, and rolls back all that is under way."""
+
+    def __init__(self, store: ServerHandle | Path, directory: Path, seed: int) -> None:
+        self._session = local_session(*open_table(*where(store), TABLE), random.Random(seed), 0)
+        self._journal = Journal(directory / "operator.journal")
+        self._count = 0
+
+    def roll_back(self) -> None:
+        self._count += 1
+        name = f"operator.{self._count}"
+        perform(self._journal, "operator", name, "roll back", OPERATIONS["roll back"][1](self._session, name))
+
+
 @dataclass(slots=True)
 class Supervisor:
-    """One run. chance: of everything that the supervisor chooses."""
+    """One run."""
 
     plan: Plan
     seed: int
     directory: Path
     places: list[Place]
+    operator: Operator
     happened: Happened = field(default_factory=Happened)
 
     def run(self) -> Happened:
@@ -223,6 +240,8 @@ class Supervisor:
                 place.process.signal(signal.SIGSTOP)
                 place.stopped_until_s = time.monotonic() + chance.uniform(0, STOP_S_MAX)
                 self.happened.pauses += 1
+                if chance.random() < ROLLBACKS_PER_STOP:
+                    self.operator.roll_back()
         elif time.monotonic() > place.stopped_until_s:
             place.process.signal(signal.SIGCONT)
             place.stopped_until_s = None
@@ -287,7 +306,7 @@ def run_chaos(store: ServerHandle | Path, plan: Plan, *, seed: int, directory: P
     directory.mkdir()
     with ExitStack() as stack:
         places = list(_places(store, plan, stack.enter_context))
-        return Supervisor(plan, seed, directory, places).run()
+        return Supervisor(plan, seed, directory, places, Operator(store, directory, seed)).run()
 
 
 def _places(store: ServerHandle | Path, plan: Plan, enter: Callable[[Any], Any]) -> Iterator[Place]:

@@ -13,7 +13,7 @@ import objcat
 from fileio.store import FileIO
 from tests.chaos.auditor import audit
 from tests.chaos.journal import Attempt, Journal, read_journals
-from tests.chaos.operations import OPERATIONS, Session, open_table
+from tests.chaos.operations import OPERATIONS, local_session, open_table
 from tests.chaos.supervisor import SCHEMA
 
 Run = tuple[Any, FileIO, list[Attempt]]
@@ -27,11 +27,11 @@ def sound(tmp_path: Path) -> Run:
     sessions = {}
     for number, handle in enumerate("ab"):
         table, store = open_table(str(tmp_path / "lake"), {}, "t")
-        sessions[handle] = Session(
-            table, store, random.Random(number), lambda rows: rows, lambda scan: scan.to_arrow().to_pylist(), 1000 * number + 1000
-        )
+        sessions[handle] = local_session(table, store, random.Random(number), 1000 * number + 1000)
     for number, (handle, operation) in enumerate(
-        (handle, operation) for operation in ("upsert", "insert", "delete", "scan", "upsert", "scan", "roll back") for handle in "ab"
+        (handle, operation)
+        for operation in ("upsert", "insert", "delete", "scan", "upsert", "scan", "roll back", "compact", "clean")
+        for handle in "ab"
     ):
         journal = Journal(tmp_path / "run" / f"{handle}.journal")
         step = OPERATIONS[operation][1](sessions[handle], f"{handle}.{number}")
@@ -106,6 +106,17 @@ def a_false_resolution(_table: Any, _store: FileIO, attempts: list[Attempt]) -> 
     attempts.append(Attempt("c.1", "c", "roll back", {}, 0, 1, "settled", {"resolved": [told]}))
 
 
+def a_service_that_did_nothing(_table: Any, _store: FileIO, attempts: list[Attempt]) -> None:
+    compaction = of(attempts, "compact")
+    assert compaction.said, "there were log rows to merge"
+    compaction.said = {**compaction.said, "slot": 1}
+
+
+def a_file_that_is_gone(table: Any, store: FileIO, attempts: list[Attempt]) -> None:
+    for key in list(store.list_keys("data/")):
+        store.delete([key])
+
+
 def a_gap(_table: Any, store: FileIO, attempts: list[Attempt]) -> None:
     store.put("log/00000000000000000099.json", b"{}")
 
@@ -124,6 +135,8 @@ WRONG: dict[str, tuple[Callable[[Any, FileIO, list[Attempt]], None], str]] = {
     "a slot before what was acknowledged earlier": (a_slot_that_came_too_early, "P10"),
     "an error outside of the contract": (something_broke, "P0"),
     "a resolution that the log contradicts": (a_false_resolution, "P3"),
+    "a service that is not where it was said to be": (a_service_that_did_nothing, "P3"),
+    "files that are gone": (a_file_that_is_gone, "P7"),
     "an object of the log too many": (a_gap, "P1"),
 }
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from fileio.errors import FileIOError
 from fileio.settle import RetryPolicy
-from objcat.errors import CommitConflict, CommitUnknown, Fenced
+from objcat.errors import CommitConflict, CommitUnknown, Fenced, SnapshotExpired
 from tests.chaos.journal import Journal
-from tests.chaos.operations import OPERATIONS, Session, choose, open_table
+from tests.chaos.operations import OPERATIONS, Session, Step, choose, local_session, open_table
 
 TABLE = "t"
 HASTY = RetryPolicy(attempts_max=2, deadline_s=10, backoff_ms_first=5, backoff_ms_max=50)
@@ -60,17 +60,22 @@ def main(job: Job) -> None:
         name = f"{job.name}.{number}"
         operation = choose(session)
         step = OPERATIONS[operation][1](session, name)
-        journal.begin(name, job.name, operation, step.writes)
-        try:
-            outcome, said = step.run()
-        except CommitUnknown as error:
-            outcome, said = "unknown", {"txn": error.txn}
-        except (CommitConflict, Fenced, FileIOError) as error:
-            outcome, said = "failed", {"error": type(error).__name__}
-        except Exception:
-            journal.end(name, "broke", {"error": traceback.format_exc()})
-            raise
-        journal.end(name, outcome, said)
+        perform(journal, job.name, name, operation, step)
+
+
+def perform(journal: Journal, handle: str, name: str, operation: str, step: Step) -> None:
+    """Take one step and journal it. Raises what the contract does not know."""
+    journal.begin(name, handle, operation, step.writes)
+    try:
+        outcome, said = step.run()
+    except CommitUnknown as error:
+        outcome, said = "unknown", {"txn": error.txn}
+    except (CommitConflict, Fenced, SnapshotExpired, FileIOError) as error:
+        outcome, said = "failed", {"error": type(error).__name__}
+    except Exception:
+        journal.end(name, "broke", {"error": traceback.format_exc()})
+        raise
+    journal.end(name, outcome, said)
 
 
 def _session(job: Job) -> Session:
@@ -83,7 +88,7 @@ def _session(job: Job) -> Session:
             continue  # the faults of the run meet it here too
     fresh_key = 1_000_000 * (job.number + 1)
     if not job.spark:
-        return Session(table, store, chance, lambda rows: rows, lambda scan: scan.to_arrow().to_pylist(), fresh_key)
+        return local_session(table, store, chance, fresh_key)
     spark = _spark()
     return Session(
         table,
