@@ -161,7 +161,7 @@ def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) ->
     kept = [home for home in homes if home.tombstones.num_rows]
     if kept:
         of_rows = np.repeat([home.rewritten.home.bucket for home in kept], [home.tombstones.num_rows for home in kept]).astype(np.int32)
-        tombstones = pa.concat_tables([home.tombstones for home in kept])
+        tombstones = pa.concat_tables([home.tombstones for home in kept]).cast(log_schema(task.spec))
         result += WriteResult(logs=_write_log(fileio, task, name, tombstones, of_rows).logs)
     return result
 
@@ -229,6 +229,11 @@ def current_rows(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
     merged = merge(merged, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=True)
     deleted = pc.equal(merged.column(OP_COLUMN), OP_DELETE)
     return pa.concat_tables([merged.filter(pc.invert(deleted)), _tombstones(merged.filter(deleted), spec)])
+
+
+def log_schema(spec: TableSpec) -> pa.Schema:
+    """The columns of a log object."""
+    return spec.table_schema.to_arrow_physical(nullable=True).append(OP_FIELD)
 
 
 def _tombstones(deletes: pa.Table, spec: TableSpec) -> pa.Table:

@@ -18,7 +18,7 @@ from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table import BaseFile, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TableSpec
 from objcat.table.files import decode_delta, encode_delta
 from objcat.table.snapshot import snapshot_of
-from objcat.tasks import TXN_FIELD, WriteResult, current_rows, run_all
+from objcat.tasks import TXN_FIELD, WriteResult, current_rows, log_schema, run_all
 from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View
 from objcat.timeline.intents import pending_plans, request
 
@@ -193,7 +193,8 @@ def compact_groups(fileio: FileIO, task: CompactTask) -> WriteResult:
     ends = np.cumsum([deletes.num_rows for _, deletes in kept]).tolist()
     homes = tuple(LogRows(home, end - deletes.num_rows, end) for (home, deletes), end in zip(kept, ends, strict=True))
     path = log_path(task.txn, task=task.name, attempt=fileio.env.new_id())
-    log = write_log_of_homes(fileio, path, pa.concat_tables([deletes for _, deletes in kept]), homes)
+    tombstones = pa.concat_tables([deletes for _, deletes in kept]).cast(log_schema(task.spec))
+    log = write_log_of_homes(fileio, path, tombstones, homes)
     return WriteResult(bases, (log,), rows)
 
 
