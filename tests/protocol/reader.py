@@ -1,0 +1,871 @@
+"""A second reader of lakes, written from docs/protocol.md alone: it shares no code with objcat, and prefers plain to fast.
+
+Whatever the page says of an object that is read here is checked on the way (sizes, hashes, order of rows, bounds, homes), so that a
+lake on which this reader agrees with objcat is evidence for the page as well as for the code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import math
+import struct
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Json = dict[str, Any]
+FORMAT = 1
+FEATURES: frozenset[str] = frozenset()
+ACTIONS = frozenset(
+    ["CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"]
+)
+KEPT_BY_TOMBSTONES = [
+    *("format", "slot", "action", "txn", "base", "committed_at_ms", "features", "writer_features", "apps", "plan", "rollback_of")
+]
+ROOT_STEP = 16
+BASE_ROW_GROUP_ROWS = 131_072
+BASE_HIDDEN = pa.field("_objcat_txn", pa.utf8(), nullable=False)
+LOG_HIDDEN = pa.field("_objcat_op", pa.int8(), nullable=False)
+
+
+class Corrupt(Exception):
+    """An object contradicts the page."""
+
+
+class Expired(Exception):
+    """A slot can no longer be read."""
+
+
+class Closed(Exception):
+    """The table was dropped."""
+
+
+def check(condition: object, what: str) -> None:
+    if not condition:
+        raise Corrupt(what)
+
+
+# ---------------------------------------------------------------------------------------------------------------- bucket of a key
+
+MASK = 0xFFFFFFFF
+
+
+def _rotl(word: int, by: int) -> int:
+    return (word << by | word >> (32 - by)) & MASK
+
+
+def _mix(state: int, word: int) -> int:
+    word = _rotl(word * 0xCC9E2D51 & MASK, 15) * 0x1B873593 & MASK
+    return (_rotl(state ^ word, 13) * 5 + 0xE6546B64) & MASK
+
+
+def _finish(state: int, length: int) -> int:
+    state ^= length
+    state = (state ^ state >> 16) * 0x85EBCA6B & MASK
+    state = (state ^ state >> 13) * 0xC2B2AE35 & MASK
+    return state ^ state >> 16
+
+
+def _hash_words(seed: int, data: bytes) -> int:
+    for (word,) in struct.iter_unpack("<I", data):
+        seed = _mix(seed, word)
+    return _finish(seed, len(data))
+
+
+def _hash_bytes(seed: int, data: bytes) -> int:
+    whole = len(data) // 4 * 4
+    for (word,) in struct.iter_unpack("<I", data[:whole]):
+        seed = _mix(seed, word)
+    for (byte,) in struct.iter_unpack("<b", data[whole:]):
+        seed = _mix(seed, byte & MASK)
+    return _finish(seed, len(data))
+
+
+def hash_key(columns: Iterable[tuple[Any, Any]]) -> int:
+    """The signed hash of one key: pairs of a type of the table's schema and a plain value (see `plain_values`), in hashing order."""
+    seed = 42
+    for kind, value in columns:
+        if value is None:
+            continue
+        match kind:
+            case "boolean" | "tinyint" | "smallint" | "int" | "date":
+                seed = _hash_words(seed, struct.pack("<I", int(value) & MASK))
+            case "bigint" | "timestamp" | "timestamp_ntz":
+                seed = _hash_words(seed, struct.pack("<q", value))
+            case "float":
+                seed = _hash_words(seed, b"\0\0\xc0\x7f" if math.isnan(value) else struct.pack("<f", value + 0.0))
+            case "double":
+                seed = _hash_words(seed, b"\0\0\0\0\0\0\xf8\x7f" if math.isnan(value) else struct.pack("<d", value + 0.0))
+            case "string":
+                seed = _hash_bytes(seed, value.encode())
+            case "binary":
+                seed = _hash_bytes(seed, value)
+            case _:
+                precision, scale = decimal_of(kind)
+                number = unscaled(value, scale)
+                if precision <= 18:
+                    seed = _hash_words(seed, struct.pack("<q", number))
+                else:
+                    width = ((number + (number < 0)).bit_length() + 8) // 8
+                    seed = _hash_bytes(seed, number.to_bytes(width, "big", signed=True))
+    return seed - (1 << 32) if seed >> 31 else seed
+
+
+def bucket_of(columns: Iterable[tuple[Any, Any]], count: int) -> int:
+    return hash_key(columns) % count
+
+
+# ------------------------------------------------------------------------------------------------------------------------- types
+
+
+def decimal_of(kind: str) -> tuple[int, int]:
+    check(kind.startswith("decimal(") and kind.endswith(")"), f"type {kind!r}")
+    precision, scale = kind[len("decimal(") : -1].split(",")
+    return int(precision), int(scale)
+
+
+def unscaled(value: Decimal, scale: int) -> int:
+    sign, digits, exponent = value.as_tuple()
+    check(isinstance(exponent, int) and exponent + scale >= 0, f"{value} has more than {scale} digits after the point")
+    number = int("".join(map(str, digits)) or "0") * 10 ** (int(exponent) + scale)
+    return -number if sign else number
+
+
+PLAIN: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.utf8(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def check_type(found: pa.Field, column: Json, path: str, *, nullable: bool | None = None) -> None:
+    """That a file has a column as the schema says: name, id, type, nested ones too."""
+    named = f"{path}: column {column['physical']!r}"
+    check(found.name == column["physical"], f"{named} is called {found.name!r} in the file")
+    check(int((found.metadata or {}).get(b"PARQUET:field_id", b"-1")) == column["id"], f"{named} has another id in the file")
+    check(found.nullable == (column["nullable"] if nullable is None else nullable), f"{named} has another nullability in the file")
+    match column["type"]:
+        case str(kind):
+            expected = PLAIN[kind] if kind in PLAIN else pa.decimal128(*decimal_of(kind))
+            check(found.type == expected, f"{named} has the type {found.type} in the file, not {expected}")
+        case {"type": "struct", "fields": fields}:
+            check(found.type.num_fields == len(fields), f"{named} has other fields")
+            for index, child in enumerate(fields):
+                check_type(found.type.field(index), child, path)
+        case {"type": "list", "element": element}:
+            check_type(found.type.value_field, element, path)
+        case {"type": "map", "key": key, "value": value}:
+            check_type(found.type.key_field, key, path)
+            check_type(found.type.item_field, value, path)
+        case other:
+            raise Corrupt(f"{named} has the unknown type {other!r}")
+
+
+def logical(value: Any, column_type: Any) -> Any:
+    """A value of a file under the names that users say."""
+    if value is None or isinstance(column_type, str):
+        return value
+    if column_type["type"] == "struct":
+        return {child["name"]: logical(value[child["physical"]], child["type"]) for child in column_type["fields"]}
+    if column_type["type"] == "list":
+        return [logical(item, column_type["element"]["type"]) for item in value]
+    return [(logical(key, column_type["key"]["type"]), logical(item, column_type["value"]["type"])) for key, item in value]
+
+
+def plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """Values that compare and hash as the page says: dates and times are numbers."""
+    kind = column.type
+    if pa.types.is_date(kind):
+        return column.cast(pa.int32()).to_pylist()
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.int64()).to_pylist()
+    return column.to_pylist()
+
+
+def is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _identity(value: Any) -> Any:
+    return "NaN" if is_nan(value) else value
+
+
+def _sorting(value: Any) -> Any:
+    """Ascending, NaN last."""
+    if is_nan(value):
+        return (1, 0)
+    return (0, value.encode() if isinstance(value, str) else value)
+
+
+# ------------------------------------------------------------------------------------------------------------------- the prefix
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """All keys of one log."""
+
+    root: Path
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            return (self.root / key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def named(self, key: str, *, size: int | None = None, sha256: str | None = None) -> bytes:
+        """An object that another one names."""
+        data = self.get(key)
+        if data is None:
+            raise Corrupt(f"{key} is missing")
+        check(size is None or len(data) == size, f"{key} has {len(data)} bytes, not {size}")
+        check(sha256 is None or hashlib.sha256(data).hexdigest() == sha256, f"{key} has another SHA-256")
+        return data
+
+    def json(self, key: str) -> Json | None:
+        data = self.get(key)
+        return None if data is None else checked_format(json.loads(data), key)
+
+
+def checked_format(content: Json, key: str) -> Json:
+    check(content.get("format", FORMAT) <= FORMAT, f"{key} needs {content.get('min_client')}")
+    unknown = set(content.get("features") or {}) - FEATURES
+    check(not unknown, f"{key} needs {unknown}")
+    return content
+
+
+# ---------------------------------------------------------------------------------------------------------------- state of tables
+
+Home = tuple[str, int, int]
+
+
+def home_of(value: Any) -> Home:
+    partition, bucket, count = value
+    return str(partition), int(bucket), int(count)
+
+
+def common(one: Home, other: Home) -> bool:
+    return one[0] == other[0] and (one[1] - other[1]) % math.gcd(one[2], other[2]) == 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """A base file (or, without a path, a retirement) that holds what its home had up to `as_of`."""
+
+    home: Home
+    slot: int
+    as_of: int
+    path: str | None = None
+    size: int = 0
+    rows: int = 0
+    bounds: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LogRows:
+    """Rows `start` to `end` of a log object, which count as of `slot`."""
+
+    home: Home
+    slot: int
+    named_at: int
+    order: int
+    path: str
+    size: int
+    rows: int
+    row_group_rows: int
+    start: int
+    end: int
+    bounds: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class State:
+    """A table as of a slot."""
+
+    spec: Json
+    counts: Mapping[str, int] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    logs: tuple[LogRows, ...] = ()
+
+    def count(self, partition: str) -> int:
+        return int(self.counts.get(partition, self.spec["index"]["count"]))
+
+    def after(self, entry: Json, change: Json) -> State:
+        """The fold: spec, splits, retirements, base files, log rows."""
+        slot, as_of = entry["slot"], change.get("as_of")
+        state = replace(self, spec=change.get("spec") or self.spec, counts={**self.counts, **(change.get("splits") or {})})
+        events = [Event(home_of(home), slot, slot - 1) for home in change.get("retires") or ()]
+        for base in change.get("bases") or ():
+            home = home_of(base["home"])
+            check(home[2] == state.count(home[0]), f"slot {slot} has a base file for {home}: its partition has {state.count(home[0])}")
+            before = max((e.slot for e in self.events if e.path is not None and common(e.home, home)), default=-1)
+            retired = any(common(e.home, home) for e in events)
+            check(retired or (-1 if as_of is None else as_of) >= before, f"slot {slot} forgets rows of {home}")
+            held = slot - 1 if as_of is None else as_of
+            events.append(Event(home, slot, held, base["path"], base["bytes"], base["rows"], base.get("bounds") or {}))
+        logs = [
+            LogRows(
+                home=home_of(home),
+                slot=slot if as_of is None else as_of,
+                named_at=slot,
+                order=order,
+                path=log["path"],
+                size=log["bytes"],
+                rows=log["rows"],
+                row_group_rows=log["row_group_rows"],
+                start=start,
+                end=end,
+                bounds=log.get("bounds") or {},
+            )
+            for order, log in enumerate(change.get("logs") or ())
+            for home, start, end in log["homes"]
+        ]
+        return replace(state, events=(*self.events, *events), logs=(*self.logs, *logs))
+
+    def groups(self) -> Iterator[Group]:
+        """Every file group that may have rows."""
+        by_home: dict[Home, tuple[list[Event], list[LogRows]]] = {}
+        for event in self.events:
+            by_home.setdefault(event.home, ([], []))[0].append(event)
+        for log in self.logs:
+            by_home.setdefault(log.home, ([], []))[1].append(log)
+        counts = {(partition, count) for partition, _, count in by_home}
+        homes = {
+            (partition, child, count)
+            for partition, bucket, counted in by_home
+            for count in [self.count(partition)]
+            for step in [math.gcd(counted, count)]
+            for child in range(bucket % step, count, step)
+        }
+        for home in sorted(homes):
+            # Counts of a partition divide each other, so the home has one common home, its ancestor, for each of them.
+            ancestors = [(home[0], home[1] % counted, counted) for partition, counted in counts if partition == home[0]]
+            found = [by_home[ancestor] for ancestor in ancestors if ancestor in by_home]
+            events = [event for part in found for event in part[0]]
+            marked = [log for part in found for log in part[1]]
+            newest = max(events, key=lambda event: (event.slot, event.path is not None), default=None)
+            as_of = max((event.as_of for event in events), default=-1)
+            logs = [log for log in marked if log.slot > as_of or (newest is not None and log.named_at == newest.slot)]
+            logs.sort(key=lambda log: (log.slot, log.named_at, log.order))
+            yield Group(home, newest if newest is not None and newest.path is not None else None, tuple(logs))
+
+
+@dataclass(frozen=True)
+class Group:
+    home: Home
+    base: Event | None
+    logs: tuple[LogRows, ...]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What a log says of a table besides its rows."""
+
+    bound: int = 0
+    saved: frozenset[int] = frozenset()
+    closed_at: int | None = None
+    apps: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    """Application -> version, and the slot of a RESTORE that took back a version."""
+
+    def after(self, entry: Json, table: str) -> Marks:
+        mark = (entry.get("footprint") or {}).get(table)
+        reached = (entry.get("apps") or {}).get(table) or {}
+        apps = {**self.apps, **{app: (version, None) for app, version in reached.items()}}
+        if mark is None:
+            return replace(self, apps=apps)
+        saved, closed_at = set(self.saved), self.closed_at
+        if mark.get("saves") is not None:
+            saved.add(mark["saves"])
+        if mark.get("releases") is not None:
+            saved.discard(mark["releases"])
+        if entry["action"] == "CLOSE":
+            closed_at = entry["slot"]
+        if mark.get("restores") is not None:
+            closed_at = None
+            for app, (version, rewound_at) in self.apps.items():
+                if rewound_at is not None or reached.get(app) != version:
+                    apps[app] = (reached.get(app, -1), entry["slot"])
+        bound = self.bound if mark.get("bound") is None else max(self.bound, mark["bound"])
+        return Marks(bound, frozenset(saved), closed_at, apps)
+
+
+# --------------------------------------------------------------------------------------------------------------------- the log
+
+
+class Log:
+    """One log, whole: `entries` are those of all slots, tombstones replaced by what history files hold."""
+
+    def __init__(self, root: Path) -> None:
+        self.prefix = Prefix(root)
+        self._histories: dict[str, list[bytes]] = {}
+        self._changes: dict[int, Json] = {}
+        self._files: dict[str, Part] = {}
+
+    def entry(self, slot: int) -> Json | None:
+        key = f"log/{slot:020d}.json"
+        entry = self.prefix.json(key)
+        if entry is None:
+            return None
+        if entry.get("history"):
+            whole = self._archived(entry["history"])
+            for name in KEPT_BY_TOMBSTONES:
+                check((whole.get(name) or None) == (entry.get(name) or None), f"{key} and its history differ in {name}")
+            entry = whole
+        check(entry["slot"] == slot, f"{key} says that it is slot {entry['slot']}")
+        check(entry["action"] in ACTIONS, f"{key} has the unknown action {entry['action']}")
+        return entry
+
+    def _archived(self, history: Json) -> Json:
+        file = history["file"]
+        if file["path"] not in self._histories:
+            data = self.prefix.named(file["path"], size=file["bytes"], sha256=file["sha256"])
+            table = pq.read_table(io.BytesIO(data))
+            self._histories[file["path"]] = table["entry"].to_pylist()
+        entry: Json = json.loads(self._histories[file["path"]][history["row"]])
+        return entry
+
+    @cached_property
+    def entries(self) -> list[Json]:
+        entries: list[Json] = []
+        while (entry := self.entry(len(entries))) is not None:
+            check(not entries or entry["committed_at_ms"] > entries[-1]["committed_at_ms"], f"slot {len(entries)} goes back in time")
+            check(entry["base"] < entry["slot"], f"slot {len(entries)} was planned after itself")
+            entries.append(entry)
+        return entries
+
+    @property
+    def head(self) -> int:
+        return len(self.entries) - 1
+
+    def slot_at(self, time_ms: int) -> int:
+        return max(entry["slot"] for entry in self.entries if entry["committed_at_ms"] <= time_ms)
+
+    def changes(self, entry: Json) -> Json:
+        """By table id; read from the side object when they are there."""
+        side = entry.get("side")
+        if side is None:
+            return entry.get("changes") or {}
+        if entry["slot"] not in self._changes:
+            check(not entry.get("changes"), f"slot {entry['slot']} has its changes twice")
+            self._changes[entry["slot"]] = json.loads(self.prefix.named(side["path"], size=side["bytes"], sha256=side["sha256"]))
+        return self._changes[entry["slot"]]
+
+    # ---- tables from slot 0
+
+    def fold(self, table: str, slot: int, *, start: State | None = None, above: int = -1, root: bool = False) -> State:
+        """The state of a table as of `slot`, from a state as of `above`, or from slot 0."""
+        state = start
+        for entry in self.entries[above + 1 : slot + 1]:
+            mark = (entry.get("footprint") or {}).get(table) or {}
+            if mark.get("restores") is not None:
+                check(entry["action"] == "RESTORE", f"slot {entry['slot']} restores and is no RESTORE")
+                state = self.state(table, mark["restores"], root=root)
+            change = self.changes(entry).get(table)
+            if change is None:
+                continue
+            if state is None:
+                check(entry["action"] == "CREATE" and change.get("spec"), f"table {table} does not begin with a CREATE")
+                check(change["spec"]["table"] == table, f"the spec of {table} is of another table")
+                state = State(change["spec"])
+            state = state.after(entry, change)
+        if state is None:
+            raise Expired(f"table {table} is not there at slot {slot}")
+        return state
+
+    def state(self, table: str, slot: int, *, root: bool = False) -> State:
+        """As of a slot; with `root` from the newest checkpoint at or below it."""
+        found = self.root_below(slot) if root else None
+        if found is None or table not in found.tables:
+            return self.fold(table, slot, root=root)
+        return self.fold(table, slot, start=found.state(table), above=found.slot, root=root)
+
+    def marks(self, table: str, slot: int | None = None, *, root: bool = False) -> Marks:
+        """As of a slot, the head when None; with `root` from the newest checkpoint."""
+        found = None if not root else self.newest_root() if slot is None else self.root_below(slot)
+        marks, above = (Marks(), -1) if found is None else (found.marks(table), found.slot)
+        for entry in self.entries[above + 1 : None if slot is None else slot + 1]:
+            marks = marks.after(entry, table)
+        return marks
+
+    def born(self, table: str) -> int:
+        return next(entry["slot"] for entry in self.entries if table in self.changes(entry))
+
+    def readable(self, table: str, slot: int, *, root: bool = False) -> bool:
+        marks = self.marks(table, root=root)
+        return self.born(table) <= slot <= self.head and (slot >= marks.bound or slot in marks.saved)
+
+    def rows(self, table: str, slot: int | None = None, *, root: bool = False) -> list[Json]:
+        """The rows of a table as of a slot, in no order; of the newest one when None. Raises Expired, Closed, Corrupt."""
+        asked = self.head if slot is None else slot
+        if not self.readable(table, asked, root=root):
+            raise Expired(f"slot {asked} of {table}")
+        if self.marks(table, asked, root=root).closed_at is not None:
+            raise Closed(f"slot {asked} of {table}")
+        return self.rows_of(self.state(table, asked, root=root))
+
+    # ---- outcomes
+
+    def outcome(self, txn: str, *, root: bool = False) -> tuple[str, int] | None:
+        """("committed" or "rolled back", slot) of a txn; None as long as the log does not say."""
+        found = self.newest_root() if root else None
+        if found is not None and (known := found.outcome(txn)) is not None:
+            return known
+        for entry in self.entries[0 if found is None else found.slot + 1 :]:
+            if entry["txn"] == txn:
+                return "committed", entry["slot"]
+            if entry.get("rollback_of") == txn:
+                return "rolled back", entry["slot"]
+        return None
+
+    # ---- checkpoints
+
+    def root_below(self, slot: int) -> Root | None:
+        """The newest checkpoint at or below a slot."""
+        at: int | None = slot // ROOT_STEP * ROOT_STEP
+        while at is not None and at >= ROOT_STEP:
+            content = self.prefix.json(f"checkpoints/{at:020d}/root.json")
+            if content is None:
+                at -= ROOT_STEP
+            elif content.get("void"):
+                at = content["older"]
+            else:
+                check(content["slot"] == at, f"the root of slot {at} says {content['slot']}")
+                return Root(self.prefix, content)
+        return None
+
+    def newest_root(self) -> Root | None:
+        """The checkpoint that the hint names; without a hint, the newest one."""
+        hint = self.prefix.json("head.json")
+        top = self.head if hint is None else hint["checkpoint"]
+        check(top <= self.head, "the hint is ahead of the log")
+        return self.root_below(top)
+
+    # ---- scan
+
+    def rows_of(self, state: State) -> list[Json]:
+        return [row for group in state.groups() for row in self._group_rows(state, group)]
+
+    def _group_rows(self, state: State, group: Group) -> list[Json]:
+        """The merge of one file group."""
+        spec = state.spec
+        parts: list[tuple[Home, Part]] = []
+        if group.base is not None:
+            assert group.base.path is not None
+            file = self._file(spec, group.base.path, group.base.size, group.base.rows, group.base.bounds)
+            parts.append((group.base.home, file.part(0, group.base.rows)))
+        for log in group.logs:
+            file = self._file(spec, log.path, log.size, log.rows, log.bounds, row_group_rows=log.row_group_rows)
+            parts.append((log.home, file.part(log.start, log.end)))
+        kept: dict[tuple[Any, ...], tuple[Any, Json | None]] = {}
+        for home, part in parts:
+            for key, hashed, value, row in zip(part.keys, part.hashes, part.ranks, part.rows, strict=True):
+                check(hashed % home[2] == home[1], f"a row of {home} has the hash {hashed}")
+                if hashed % group.home[2] != group.home[1]:
+                    continue
+                if spec["ordering"] is None or (row is None and value is None):
+                    kept[key] = (None, row)
+                    continue
+                check(value is not None and not is_nan(value), f"a row of {home} has the ordering value {value}")
+                before = kept.get(key)
+                if before is None or before[0] is None or _sorting(value) >= _sorting(before[0]):
+                    kept[key] = (value, row)
+        return [row for _, row in kept.values() if row is not None]
+
+    def _file(self, spec: Json, path: str, size: int, rows: int, bounds: Json, *, row_group_rows: int | None = None) -> Part:
+        """A data file, checked against what the page and its entry say; a log object when `row_group_rows` are given."""
+        if path not in self._files:
+            is_base = row_group_rows is None
+            file = pq.ParquetFile(io.BytesIO(self.prefix.named(path, size=size)))
+            groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+            check(b"ARROW:schema" not in (file.metadata.metadata or {}), f"{path} holds an Arrow schema")
+            check(all(group.column(0).compression == "ZSTD" for group in groups), f"{path} is not compressed with zstd")
+            height = BASE_ROW_GROUP_ROWS if row_group_rows is None else row_group_rows
+            check(all(group.num_rows == height for group in groups[:-1]), f"{path} has row groups of another size")
+            check(file.metadata.num_rows == rows, f"{path} has {file.metadata.num_rows} rows")
+            table = file.read()
+            check_columns(spec, table.schema, BASE_HIDDEN if is_base else LOG_HIDDEN, path, base=is_base)
+            check_bounds(spec, table, bounds, path)
+            self._files[path] = Part.of(spec, table)
+        return self._files[path]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a data file, key by key. rows: None for a delete."""
+
+    path_keys: list[tuple[Any, ...]]
+    keys: list[tuple[Any, ...]]
+    hashes: list[int]
+    ranks: list[Any]
+    rows: list[Json | None]
+
+    @classmethod
+    def of(cls, spec: Json, table: pa.Table) -> Part:
+        columns = spec["table_schema"]["columns"]
+        by_id = {column["id"]: column for column in columns}
+
+        def values(ids: Iterable[int]) -> list[list[Any]]:
+            return [plain_values(table[by_id[column_id]["physical"]]) for column_id in ids]
+
+        keys = list(zip(*values(spec["key"]), strict=True))
+        kinds = [by_id[column_id]["type"] for column_id in spec["index"]["columns"]]
+        hashed = list(zip(*values(spec["index"]["columns"]), strict=True))
+        deleted = table["_objcat_op"].to_pylist() if "_objcat_op" in table.column_names else [0] * len(table)
+        rows = zip(table.to_pylist(), deleted, strict=True)
+        return cls(
+            [tuple(map(_sorting, key)) for key in keys],
+            [tuple(map(_identity, key)) for key in keys],
+            [hash_key(zip(kinds, key, strict=True)) for key in hashed],
+            [None] * len(table) if spec["ordering"] is None else values([spec["ordering"]])[0],
+            [None if op == 1 else {c["name"]: logical(row[c["physical"]], c["type"]) for c in columns} for row, op in rows],
+        )
+
+    def part(self, start: int, end: int) -> Part:
+        """The rows of one home: sorted by key, each key once."""
+        check(0 <= start < end <= len(self.keys) or start == end == 0, f"no rows {start} to {end}")
+        at = slice(start, end)
+        keys = self.path_keys[at]
+        check(all(a < b for a, b in itertools.pairwise(keys)), "the rows of a home are not sorted by key")
+        return Part(keys, self.keys[at], self.hashes[at], self.ranks[at], self.rows[at])
+
+
+def check_columns(spec: Json, schema: pa.Schema, hidden: pa.Field, path: str, *, base: bool) -> None:
+    columns = spec["table_schema"]["columns"]
+    check(len(schema) == len(columns) + 1, f"{path} has the columns {schema.names}")
+    for found, column in zip(schema, columns, strict=False):
+        check_type(found, column, path, nullable=None if base else True)
+    check(schema.field(len(columns)).equals(hidden), f"the hidden column of {path} is {schema.field(len(columns))}")
+
+
+def check_bounds(spec: Json, table: pa.Table, bounds: Json, path: str) -> None:
+    """No value lies outside, and the number of nulls is right."""
+    for column in spec["table_schema"]["columns"]:
+        if str(column["id"]) not in bounds:
+            continue
+        lower, upper, nulls = bounds[str(column["id"])]
+        values = plain_values(table[column["physical"]])
+        missing = sum(value is None for value in values)
+        check(missing == nulls, f"{path}: {missing} nulls in column {column['id']}, bounds say {nulls}")
+        present = [_sorting(value) for value in values if value is not None and not is_nan(value)]
+        low, high = (None if bound is None else _sorting(_bound(bound, column["type"])) for bound in (lower, upper))
+        check(low is None or all(low <= value for value in present), f"{path}: a value of column {column['id']} below {lower!r}")
+        check(high is None or all(value <= high for value in present), f"{path}: a value of column {column['id']} above {upper!r}")
+
+
+def _bound(bound: Any, kind: str) -> Any:
+    if kind == "binary":
+        return bytes.fromhex(bound)
+    return Decimal(bound) if kind.startswith("decimal") else bound
+
+
+# ----------------------------------------------------------------------------------------------------------------- checkpoints
+
+
+@dataclass(frozen=True)
+class Root:
+    """A checkpoint: the fold up to `slot`."""
+
+    prefix: Prefix
+    content: Json
+
+    @property
+    def slot(self) -> int:
+        return int(self.content["slot"])
+
+    @property
+    def tables(self) -> Json:
+        tables: Json = self.content["payload"].get("tables") or {}
+        return tables
+
+    @property
+    def names(self) -> Names:
+        payload = self.content["payload"]
+        if (named := payload.get("object")) is not None:
+            found = json.loads(self.prefix.named(named["path"], size=named["bytes"], sha256=named["sha256"]))
+        else:
+            found = payload["names"]
+        return Names(
+            tables={key: bound["binding"] for key, bound in (found.get("tables") or {}).items()},
+            namespaces=found.get("namespaces") or {},
+            domains=found.get("domains") or {},
+            dropped={table: (drop["binding"], drop["closed"]) for table, drop in (found.get("dropped") or {}).items()},
+        )
+
+    def state(self, table: str) -> State:
+        found = self.tables[table]
+        state = State(found["spec"], found.get("bucket_counts") or {})
+        events: list[Event] = []
+        logs: list[LogRows] = []
+        for shard in found.get("shards") or ():
+            data = self.prefix.named(shard["path"], size=shard["bytes"], sha256=shard["sha256"])
+            rows = pq.read_table(io.BytesIO(data)).to_pylist()
+            order = [(row["partition"], row["bucket_count"], row["bucket"]) for row in rows]
+            check(len(rows) == shard["rows"] and all(a < b for a, b in itertools.pairwise(order)), f"rows of {shard['path']}")
+            ends = [[row["partition"], row["bucket"], row["bucket_count"]] for row in (rows[0], rows[-1])]
+            check(ends == [shard["first"], shard["last"]], f"{shard['path']} is of {ends}")
+            for row in rows:
+                home = (row["partition"], row["bucket"], row["bucket_count"])
+                if row["slot"] >= 0:
+                    size, count = row["base_bytes"] or 0, row["base_rows"] or 0
+                    events.append(Event(home, row["slot"], row["as_of"], row["base_path"], size, count))
+                for log in row["logs"]:
+                    same = {name: log[name] for name in ("slot", "named_at", "path", "rows", "row_group_rows", "start", "end")}
+                    logs.append(LogRows(home=home, size=log["bytes"], order=log["number"], **same))
+        return replace(state, events=tuple(events), logs=tuple(logs))
+
+    def marks(self, table: str) -> Marks:
+        found = self.content["log"]["tables"].get(table) or {}
+        apps = {app: (reached["version"], reached["rewound_at"]) for app, reached in (found.get("apps") or {}).items()}
+        return Marks(found.get("bound") or 0, frozenset(found.get("saved") or ()), found.get("closed_at"), apps)
+
+    def outcome(self, txn: str) -> tuple[str, int] | None:
+        for known, slot, committed in self.content.get("outcomes") or ():
+            if known == txn:
+                return "committed" if committed else "rolled back", slot
+        for segment in self.content.get("segments") or ():
+            if not segment["first_txn"] <= txn <= segment["last_txn"]:
+                continue
+            data, width = self.prefix.named(segment["path"]), segment["width"]
+            check(len(data) == segment["count"] * width, f"{segment['path']} has {len(data)} bytes")
+            low, high = 0, segment["count"]
+            while low < high:
+                middle = (low + high) // 2
+                known, slot, *said = data[middle * width : (middle + 1) * width].decode().split()
+                if known == txn:
+                    check(said in (["committed"], ["fenced"]), f"{segment['path']} says {said} of {txn}")
+                    return "committed" if said == ["committed"] else "rolled back", int(slot)
+                low, high = (middle + 1, high) if known < txn else (low, middle)
+        return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------- a lake
+
+
+def name_key(name: str) -> str:
+    """What is equal of two texts that are one name."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a catalog holds; tables and namespaces by the form in which names are compared."""
+
+    tables: Mapping[str, Json] = field(default_factory=dict)
+    namespaces: Mapping[str, Json] = field(default_factory=dict)
+    domains: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, tuple[Json, int]] = field(default_factory=dict)
+
+    def after(self, change: Json) -> Names:
+        tables, namespaces = dict(self.tables), dict(self.namespaces)
+        domains, dropped = dict(self.domains), dict(self.dropped)
+        unbound = {}
+        for name in change.get("unbinds") or ():
+            binding = tables.pop(name_key(name))
+            unbound[binding["table"]] = binding
+        for table, closed in (change.get("drops") or {}).items():
+            dropped[table] = (unbound[table], closed)
+        for name in change.get("removes") or ():
+            del namespaces[name_key(name)]
+        for created in change.get("creates") or ():
+            namespaces[name_key(created["name"])] = created
+        for name, properties in (change.get("properties") or {}).items():
+            namespace = namespaces[name_key(name)]
+            merged = {**(namespace.get("properties") or {}), **properties}
+            namespaces[name_key(name)] = {**namespace, "properties": {k: v for k, v in merged.items() if v is not None}}
+        for binding in change.get("binds") or ():
+            tables[name_key(binding["name"])] = binding
+            dropped.pop(binding["table"], None)
+        domains.update(change.get("domains") or {})
+        return Names(tables, namespaces, domains, dropped)
+
+
+class Lake:
+    """The names of a lake in a local directory, and the tables that they mean."""
+
+    def __init__(self, root: Path, *, checkpoint: bool = False) -> None:
+        """checkpoint: open every log from its newest checkpoint, not from slot 0."""
+        self.root = root
+        self.checkpoint = checkpoint
+        self._logs: dict[str, Log] = {}
+        self.names = self._open()
+
+    def _open(self) -> Names:
+        catalog = Log(self.root / "_catalog")
+        found = catalog.newest_root() if self.checkpoint else None
+        names = Names() if found is None else found.names
+        for entry in catalog.entries[0 if found is None else found.slot + 1 :]:
+            change = catalog.changes(entry).get("names")
+            names = names if change is None else names.after(change)
+        return names
+
+    def tables(self) -> list[str]:
+        return sorted(binding["name"] for binding in self.names.tables.values())
+
+    def namespaces(self) -> dict[str, dict[str, str]]:
+        return {found["name"]: dict(found.get("properties") or {}) for found in self.names.namespaces.values()}
+
+    def dropped(self) -> list[str]:
+        return sorted(binding["name"] for binding, _ in self.names.dropped.values())
+
+    def table(self, name: str) -> Table:
+        binding = self.names.tables[name_key(name)]
+        return Table(self.log(binding["prefix"]), binding["table"], checkpoint=self.checkpoint)
+
+    def dropped_table(self, name: str) -> Table:
+        binding = next(binding for binding, _ in self.names.dropped.values() if binding["name"] == name)
+        return Table(self.log(binding["prefix"]), binding["table"], checkpoint=self.checkpoint)
+
+    def log(self, prefix: str) -> Log:
+        if prefix not in self._logs:
+            self._logs[prefix] = Log(self.root / prefix)
+        return self._logs[prefix]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a log; it needs no lake."""
+
+    log: Log
+    id: str
+    checkpoint: bool = False
+
+    @classmethod
+    def at(cls, root: Path, *, checkpoint: bool = False) -> Table:
+        """The only table of the log in a directory."""
+        log = Log(root)
+        (table,) = log.changes(log.entries[0])
+        return cls(log, table, checkpoint)
+
+    @property
+    def marks(self) -> Marks:
+        return self.log.marks(self.id, root=self.checkpoint)
+
+    def state(self, slot: int) -> State:
+        return self.log.state(self.id, slot, root=self.checkpoint)
+
+    def readable(self) -> list[int]:
+        return [slot for slot in range(self.log.head + 1) if self.log.readable(self.id, slot, root=self.checkpoint)]
+
+    def rows(self, slot: int | None = None) -> list[Json]:
+        return self.log.rows(self.id, slot, root=self.checkpoint)
+
+    def outcome(self, txn: str) -> tuple[str, int] | None:
+        return self.log.outcome(txn, root=self.checkpoint)
