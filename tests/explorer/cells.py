@@ -61,6 +61,14 @@ WRITER_CELLS: tuple[Cell, ...] = (
         states_min=9_000,
         slow=True,
     ),
+    Cell(
+        name="write alone, store with a clock: 2 faults, 1 crash",
+        actors=(writer(1, clock_ms=HOUR_MS),),
+        faults_max=2,
+        crashes_max=1,
+        profile=CLOCK,
+        states_min=300,
+    ),
     # Two writers, disjoint homes.
     Cell(name="write, write elsewhere", actors=(writer(1), writer(2, 1)), states_min=49, all_succeed=True),
     Cell(name="write, write elsewhere: 1 fault", actors=(writer(1), writer(2, 1)), faults_max=1, states_min=1_440),

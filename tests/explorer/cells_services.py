@@ -41,6 +41,7 @@ SAVED = (*COMPACTED, Actor("former save", 11, Save(2)))
 PLACES = (play("place", 1, Place()), play("place", 2, Place()))
 DIGESTS_ASIDE = (("objcat.timeline.side", "INLINE_DIGESTS_MAX", 0),)
 CHECKPOINT = play("checkpoint", 5, Publish())
+OTHER_CHECKPOINT = play("checkpoint", 6, Publish())
 ARCHIVE = play("archive", 6, Archive())
 SWEEP = play("sweep", 4, Sweep())
 LEFTOVERS = play("later clean", 7, Clean())
@@ -197,7 +198,27 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         all_succeed=True,
         states_min=120,
     ),
+    Cell(
+        name="place, place, digests in objects: 1 fault, 1 crash there",
+        actors=PLACES,
+        settings=DIGESTS_ASIDE,
+        where=("t/data/",),
+        faults=FRESH,
+        faults_max=1,
+        crashes_max=1,
+        states_min=500,
+    ),
     # Splits.
+    Cell(
+        name="split, compaction: 1 fault, 1 crash at the data",
+        actors=(SPLIT, OTHER_COMPACTION),
+        prelude=ROWS,
+        where=("t/data/",),
+        faults=FRESH,
+        faults_max=1,
+        crashes_max=1,
+        states_min=300,
+    ),
     Cell(name="split, write", actors=(SPLIT, writer(1)), prelude=ROWS, all_succeed=True, states_min=75),
     Cell(
         name="split, write: 1 fault, 1 crash at the log",
@@ -338,16 +359,30 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         all_succeed=True,
         states_min=3_690,
     ),
+    *(
+        Cell(
+            name=f"checkpoint, checkpoint: 1 {what} at the roots",
+            actors=(CHECKPOINT, OTHER_CHECKPOINT),
+            prelude=MORE_ROWS,
+            settings=SMALL,
+            where=("t/checkpoints/",),
+            faults=FRESH,
+            faults_max=faults_max,
+            crashes_max=1 - faults_max,
+            states_min=500,
+        )
+        for what, faults_max in (("fault", 1), ("crash", 0))
+    ),
     Cell(
         name="checkpoint, checkpoint",
-        actors=(CHECKPOINT, play("checkpoint", 6, Publish())),
+        actors=(CHECKPOINT, OTHER_CHECKPOINT),
         prelude=MORE_ROWS,
         settings=SMALL,
         states_min=380,
     ),
     Cell(
         name="checkpoint, checkpoint: 1 fault, 1 crash at the roots",
-        actors=(CHECKPOINT, play("checkpoint", 6, Publish())),
+        actors=(CHECKPOINT, OTHER_CHECKPOINT),
         prelude=MORE_ROWS,
         settings=SMALL,
         where=("t/checkpoints/",),

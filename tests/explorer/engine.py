@@ -257,7 +257,7 @@ class Search:
         site = step.site
         reached = step.request.key.startswith(cell.where)
         for fault, given, then, pending in self._faults(store, request, answer, after):
-            if fault is not Fault.STALE or fault in cell.faults:
+            if fault is not Fault.STALE or (reached and fault in cell.faults and cell.faults_max):
                 self._coverage.possible.add((site, fault))
             crash = fault in CRASHES
             if not spendable or not reached or fault not in cell.faults or not (cell.crashes_max if crash else cell.faults_max):
