@@ -30,7 +30,7 @@ from objcat.errors import (
 )
 from objcat.timeline import Action, Beaten, Candidate, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
 from objcat.timeline.commit import remove_files
-from objcat.timeline.entry import SideObject, data_prefix
+from objcat.timeline.entry import SideObject, check_writable, data_prefix
 
 CATALOG_PREFIX = "_catalog"
 """Where the catalog's timeline is, below the lake."""
@@ -390,6 +390,11 @@ class Catalog:
         """The newest names: one GET when nothing is new and the handle has been used before."""
         return self._newest()[1]
 
+    def check_writable(self) -> None:
+        """Before an operation whose first step is elsewhere. Raises UnsupportedFormat when names are for newer clients to change."""
+        if self._view is not None:
+            check_writable(self._view.log.writer_features, where=self.fileio.url)
+
     def change(
         self, plan: Callable[[Names], NamesDelta | None], *, txn: Txn | None = None, metadata: Mapping[str, str] | None = None
     ) -> Names:
@@ -403,6 +408,7 @@ class Catalog:
         delta = plan(names)
         if delta is None:
             return names
+        check_writable(view.log.writer_features, where=self.fileio.url)
         own = txn or new_txn(self.fileio.env)
         skew = self._committer.announce(own, Action.COMMIT, view.slot, engine="local")
         try:

@@ -190,6 +190,7 @@ class Lake:
             domain = check_name(domain, what="domain")
         spec = _spec(self.fileio, schema, key=key, ordering=ordering, index=index, kind=kind, properties=properties)
         first = self.catalog.refresh()
+        self.catalog.check_writable()
         self._check_free(first, name)
         self._check_store()
         txn = new_txn(self.fileio.env)
@@ -251,6 +252,7 @@ class Lake:
         table is dropped. A drop that was interrupted is finished by the next one. Raises TableNotFound.
         """
         binding = self._bound(name).binding
+        self.catalog.check_writable()
         timeline, view = self._open(binding.prefix)
         if view.slot < 0:
             # The log was deleted by hand: all that is left of the table is its name.
@@ -269,6 +271,7 @@ class Lake:
         target = check_name(new_name if new_name is not None else name)
         for _ in range(ATTEMPTS_MAX):
             names = self.catalog.refresh()
+            self.catalog.check_writable()
             bound = names.table(name)
             if bound is not None and self._complete_drop(bound):
                 names = self.catalog.names

@@ -13,7 +13,7 @@ from objcat.table.files import encode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_texts
 from objcat.timeline import Action, Candidate, CommitPolicy, Committer, Footprint, Timeline, Txn, View, new_txn
-from objcat.timeline.entry import SchemaChange
+from objcat.timeline.entry import SchemaChange, check_writable
 
 ATTEMPTS_MAX = 100
 AT_HEAD = CommitPolicy(slots_max=1)
@@ -128,6 +128,7 @@ def check_properties(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset
 
 
 def _commit(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate, committer: Committer) -> View[Tables]:
+    check_writable(view.log.writer_features, where=timeline.fileio.url)
     intent = committer.announce(candidate.txn, candidate.action, candidate.base.slot, engine="local")
     try:
         committed = committer.commit(candidate, skew_ms=intent.result())

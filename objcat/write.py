@@ -41,7 +41,7 @@ from objcat.timeline import (
     new_txn,
 )
 from objcat.timeline.commit import check_app, remove_files
-from objcat.timeline.entry import data_prefix
+from objcat.timeline.entry import check_writable, data_prefix
 from objcat.version import writer_of
 
 logger = logging.getLogger("objcat")
@@ -124,6 +124,7 @@ def commit_parts(
     began = fileio.metrics.snapshot()
     try:
         check_app(app, [part.table for part in parts], view.log)
+        check_writable(view.log.writer_features, where=fileio.url)
         attempt = _Attempt(timeline, committer, parts, view, began, metadata=metadata, app=app, reads=reads)
         committed = attempt.run()
     except AlreadyApplied as applied:

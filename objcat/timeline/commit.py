@@ -190,6 +190,7 @@ class Committer:
                 overlaps.extend((found, overlap) for overlap in self._overlaps(candidate, found))
                 read.append(found)
                 state = state.advance([found])
+            check_writable(state.writer_features, where=self._fileio.url)
             check_app(candidate.app, candidate.footprint, state)
             if overlaps:
                 return Beaten(candidate.txn, tuple(overlaps), tuple(read), slots_lost)

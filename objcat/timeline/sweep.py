@@ -9,7 +9,7 @@ from typing import Any
 from fileio.store import FileIO
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, new_txn, parse_txn, requested_key
+from objcat.timeline.entry import Action, Entry, SideObject, Txn, check_writable, intent_key, new_txn, parse_txn, requested_key
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 from objcat.timeline.side import with_changes
@@ -49,6 +49,7 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
         raise InvalidInput(f"older_than_s={older_than_s!r} lies in the future: give seconds, 0 or more")
     fileio = timeline.fileio
     committer = Committer(fileio)
+    check_writable(view.log.writer_features, where=fileio.url)
     own = new_txn(fileio.env)
     try:
         # Ages are told by the store's clock; announcing oneself tells what time it is there.
