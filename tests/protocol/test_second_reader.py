@@ -29,7 +29,7 @@ from fileio.base import GetResult
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule, Rules
+from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule, Rules
 from objcat.errors import CommitConflict, SnapshotExpired, StreamRewound, TableClosed
 from objcat.timeline.archive import archive
 
@@ -237,6 +237,26 @@ class Subject:
         self.world.env.advance(60)
         self.table.rollback_dead(older_than_s=1)
 
+    def do_forestalled(self) -> None:
+        """Somebody else commits between the plan of an operation and its slot."""
+        world, pending = self.world, [self.world.random.choice(["upsert", "delete", "compact", "split"])]
+
+        def before(request: Request) -> None:
+            if pending and request.kind == "put" and _is_slot(request.key):
+                getattr(self, f"do_{pending.pop()}")()
+
+        env = FakeEnv(next(world.deaths), now_ms=world.env.now_ms())
+        late = objcat.Lake(FileIO(FaultyBackend(world.backend, before=before), env=env)).table(self.name)
+        match world.random.choice(["upsert", "insert", "delete", "compact"]):
+            case "upsert":
+                late.upsert(self.batch())
+            case "insert":
+                late.insert(self.batch())
+            case "delete":
+                late.delete(self.keys(with_order=self.ordered))
+            case "compact":
+                late.compact()
+
 
 def _is_slot(key: str) -> bool:
     return "/log/" in key
@@ -249,7 +269,7 @@ def marks_of(table: objcat.Table) -> Any:
 WEIGHTS = {
     **dict.fromkeys(["properties", "release", "clean", "rename", "drop"], 1),
     **dict.fromkeys(["split", "savepoint", "restore", "archive", "die"], 2),
-    **dict.fromkeys(["delete", "app"], 8),
+    **dict.fromkeys(["delete", "app", "forestalled"], 8),
     "upsert": 24,
     "insert": 12,
     "compact": 5,
