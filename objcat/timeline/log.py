@@ -25,6 +25,10 @@ class Log:
         stub = self.read_stub(slot)
         return None if stub is None else self._whole(stub, {})
 
+    def read_known(self, slot: int) -> Entry:
+        """The entry of a slot that is known to be taken: a 404 is asked again. Raises CorruptTable when nothing is there."""
+        return self._whole(self._insist(slot, self.read_stub(slot)), {})
+
     def read_stub(self, slot: int) -> Entry | None:
         """What the object of a slot itself says of its entry; of an archived one, less than the whole. One GET."""
         key = log_key(slot)
@@ -78,13 +82,12 @@ class Log:
     def _fill_gaps(self, first: int, found: list[Entry | None]) -> list[Entry]:
         """The entries up to the first slot that is truly absent. A 404 below a slot that was seen is asked again: the slot must exist."""
         seen = max((i for i, entry in enumerate(found) if entry is not None), default=-1)
-        whole: list[Entry] = []
-        for i in range(seen + 1):
-            entry = found[i]
-            for _ in range(REREADS_MAX):
-                entry = entry or self.read_stub(first + i)
-            if entry is None:
-                key = log_key(first + i)
-                raise CorruptTable(f"{key} is missing although later slots exist: restore that object from a backup of the bucket")
-            whole.append(entry)
-        return whole
+        return [self._insist(first + i, found[i]) for i in range(seen + 1)]
+
+    def _insist(self, slot: int, found: Entry | None) -> Entry:
+        """What was found of a slot that must exist, or what is found when it is asked for again."""
+        for _ in range(REREADS_MAX):
+            found = found or self.read_stub(slot)
+        if found is None:
+            raise CorruptTable(f"{log_key(slot)} is missing although later slots exist: restore that object from a backup of the bucket")
+        return found

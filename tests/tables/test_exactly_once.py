@@ -84,6 +84,21 @@ def test_a_stale_handle_asks_before_it_writes(lake: objcat.Lake) -> None:
     assert not [kind for kind in result.requests if kind.startswith("put")]
 
 
+def test_a_version_that_the_table_has_is_found_where_a_read_misses_its_slot_once(backend: RacingBackend, lake: objcat.Lake) -> None:
+    create(lake)
+    first = write(lake.table("t"), 7)
+    slot = f"log/{first.slot:020d}.json"
+    armed: list[bool] = []
+    missed = Rule(kinds=frozenset({"get"}), key=lambda key: bool(armed) and key.endswith(slot), fault=Fault.MISSING)
+    faulty = FaultyBackend(backend, [missed])
+    table = objcat.Lake(FileIO(faulty, env=FakeEnv(3))).table("t")
+    armed.append(True)
+    again = write(table, 7)
+    assert again.already_applied
+    assert (again.slot, again.txn) == (first.slot, first.txn)
+    assert sum(faulty.fired.values()) == 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_a_zombie_and_its_successor_one_counts(lake: objcat.Lake, backend: RacingBackend, kind: str) -> None:
     """Both looked, both wrote their files; the slot decides."""
