@@ -12,12 +12,12 @@ import msgspec
 
 from fileio.base import Conflict, Create, Unknown, Written
 from fileio.store import FileIO
-from objcat.errors import CorruptTable, InvalidInput
+from objcat.errors import CheckpointCollected, CorruptTable, InvalidInput
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import Root, VoidRoot
 from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
 from objcat.timeline.log import Log
-from objcat.timeline.outcomes import Outcomes
+from objcat.timeline.outcomes import Outcomes, Segment
 from objcat.timeline.side import with_changes
 from objcat.timeline.state import LogState
 
@@ -282,8 +282,14 @@ class Timeline(Generic[S]):
         if target.checkpoint == target.slot:
             return target
         folder = f"{checkpoint.folder_of(target.slot)}{self.fileio.env.new_id()}/"
-        payload, state = self.fold.save(self.fileio, target.state, folder)
-        outcomes = target.outcomes.spilled(self.fileio, folder)
+        saved = self._save_objects(target, folder)
+        if saved is None:
+            # Somebody deleted checkpoints by hand: they are a cache. What is there now, or the log itself, says the same.
+            target = self.at(target.slot)
+            if target.checkpoint == target.slot:
+                return target
+            saved = self._write_objects(target, folder)
+        payload, state, outcomes = saved
         root = Root(
             format=FORMAT_VERSION,
             slot=target.slot,
@@ -299,10 +305,32 @@ class Timeline(Generic[S]):
             case Unknown(cause):
                 raise cause
             case Conflict():
-                saved = {*self.fold.objects(payload), *(segment.path for segment in outcomes.segments)}
-                self.fileio.delete(sorted(path for path in saved if path.startswith(folder)))
+                own = self._objects(payload, outcomes.segments)
+                self.fileio.delete(sorted(path for path in own if path.startswith(folder)))
                 found = checkpoint.read_root(self.fileio, target.slot)
                 return None if found is None else self._theirs(target, found.root)
+
+    def _save_objects(self, target: View[S], folder: str) -> tuple[msgspec.Raw, S, Outcomes] | None:
+        """`_write_objects`; None when something that would be named again is not named by the root that the view stands on any more."""
+        try:
+            payload, state, outcomes = self._write_objects(target, folder)
+        except CheckpointCollected:
+            return None
+        again = {path for path in self._objects(payload, outcomes.segments) if not path.startswith(folder)}
+        if again:
+            found = checkpoint.read_root(self.fileio, target.checkpoint)
+            if found is None or isinstance(found.root, VoidRoot) or not again <= self._objects(found.root.payload, found.root.segments):
+                return None
+        return payload, state, outcomes
+
+    def _write_objects(self, target: View[S], folder: str) -> tuple[msgspec.Raw, S, Outcomes]:
+        """What a root of the view holds, and what then stands on it. Raises CheckpointCollected."""
+        payload, state = self.fold.save(self.fileio, target.state, folder)
+        return payload, state, target.outcomes.spilled(self.fileio, folder)
+
+    def _objects(self, payload: msgspec.Raw, segments: Sequence[Segment]) -> frozenset[str]:
+        """Everything that a root names."""
+        return self.fold.objects(payload) | {segment.path for segment in segments}
 
     def _publish_quietly(self, view: View[S], keep: Callable[[View[S]], None]) -> None:
         """`publish` in the background: a commit that has succeeded stays a success whatever happens here."""

@@ -73,3 +73,21 @@ def test_a_damaged_checkpoint_is_named_with_what_mends_it() -> None:
     assert examine(table.timeline).findings == []
     store.delete([*store.list_keys("checkpoints/"), "head.json"])
     assert objcat.table_at(FileIO(store._bare)).scan().to_arrow().num_rows == 40
+
+
+def test_a_writer_publishes_nothing_that_stands_on_what_was_deleted() -> None:
+    store = FileIO(MemoryBackend("deleted"))
+    table = objcat.create_table_at(store, SCHEMA, key=["k"], index=objcat.Bucket(2048))
+    table.upsert(pa.table({"k": range(4096), "v": range(4096)}))
+    for i in range(20):
+        table.upsert([{"k": i, "v": -1}])
+    table.timeline.publish(table.timeline.open())
+    held = table.timeline.open()
+    assert held.checkpoint == 16
+    store.delete([*store.list_keys("checkpoints/"), "head.json"])
+    for i in range(20):
+        table.upsert([{"k": i, "v": -2}])
+    published = table.timeline.publish(table.timeline.refresh(held))
+    assert published.checkpoint == 32
+    assert objcat.table_at(FileIO(store._bare)).scan().to_arrow().num_rows == 4096
+    assert examine(table.timeline).findings == []
