@@ -83,6 +83,10 @@ class Tail:
         self._read: dict[Path, int] = {}
         self.outcomes: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
+        self.commits_of: Counter[str] = Counter()
+        """Acknowledged commits by the name of a process."""
+        self.ended_of: Counter[str] = Counter()
+        """Calls that ended, by the name of a process."""
         self.at_work: dict[str, bool] = {}
         """By the name of a process: whether it is within a call that writes rows."""
 
@@ -97,4 +101,6 @@ class Tail:
                 self.at_work[path.stem] = bool(line.get("writes"))
                 if "outcome" in line:
                     self.outcomes[line["outcome"]] += 1
+                    self.ended_of[path.stem] += 1
+                    self.commits_of[path.stem] += line["outcome"] == "acknowledged"
                     self.errors.update([line["said"]["error"]] if line["outcome"] == "failed" else [])

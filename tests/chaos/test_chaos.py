@@ -21,7 +21,7 @@ from tests.chaos.supervisor import Plan, run_chaos, where
 from tests.chaos.worker import TABLE
 
 SHORT = Plan(local=3, commits=50, kills=10, lost=20, unknown=1, fenced=1, seconds_max=120)
-LONG = Plan(local=4, spark=2, commits=1000, kills=100, lost=400, unknown=20, fenced=20, seconds_max=900, between_kills=30)
+LONG = Plan(local=4, spark=2, commits=1000, kills=100, lost=400, unknown=20, fenced=20, spark_commits=30, seconds_max=900, between_kills=30)
 
 
 def run(store: ServerHandle | Path, plan: Plan, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

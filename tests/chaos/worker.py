@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fileio.errors import FileIOError
+from fileio.errors import FileIOError, NotFound
 from fileio.settle import RetryPolicy
 from objcat.errors import CommitConflict, CommitUnknown, Fenced, SnapshotExpired
 from tests.chaos.journal import Journal
@@ -71,7 +71,9 @@ def perform(journal: Journal, handle: str, name: str, operation: str, step: Step
     except CommitUnknown as error:
         outcome, said = "unknown", {"txn": error.txn}
     except (CommitConflict, Fenced, SnapshotExpired, FileIOError) as error:
-        outcome, said = "failed", {"error": type(error).__name__}
+        outcome, said = "failed", {"error": type(error).__name__, "message": str(error)}
+        if isinstance(error, NotFound) and operation == "scan":
+            outcome = "broke"  # a reader past the bound is told SnapshotExpired, never that a file is missing
     except Exception:
         journal.end(name, "broke", {"error": traceback.format_exc()})
         raise

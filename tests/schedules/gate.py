@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy
 
-Point = Literal["intent", "data", "slot", "read", "delete", "other"]
-"""Writes of an intent, of a data file, of a slot of the log; a read of a slot; a deletion."""
+Point = Literal["intent", "data", "slot", "read", "look", "delete", "other"]
+"""Writes of an intent, of a data file, of a slot of the log; a read of a slot; a look at an intent; a deletion."""
 
 WAIT_S_MAX = 60
 _NAME = re.compile(rb'"name": *"([^"]+)"')
@@ -33,6 +33,8 @@ def point_of(request: Any) -> Point:
         return "delete"
     if request.method == "GET" and "/log/" in key:
         return "read"
+    if request.method in ("GET", "HEAD") and "/intents/" in key:
+        return "look"
     if request.method not in ("PUT", "POST"):
         return "other"
     folders: dict[str, Point] = {"/intents/": "intent", "/data/": "data", "/log/": "slot"}

@@ -305,6 +305,15 @@ ROLLBACKS = [
         rows={},
     ),
     Schedule(
+        name="the answer of A's intent is lost, and A is rolled back while it looks for it",
+        actors={"C": SETTLE_A},
+        faults=[Broken("A", "drop_after", "intent")],
+        steps=[hold("A", "before", "look", 2), run("C"), go("A")],
+        expect={"A": "Fenced", "C": "rolled back at 1"},
+        rows={},
+        bug="a writer whose intent is gone when it asks for the time of it is told NotFound",
+    ),
+    Schedule(
         name="A's data lands after it was rolled back",
         actors={"C": SETTLE_A},
         steps=[hold("A", "before", "data"), run("C"), go("A")],
@@ -389,8 +398,9 @@ def cases() -> Iterator[Any]:
     """Every row on every server. What breaks nothing is the same for all SDKs, and runs on one server unless --all is given."""
     for schedule in SCHEDULES:
         for scheme in schedule.servers:
-            slow = not schedule.faults and scheme != "s3"
-            yield pytest.param(schedule, scheme, id=f"{schedule.name}-{scheme}", marks=[pytest.mark.slow] if slow else [])
+            marks = [pytest.mark.slow] if not schedule.faults and scheme != "s3" else []
+            bugs = [pytest.mark.xfail(reason=schedule.bug, raises=AssertionError)] if schedule.bug else []
+            yield pytest.param(schedule, scheme, id=f"{schedule.name}-{scheme}", marks=[*marks, *bugs])
 
 
 @pytest.mark.parametrize(("schedule", "scheme"), [*cases()])
