@@ -21,6 +21,7 @@ from objcat.table import BaseFile, LogObject, TableDelta
 from objcat.table.files import decode_delta
 from objcat.timeline import Entry, Txn, parse_txn
 from objcat.timeline.entry import Intent, intent_key, requested_key
+from objcat.timeline.side import with_changes
 
 WIDE_COLUMNS = 130
 """Width of a terminal from which on `log` shows files and transaction ids too; `--json` always does."""
@@ -82,7 +83,7 @@ def show(
         "rolls back": entry.rollback_of,
         "executes the plan": entry.plan,
         "applications": {app: version for versions in entry.apps.values() for app, version in versions.items()} or None,
-        "tables": ", ".join(entry.footprint) if len(entry.footprint) > 1 else None,
+        "tables": ", ".join(entry.footprint) if set(entry.footprint) - {table.id} else None,
     }
     if entry.summary is not None:
         facts |= {name: value for name, value in msgspec.to_builtins(entry.summary).items() if value is not None}
@@ -131,14 +132,16 @@ def _delta_of(entry: Entry, table: str) -> TableDelta:
 
 def _find(table: Table, instant: str) -> Entry | None:
     """The entry of a slot, or of a transaction; None for a transaction that has none. Raises InvalidInput."""
-    entries = table.history()
-    if instant.isdigit():
-        slot = int(instant)
-        if slot >= len(entries):
-            raise InvalidInput(f"the table {table.name!r} has no slot {slot}: slots go from 0 to {len(entries) - 1}")
-        return entries[slot]
+    if instant.isascii() and instant.isdigit():
+        newest = table.snapshot.slot
+        digits = instant.lstrip("0") or "0"
+        # Python refuses to read numbers that are very long.
+        found = table.timeline.log.read_slot(int(digits)) if len(digits) <= len(str(newest)) and int(digits) <= newest else None
+        if found is None:
+            raise InvalidInput(f"the table {table.name!r} has no slot {digits[:40]}: slots go from 0 to {newest}")
+        return with_changes(table.fileio, [found])[0]
     txn = parse_txn(instant)
-    return next((entry for entry in entries if txn in (entry.txn, entry.rollback_of)), None)
+    return next((entry for entry in table.history() if txn in (entry.txn, entry.rollback_of)), None)
 
 
 def _show_intent(table: Table, txn: Txn, *, as_json: bool) -> None:

@@ -32,6 +32,18 @@ def test_a_slot_and_its_transaction_show_the_same(table: objcat.Table, tmp_path:
         assert word in by_slot.stdout
 
 
+def test_slots_are_those_of_the_log_that_tables_share(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    for name in ("one", "two"):
+        lake.create_table(name, pa.schema([("id", pa.int64())]), key=["id"], domain="pair")
+    slots = {name: lake.table(name).upsert([{"id": 1}]).slot for name in ("one", "two")}
+    for name, slot in slots.items():
+        done = run("show", f"{tmp_path}/{name}", str(slot), "--json")
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(done.stdout)
+        assert shown["slot"] == slot and list(shown["footprint"]) == [lake.table(name).id]
+
+
 def test_as_json_it_is_the_entry(table: objcat.Table, tmp_path: Path) -> None:
     done = run("show", f"{tmp_path}/trips", "1", "--json")
     shown = json.loads(done.stdout)
@@ -53,6 +65,8 @@ def test_a_transaction_under_way_shows_who_is_at_it(table: objcat.Table, tmp_pat
     ("instant", "says"),
     [
         ("7", "has no slot 7: slots go from 0 to 1"),
+        ("9" * 5000, "slots go from 0 to 1"),
+        ("²", "is not a transaction id"),
         ("yesterday", "is not a transaction id"),
         ("20260101T000000000Z-0123456789abcdef", "knows no transaction"),
     ],
