@@ -135,7 +135,10 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
             "delete the objects below it, once you know that nobody is creating a table",
         )
     for bound in names.tables.values():
-        view = Timeline(lake.child(bound.binding.prefix), TablesFold()).open()
+        try:
+            view = Timeline(lake.child(bound.binding.prefix), TablesFold()).open()
+        except CorruptTable:
+            continue  # The examination of that log says what is wrong with it.
         name, table = bound.binding.name, bound.binding.table
         if table not in view.state:
             report.broken("P7", name, f"means table {table} below {bound.binding.prefix}, whose log does not hold it")

@@ -140,6 +140,16 @@ def test_a_lake_is_examined_with_all_its_tables(table: objcat.Table, tmp_path: P
     assert run("doctor", str(tmp_path)).returncode == 1
 
 
+def test_a_lake_is_examined_to_the_end_when_one_log_cannot_be_read(table: objcat.Table, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.create_table("notes", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(2))
+    table.fileio.put("log/00000000000000000001.json", b"not an entry", Overwrite())
+    done = run("doctor", str(tmp_path), "--json")
+    health = {report["url"]: report["healthy"] for report in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 1, done.stderr
+    assert len(health) == 3 and [url for url, healthy in health.items() if not healthy] == [table.fileio.url]
+
+
 def test_a_log_without_a_name_is_left_over(table: objcat.Table, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     objcat.create_table_at(lake.fileio.child("tables/half-0123456789abcdef"), pa.schema([("id", pa.int64())]), key=["id"])
