@@ -59,10 +59,15 @@ class Part:
 
     @property
     def all(self) -> WriteResult:
-        """The files that the commit names, of all batches. Of one home only the last base file is among them."""
-        whole = sum(self.written, WriteResult())
-        last = {base.home: base for base in whole.bases}
-        return msgspec.structs.replace(whole, bases=tuple(last.values()))
+        """The files that the commit names, of all batches.
+
+        Of one home only the last base file is among them, and no log rows of the batches before it: it has taken them over.
+        """
+        whole = WriteResult()
+        for written in self.written:
+            kept = _without(whole, {base.home for base in written.bases})
+            whole = msgspec.structs.replace(whole, bases=kept.bases, logs=kept.logs) + written
+        return whole
 
     def write(self, snapshot: Snapshot, txn: Txn) -> None:
         """Write the files of every batch, instead of those that were written before. Raises InvalidBatch, NullKey and storage errors."""

@@ -59,7 +59,7 @@ class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class LogSlice:
     """The rows `start` to `end` (excluded) of a log object, which were written for one home.
 
-    slot: of the commit whose rows they count as: the one that wrote them; for deletes that a compaction kept, the slot that it is as of.
+    slot: of the commit whose rows they count as: the one that wrote them; for deletes that go with a base file, the slot that it is as of.
     object: without its `homes`. home: that the rows were addressed to: another one than their file group's after a split. named_at: the
     slot of the entry that brought them; number: of the object in that entry, which is the order in which its rows count.
     """
@@ -109,9 +109,9 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     spec: the table from now on, at its creation and when its schema changes. bases: each is the only base file of its home from now on.
     as_of: the slot up to which `bases` hold the rows of their homes; log rows above it stay on top (None: there were no rows). retires:
-    homes without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count; with `as_of` they are
-    deletes that go with the bases, below log rows above it. splits: bucket count of a partition from now on; its file groups are divided
-    by hash, and no file is touched. removes: files that no snapshot which can still be read names; from now on they may be missing.
+    homes without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count; with `as_of` those of
+    a home that has a base file here are deletes that go with it, below log rows above `as_of`. splits: bucket count of a partition from
+    now on; its file groups are divided by hash, and no file is touched. removes: files that no snapshot which can still be read names; from now on they may be missing.
     """
 
     spec: TableSpec | None = None

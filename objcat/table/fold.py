@@ -93,11 +93,13 @@ def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
         overlay[home] = Change(home, entry.slot, as_of=entry.slot - 1)
     for base in delta.bases:
         overlay[base.home] = _replaced(overlay.get(base.home, Change(base.home)), base, delta, entry, split)
+    rewritten = {base.home for base in delta.bases}
     for number, log in enumerate(delta.logs):
         bare = msgspec.structs.replace(log, homes=())
-        # Deletes that a compaction kept count below the log rows that it left.
-        slot = entry.slot if delta.as_of is None else delta.as_of
         for rows in log.homes:
+            # Deletes that a base file of their home leaves out count as of that file, below the log rows that it left. Without such a file
+            # they are log rows like all others: a compaction that came in between took nothing of them over.
+            slot = delta.as_of if delta.as_of is not None and rows.home in rewritten else entry.slot
             change = overlay.get(rows.home) or Change(rows.home)
             part = LogSlice(slot, bare, rows.start, rows.end, rows.home, entry.slot, number)
             overlay[rows.home] = replace(change, logs=(*change.logs, part))

@@ -13,6 +13,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from fileio.testing.faults import FaultyBackend, Request
 from objcat.timeline import Action
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string()), pa.field("version", pa.int64())])
@@ -163,3 +164,36 @@ def test_many_writers_of_one_bucket_lose_nothing(lake: objcat.Lake) -> None:
         thread.join()
     assert not failures
     assert set(values(lake.table("t"))) == {number * 10 + step for number in range(6) for step in range(5)}
+
+
+def test_a_delete_that_stands_alone_outlives_a_compaction_that_came_in_between() -> None:
+    """Its home gets no base file, and the compaction, planned before it, took nothing of it over."""
+    backend = MemoryBackend("cow-alone")
+    table = create(objcat.Lake(FileIO(backend)), buckets=1, ordering="version")
+    table.insert(rows(1))
+    table.delete([{"id": 9, "version": 5}])
+    pending = [table.compact]
+
+    def before(request: Request) -> None:
+        if pending and request.kind == "put" and "/log/" in request.key:
+            assert pending.pop()() is not None
+
+    objcat.Lake(FileIO(FaultyBackend(backend, before=before))).table("t").delete([{"id": 8, "version": 5}])
+    table.upsert(rows(8, 9, version=3))
+    assert [entry.action for entry in table.history()][3:] == [Action.COMPACTION, Action.COMMIT, Action.COMMIT]
+    assert values(table) == {1: "a"}
+
+
+def test_a_later_batch_of_a_transaction_takes_over_the_deletes_of_an_earlier_one(lake: objcat.Lake) -> None:
+    """Of equal values of the ordering column the later write counts, also when other deletes are laid over the row afterwards."""
+    table = lake.create_table("t", SCHEMA, key=["id"], kind="copy_on_write", index=objcat.Bucket(1), ordering="version", domain="d")
+    table.insert(rows(1, 2))
+    with lake.transaction() as transaction:
+        transaction["t"].delete([{"id": 1, "version": 5}, {"id": 2, "version": 5}])
+        transaction["t"].upsert(rows(1, value="b", version=5))
+    table.refresh()
+    assert values(table) == {1: "b"}
+    table.delete([{"id": 99, "version": 1}])
+    assert values(table) == {1: "b"}
+    table.upsert(rows(2, version=4))
+    assert values(table) == {1: "b"}
