@@ -6,6 +6,7 @@ one, politely. A plan is an object of its own that waits for an executor; execut
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import weakref
@@ -102,8 +103,10 @@ class _Heart:
             case Written(version, store_time_ms):
                 self._version = version
                 if store_time_ms is None and fileio.capabilities.store_clock:
-                    # The answer was lost and the intent found by reading back: the store noted when it landed.
-                    store_time_ms = fileio.head(key).modified_ms
+                    # The answer was lost and the intent found by reading back: the store noted when it landed. It may be gone by now,
+                    # with a rollback: then the log will say so.
+                    with contextlib.suppress(NotFound):
+                        store_time_ms = fileio.head(key).modified_ms
                 return 0 if store_time_ms is None else _skew_ms(store_time_ms, fileio.env.now_ms())
             case Conflict():
                 raise CorruptTable(f"the intent of {self._intent.txn} exists already: two processes share one random state")

@@ -88,7 +88,7 @@ class Schedule:
 
     expect: what every actor is told: "slot 2", "slot 2 at attempt 2", the name of an error, "rolled back at 1", "committed at 1", "already
     applied", "rows {...}"; after " -> " what settling says of an outcome that is unknown. rows: the table in the end, key -> the actor that
-    wrote it last. servers: the schemes that it means something for. bug: what is known to be wrong, while it is.
+    wrote it last. servers: the schemes that it means something for.
     """
 
     name: str
@@ -99,7 +99,6 @@ class Schedule:
     actors: Mapping[str, Does] = field(default_factory=dict)
     kind: str = "merge_on_read"
     servers: Sequence[StoreScheme] = ("s3", "gs", "az")
-    bug: str = ""
 
 
 @dataclass(slots=True)

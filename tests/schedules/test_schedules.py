@@ -311,7 +311,6 @@ ROLLBACKS = [
         steps=[hold("A", "before", "look", 2), run("C"), go("A")],
         expect={"A": "Fenced", "C": "rolled back at 1"},
         rows={},
-        bug="a writer whose intent is gone when it asks for the time of it is told NotFound",
     ),
     Schedule(
         name="A's data lands after it was rolled back",
@@ -399,8 +398,7 @@ def cases() -> Iterator[Any]:
     for schedule in SCHEDULES:
         for scheme in schedule.servers:
             marks = [pytest.mark.slow] if not schedule.faults and scheme != "s3" else []
-            bugs = [pytest.mark.xfail(reason=schedule.bug, raises=AssertionError)] if schedule.bug else []
-            yield pytest.param(schedule, scheme, id=f"{schedule.name}-{scheme}", marks=[*marks, *bugs])
+            yield pytest.param(schedule, scheme, id=f"{schedule.name}-{scheme}", marks=marks)
 
 
 @pytest.mark.parametrize(("schedule", "scheme"), [*cases()])
