@@ -111,7 +111,8 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     as_of: the slot up to which `bases` hold the rows of their homes; log rows above it stay on top (None: there were no rows). retires:
     homes without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count; with `as_of` those of
     a home that has a base file here are deletes that go with it, below log rows above `as_of`. splits: bucket count of a partition from
-    now on; its file groups are divided by hash, and no file is touched. removes: files that no snapshot which can still be read names; from now on they may be missing.
+    now on; its file groups are divided by hash, and no file is touched. removes: files that no snapshot which can still be read names;
+    from now on they may be missing.
     """
 
     spec: TableSpec | None = None

@@ -316,15 +316,14 @@ class State:
         for base in change.get("bases") or ():
             home = home_of(base["home"])
             check(home[2] == state.count(home[0]), f"slot {slot} has a base file for {home}: its partition has {state.count(home[0])}")
-            before = max((e.slot for e in self.events if e.path is not None and common(e.home, home)), default=-1)
-            retired = any(common(e.home, home) for e in events)
-            check(retired or (-1 if as_of is None else as_of) >= before, f"slot {slot} forgets rows of {home}")
-            held = slot - 1 if as_of is None else as_of
-            events.append(Event(home, slot, held, base["path"], base["bytes"], base["rows"], base.get("bounds") or {}))
+            events.append(
+                Event(home, slot, -1 if as_of is None else as_of, base["path"], base["bytes"], base["rows"], base.get("bounds") or {})
+            )
+        rewritten = {home_of(base["home"]) for base in change.get("bases") or ()}
         logs = [
             LogRows(
                 home=home_of(home),
-                slot=slot if as_of is None else as_of,
+                slot=as_of if as_of is not None and home_of(home) in rewritten else slot,
                 named_at=slot,
                 order=order,
                 path=log["path"],
@@ -362,8 +361,10 @@ class State:
             events = [event for part in found for event in part[0]]
             marked = [log for part in found for log in part[1]]
             newest = max(events, key=lambda event: (event.slot, event.path is not None), default=None)
-            as_of = max((event.as_of for event in events), default=-1)
-            logs = [log for log in marked if log.slot > as_of or (newest is not None and log.named_at == newest.slot)]
+            cut = max((event.as_of for event in events), default=-1)
+            forgotten = [event for event in events if event is not newest and event.path is not None and event.slot > cut]
+            check(not forgotten, f"a base file of {home} was written without the rows of {forgotten}")
+            logs = [log for log in marked if log.slot > cut or (newest is not None and log.named_at == newest.slot)]
             logs.sort(key=lambda log: (log.slot, log.named_at, log.order))
             yield Group(home, newest if newest is not None and newest.path is not None else None, tuple(logs))
 
