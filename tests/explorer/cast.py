@@ -5,7 +5,7 @@ from __future__ import annotations
 from objcat.table.spec import COPY_ON_WRITE
 from objcat.tasks import Operation
 from tests.explorer.actors import Actor, Role
-from tests.explorer.roles import CREATED, Compact, CreateTable, Read, RollBack, Write
+from tests.explorer.roles import CREATED, AddTable, Compact, CreateTable, Read, RollBack, Write
 from tests.explorer.store import Fault, Profile
 
 HOUR_MS = 3_600_000
@@ -52,6 +52,10 @@ REWRITTEN = (Actor("creator", 15, CreateTable(COPY_ON_WRITE)),)
 """A new copy-on-write table."""
 COUNTERS = (*REWRITTEN, Actor("first", 12, Write((0, 1), Operation.INSERT)))
 """A copy-on-write table with a row in each home, at slot 1."""
+PAIR = (*CREATED, Actor("other creator", 16, AddTable()))
+"""Two new tables of one log."""
+COUNTER_PAIR = (*REWRITTEN, Actor("other creator", 16, AddTable()))
+"""Two new copy-on-write tables of one log."""
 
 
 def play(name: str, number: int, role: Role, **settings: int) -> Actor:

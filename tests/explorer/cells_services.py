@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from objcat.tasks import Operation
 from tests.explorer.actors import Actor
-from tests.explorer.cast import COMPACTED, COUNTERS, FRESH, LOG, MORE_ROWS, READER, REWRITTEN, ROWS, SMALL, inserter, play, rollback, writer
+from tests.explorer.cast import (
+    COMPACTED,
+    COUNTER_PAIR,
+    COUNTERS,
+    FRESH,
+    LATE,
+    LOG,
+    MORE_ROWS,
+    PAIR,
+    READER,
+    REWRITTEN,
+    ROWS,
+    SMALL,
+    inserter,
+    play,
+    rollback,
+    writer,
+)
 from tests.explorer.engine import Cell
 from tests.explorer.roles import (
     PLAN_TXN,
     Abandon,
     Archive,
     Clean,
+    Collect,
     Compact,
     Execute,
     InTurn,
@@ -23,6 +42,7 @@ from tests.explorer.roles import (
     Settle,
     Split,
     Sweep,
+    Transact,
     Write,
 )
 
@@ -49,6 +69,20 @@ CLEANED = (*COMPACTED, Actor("third", 11, Write((0, 1))), Actor("second compacti
 LONGER = (*MORE_ROWS, Actor("third", 11, Write((0, 1))), Actor("fourth", 10, Write((0, 1))))
 BATCHED = (*ROWS, Actor("former batch", 11, Write(app_version=1)))
 CHECKPOINTED = (*MORE_ROWS, Actor("former checkpoint", 14, Publish()))
+OVERTAKEN = (
+    *CHECKPOINTED,
+    Actor("third", 11, InTurn((Write(), Write()))),
+    Actor("fourth", 10, InTurn((Write(), Write(), Publish()))),
+)
+"""Checkpoints at the slots 2 and 6: who opened the log at slot 4 may yet publish that."""
+TWICE_CHECKPOINTED = (*CHECKPOINTED, Actor("third", 11, InTurn((Write(), Write(), Publish()))))
+COLLECTION = play("collection", 7, Collect())
+LATE_CHECKPOINT = play("checkpoint", 5, Publish(4))
+COLD_READER = Actor("reader", 9, Read(1))
+TRANSACTION = play("transaction", 1, Transact())
+OTHER_TRANSACTION = play("transaction", 2, Transact())
+ONE_OF_TWO = play("writer", 2, Transact((1,)))
+INSERTS = (play("transaction", 1, Transact((0, 1), Operation.INSERT)), play("transaction", 2, Transact((0, 1), Operation.INSERT)))
 ABANDONED = (*ROWS, Actor("abandoned", 11, Abandon()))
 LOG_AND_DATA = ("t/log/", "t/data/")
 
@@ -69,6 +103,7 @@ ALONE = (
     (ARCHIVE, CHECKPOINTED, SMALL),
     (SCAN, CHECKPOINTED, SMALL),
     (SWEEP, ABANDONED, ()),
+    (COLLECTION, TWICE_CHECKPOINTED, SMALL),
 )
 """Each alone with a fault and a crash anywhere; who meets others, meets faults only at the log."""
 
@@ -276,6 +311,31 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     ),
     Cell(name="first rewrite, first rewrite", actors=(writer(1), writer(2)), prelude=REWRITTEN, all_succeed=True, states_min=100),
     Cell(name="rewrite, rewrite, read", actors=(writer(1), writer(2), READER), prelude=COUNTERS, all_succeed=True, states_min=3_610),
+    # Two tables of one log: what a transaction adds to a row of each is computed from what it reads.
+    Cell(name="transaction, write", actors=(TRANSACTION, ONE_OF_TWO), prelude=COUNTER_PAIR, all_succeed=True, states_min=110),
+    *(
+        Cell(
+            name=f"transaction, write: 1 {what} at the slot that both want",
+            actors=(TRANSACTION, ONE_OF_TWO),
+            prelude=COUNTER_PAIR,
+            where=("t/log/00000000000000000002",),
+            faults=FRESH,
+            faults_max=faults_max,
+            crashes_max=1 - faults_max,
+            all_succeed=bool(faults_max),
+            states_min=1_050 if faults_max else 180,
+        )
+        for what, faults_max in (("fault", 1), ("crash", 0))
+    ),
+    Cell(name="transaction, transaction", actors=(TRANSACTION, OTHER_TRANSACTION), prelude=COUNTER_PAIR, all_succeed=True, states_min=130),
+    Cell(name="transaction, transaction, inserts", actors=INSERTS, prelude=PAIR, all_succeed=True, states_min=110),
+    Cell(
+        name="transaction, write, read",
+        actors=(TRANSACTION, ONE_OF_TWO, COLD_READER),
+        prelude=COUNTER_PAIR,
+        all_succeed=True,
+        states_min=1_230,
+    ),
     # Restores.
     Cell(name="restore, write", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, states_min=110),
     Cell(
@@ -407,5 +467,31 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         prelude=ROWS,
         settings=SMALL,
         states_min=12_360,
+    ),
+    # Collection of checkpoints, beside a publisher that it overtakes.
+    Cell(
+        name="checkpoint, collection: 1 crash",
+        actors=(LATE_CHECKPOINT, COLLECTION),
+        crashes_max=1,
+        prelude=OVERTAKEN,
+        settings=SMALL,
+        states_min=760,
+    ),
+    Cell(
+        name="checkpoint, collection, read",
+        actors=(LATE_CHECKPOINT, COLLECTION, COLD_READER),
+        prelude=OVERTAKEN,
+        settings=SMALL,
+        states_min=11_260,
+    ),
+    Cell(
+        name="checkpoint, collection: 1 late request at the root that both want",
+        actors=(LATE_CHECKPOINT, COLLECTION),
+        prelude=OVERTAKEN,
+        settings=SMALL,
+        where=("t/checkpoints/00000000000000000004/root",),
+        faults=LATE,
+        faults_max=1,
+        states_min=5_000,
     ),
 )

@@ -44,7 +44,11 @@ class Change(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """An entry of a log. does: what its writer meant, in the words of the explorer's roles: (verb, keys, mark), see `_meant`."""
+    """An entry of a log.
+
+    does: what its writer meant, in the words of the explorer's roles: (verb, keys, mark), see `_meant`. whole: the tables which its writer
+    meant to change together; empty where it says nothing of that.
+    """
 
     txn: str
     action: str
@@ -57,6 +61,7 @@ class Slot(NamedTuple):
     naming: Naming | None
     is_tombstone: bool
     does: tuple[str, tuple[int, ...], str] | None
+    whole: tuple[str, ...]
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -126,12 +131,16 @@ class LogFacts(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """logs: by prefix. files: content of every object that is there. committed, rolled_back: where, by txn."""
+    """logs: by prefix. files: content of every object that is there. committed, rolled_back: where, by txn.
+
+    roots: of checkpoints, and what each names, as keys; a void one names nothing.
+    """
 
     logs: Mapping[str, LogFacts]
     files: Mapping[str, bytes]
     committed: Mapping[str, tuple[tuple[str, int], ...]]
     rolled_back: Mapping[str, tuple[tuple[str, int], ...]]
+    roots: Mapping[str, tuple[str, ...]]
 
     def head(self, prefix: str) -> int:
         """The highest slot of a log, -1 for none."""
@@ -168,7 +177,21 @@ def facts_of(contents: Contents) -> Facts:
         states, broken = fold(dense) if len(dense) == len(slots) else ((), "P1: there is a gap")
         logs[prefix] = LogFacts(prefix, slots, max(slots), states, broken)
     files = {key: place.now.data for key, place in contents.items() if place.now is not None}
-    return Facts(logs, files, committed, rolled_back)
+    roots = {key: _named_by(key.partition("checkpoints/")[0], data) for key, data in files.items() if key.endswith("/root.json")}
+    return Facts(logs, files, committed, rolled_back, roots)
+
+
+@lru_cache(maxsize=100_000)
+def _named_by(prefix: str, data: bytes) -> tuple[str, ...]:
+    """The keys of the objects that a root names: every text in it that is a path below `checkpoints/`."""
+    found, left = [], [json.loads(data)]
+    while left:
+        value = left.pop()
+        if isinstance(value, (list, dict)):
+            left.extend(value.values() if isinstance(value, dict) else value)
+        elif isinstance(value, str) and value.startswith("checkpoints/"):
+            found.append(prefix + value)
+    return tuple(sorted(found))
 
 
 def _whole(slot: Slot, place: Place) -> Slot:
@@ -201,6 +224,7 @@ def parse_slot(data: bytes) -> Slot:
         naming=_naming(changes[CATALOG]) if CATALOG in changes else None,
         is_tombstone=entry.get("history") is not None,
         does=(said[0], tuple(int(key) for key in said[1].split(",")), said[2]) if said else None,
+        whole=tuple(entry.get("metadata", {}).get("tables", "").split()),
     )
 
 
@@ -250,6 +274,9 @@ def fold(slots: tuple[Slot, ...]) -> tuple[tuple[Tables, ...], str | None]:
         return before, broken
     slot = slots[-1]
     tables = dict(before[-1]) if before else {}
+    changed = {change.table for change in slot.changes if change.files}
+    if slot.whole and changed != set(slot.whole):
+        return before, f"P9: slot {slot.number} changes the tables {sorted(changed)} of a transaction over {sorted(slot.whole)}"
     for change in slot.changes:
         if (slot.action == "CREATE") != (change.table not in tables) and change.table != CATALOG:
             return (

@@ -30,9 +30,9 @@ PROPERTIES = {
     "P4": "failed means never",
     "P5": "what files hold is what was committed: no update is lost, no batch of an application counts twice",
     "P6": "commit times strictly increase",
-    "P7": "every file of every snapshot that can still be read exists: from the bound on, and saved ones",
+    "P7": "every file of every snapshot that can still be read exists: from the bound on, and saved ones; and what a checkpoint names",
     "P8": "nothing is deleted but what the log allows",
-    "P9": "a home has at most one base file; what a reader gets is what the log folds to, by code of its own",
+    "P9": "a home has at most one base file, a slot all tables of a transaction; a reader gets what other code folds",
     "P10": "a read is a prefix of the log, no older than the head when it began, and a handle never goes back",
     "P11": "an actor that is left alone ends in a bounded number of requests, and succeeds where nothing went wrong",
 }
@@ -44,6 +44,9 @@ def check_store(facts: Facts) -> str | None:
         broken = _check_log(log, facts)
         if broken is not None:
             return broken
+    for root, named in facts.roots.items():
+        if missing := [key for key in named if key not in facts.files]:
+            return f"P7: {missing[0]}, which {root} names, does not exist"
     for txn, where in facts.committed.items():
         if len({prefix for prefix, _ in where}) < len(where):
             return f"P2: {txn} is committed at the slots {[slot for _, slot in where]}"

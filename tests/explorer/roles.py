@@ -16,6 +16,8 @@ from objcat import services
 from objcat.errors import CommitUnknown, ObjcatError
 from objcat.handle import files_named_by
 from objcat.lake import Lake, create_table_at, table_at
+from objcat.lifecycle import create
+from objcat.parts import Change, Part
 from objcat.storage.files import base_path, log_path
 from objcat.table import BaseFile, Bucket, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TablesFold
 from objcat.table.files import encode_delta
@@ -39,10 +41,11 @@ from objcat.timeline import (
     resolve,
 )
 from objcat.timeline.archive import archive
+from objcat.timeline.collect import collect_checkpoints
 from objcat.timeline.entry import Keys
 from objcat.timeline.side import put_digests
 from objcat.timeline.sweep import sweep
-from objcat.write import WriteOperation
+from objcat.write import WriteOperation, commit_parts
 from tests.explorer.actors import (
     Acknowledged,
     Actor,
@@ -187,6 +190,34 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Transact:
+    """One transaction over some of the tables of an open log, as the block of a transaction ends: each gets the same rows.
+
+    tables: by number, in the order of their creation. One table: a write beside transactions.
+    """
+
+    tables: tuple[int, ...] = (0, 1)
+    operation: Operation = Operation.UPSERT
+
+    def __call__(self, me: Participant) -> None:
+        me.fileio = me.fileio.child(TABLE_NAME)
+        timeline = Timeline(me.fileio, TablesFold())
+        view = timeline.refresh(_warm(me))
+        known = sorted(view.log.tables)
+        tables = [known[number] for number in self.tables]
+        rewrites = snapshot_of(view, tables[0], where="explorer").spec.rewrites
+        manifests, change = Manifests(me.fileio), Change(OneFile(me), (0,), self.operation)
+        committer = WatchedCommitter(me)
+        metadata = means("add" if rewrites else "put", KEYS[0], mark=mark_of(me)) | {"tables": " ".join(tables)}
+        try:
+            commit_parts(timeline, committer, [Part(me.fileio, manifests, table, [change]) for table in tables], view, metadata=metadata)
+        except ObjcatError:
+            if committer.beaten is not None:
+                me.note(Failed(committer.beaten))
+            raise
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Upserts a row under an index that has to be asked where a key lives: here it is the log that is asked, and says so by digests."""
 
@@ -243,7 +274,7 @@ class RollBack:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Opens the table, then refreshes its handle, and reads every file of what it got each time.
+    """Opens the log, then refreshes its handle, and reads every file of every table that it got each time.
 
     consistent: the store keeps its promise that reads see the newest write, so what was read must be new, and every file there.
     """
@@ -261,12 +292,13 @@ class Read:
             view = timeline.open() if view is None else timeline.refresh(view)
             if view.slot < 0:
                 continue
-            snapshot = snapshot_of(view, where="explorer")
-            groups = snapshot.file_groups(Manifests(me.fileio))
-            me.note(Saw(PREFIX, view.slot, groups=tuple((msgspec.structs.astuple(group.home), paths_of(group)) for group in groups)))
-            for group in groups:
-                for path in paths_of(group):
-                    self._read_file(me, path)
+            for table in sorted(view.log.tables):
+                groups = snapshot_of(view, table, where="explorer").file_groups(Manifests(me.fileio))
+                held = tuple((msgspec.structs.astuple(group.home), paths_of(group)) for group in groups)
+                me.note(Saw(PREFIX, view.slot, table, held))
+                for group in groups:
+                    for path in paths_of(group):
+                        self._read_file(me, path)
 
     def _read_file(self, me: Participant, path: str) -> None:
         try:
@@ -302,6 +334,19 @@ class CreateTable:
             table = create_table_at(me.fileio.child(TABLE_NAME), SCHEMA, key=["k"], index=Bucket(BUCKETS), kind=self.kind)
         snapshot = table.snapshot
         me.note(Created(snapshot.spec.table, snapshot.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class AddTable:
+    """Creates one more table in the log, like the first one."""
+
+    def __call__(self, me: Participant) -> None:
+        me.fileio = me.fileio.child(TABLE_NAME)
+        view = _warm(me)
+        (first,) = view.state
+        spec = msgspec.structs.replace(snapshot_of(view, where="explorer").spec, table=me.fileio.env.new_id())
+        assert spec.table > first, "tables are told apart by the order of their ids"
+        create(Timeline(me.fileio, TablesFold()), view, spec, new_txn(me.fileio.env))
 
 
 # ---- services ----------------------------------------------------------------------------------------------------
@@ -390,11 +435,22 @@ CREATED = (Actor("creator", 15, CreateTable()),)
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Opens the table, and publishes a checkpoint when there is something to save."""
+    """Opens the table, and publishes a checkpoint when there is something to save. slot: as it was then; None: as it is."""
+
+    slot: int | None = None
 
     def __call__(self, me: Participant) -> None:
         timeline, _ = _open(me)
-        timeline.publish(timeline.open())
+        timeline.publish(timeline.open() if self.slot is None else timeline.at(self.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Collects all checkpoints but the newest one."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, _ = _open(me)
+        collect_checkpoints(timeline, WatchedCommitter(me), keep=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import objcat.handle
 import objcat.parts
 import objcat.timeline.archive
 import objcat.timeline.checkpoint
+import objcat.timeline.collect
 import objcat.timeline.commit
 import objcat.timeline.conflicts
 import objcat.timeline.state
@@ -23,7 +24,7 @@ from fileio.base import PutOutcome, Version, Written
 from objcat.local import LocalEngine
 from objcat.table import FileGroup, Snapshot
 from objcat.timeline import Action, Candidate, Entry, Timeline, Txn, View
-from objcat.timeline.checkpoint import Root
+from objcat.timeline.checkpoint import Root, root_key
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import HistoryRow, log_key
 from objcat.timeline.outcomes import Outcomes
@@ -127,6 +128,28 @@ def _fenced_plan(patch: pytest.MonkeyPatch) -> None:
 def _batch_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(objcat.timeline.commit, "check_app", lambda *_: None)
     patch.setattr(objcat.write, "check_app", lambda *_: None)
+
+
+@bug("a transaction that says nothing of its second table", "P9", "transaction, write")
+def _second_unsaid(patch: pytest.MonkeyPatch) -> None:
+    _plan_for_the_first(patch, "footprint")
+
+
+@bug("a transaction that commits one of its tables", "P9", "transaction, write")
+def _second_left_out(patch: pytest.MonkeyPatch) -> None:
+    _plan_for_the_first(patch, "footprint", "changes")
+
+
+def _plan_for_the_first(patch: pytest.MonkeyPatch, *names: str) -> None:
+    """What these fields of a candidate say of its first table is all that they say."""
+    candidate = objcat.write._Attempt._candidate
+
+    def less(self: Any) -> Candidate:
+        whole = candidate(self)
+        first: dict[str, Any] = {name: dict([min(getattr(whole, name).items())]) for name in names}
+        return replace(whole, **first)
+
+    patch.setattr(objcat.write._Attempt, "_candidate", less)
 
 
 # ---- compaction, splits ------------------------------------------------------------------------------------------
@@ -274,6 +297,23 @@ def _root_first(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(objcat.table.TablesFold, "save", later)
     patch.setattr(objcat.timeline.checkpoint, "put_root", first)
+
+
+@bug("a collection that fences no publisher", "P7", "checkpoint, collection: 1 crash")
+def _unfenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.timeline.collect, "_put_void", lambda *_, **__: None)
+
+
+@bug("a collection that deletes before its roots are void", "P7", "checkpoint, collection: 1 crash")
+def _collects_first(patch: pytest.MonkeyPatch) -> None:
+    fence = objcat.timeline.collect._fence
+
+    def early(fileio: Any, log: Any) -> Any:
+        garbage = [key for key in fileio.list_keys("checkpoints/") if key < root_key(2)]
+        remove_files(fileio, garbage, why="early")
+        return fence(fileio, log)
+
+    patch.setattr(objcat.timeline.collect, "_fence", early)
 
 
 @bug("own txn not searched in history", "P2", "stalled rollback, archive")
