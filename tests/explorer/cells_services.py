@@ -485,13 +485,13 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         states_min=11_260,
     ),
     Cell(
-        name="checkpoint, collection: 1 late request at the root that both want",
+        name="checkpoint, collection: 1 late request at the roots",
         actors=(LATE_CHECKPOINT, COLLECTION),
         prelude=OVERTAKEN,
         settings=SMALL,
-        where=("t/checkpoints/00000000000000000004/root",),
+        where=("t/checkpoints/00000000000000000004/root", "t/checkpoints/00000000000000000006/root"),
         faults=LATE,
         faults_max=1,
-        states_min=5_000,
+        states_min=6_800,
     ),
 )
