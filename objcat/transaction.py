@@ -7,25 +7,28 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from fileio.config import nearest
 from fileio.errors import FileIOError
 from objcat.catalog import Binding, Catalog, Names
-from objcat.errors import InvalidInput, ObjcatError, SeveralDomains
-from objcat.handle import Scan, change_of
+from objcat.errors import CheckpointCollected, InvalidInput, ObjcatError, SeveralDomains
+from objcat.handle import REOPENINGS_MAX, Scan, change_of
 from objcat.parts import Change, Part
 from objcat.read import plan_scan
+from objcat.services.savepoint import check_readable
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_names_listed, check_texts
 from objcat.tasks import Operation
-from objcat.timeline import AppVersion, Committer, Footprint, Timeline, View
+from objcat.timeline import AppVersion, Committer, Entry, Footprint, Timeline, View
 from objcat.write import CommitResult, commit_parts
 
 logger = logging.getLogger("objcat")
+
+R = TypeVar("R")
 
 OpenLog: TypeAlias = Callable[[str], tuple[Timeline[Tables], View[Tables]]]
 """The log below a prefix of the lake, and its newest view."""
@@ -51,6 +54,7 @@ class _Block:
     prefix: str
     timeline: Timeline[Tables]
     view: View[Tables]
+    keep: KeepLog
     manifests: Manifests
     changes: dict[str, list[Change]] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
@@ -60,17 +64,40 @@ class _Block:
         if not self.is_open:
             raise InvalidInput("the transaction has ended: begin another one with lake.transaction()")
 
+    def snapshot(self, table: str) -> Snapshot:
+        """A table as the block reads it."""
+        return snapshot_of(self.view, table, where=self.timeline.fileio.url)
+
+    def standing(self, work: Callable[[], R]) -> R:
+        """What `work` returns; done again when the checkpoint that the view stands on was collected, from the same slot on another one."""
+        for _ in range(REOPENINGS_MAX):
+            try:
+                return work()
+            except CheckpointCollected:
+                self.view = self.timeline.at(self.view.slot)
+                self.keep(self.prefix, self.view)
+        return work()
+
+    def check_readable(self, table: str) -> None:
+        """Raises SnapshotExpired when the slot that the block reads was cleaned."""
+        check_readable(self.timeline.refresh(self.view).log, table, self.view.slot, where=self.timeline.fileio.url)
+
 
 class TransactionTable:
     """A table inside a transaction. What it writes is committed when the block ends."""
 
-    def __init__(self, name: str, block: _Block, snapshot: Snapshot) -> None:
+    def __init__(self, name: str, block: _Block, table: str) -> None:
         self.name = name
-        self.snapshot = snapshot
         self._block = block
+        self._table = table
 
     def __repr__(self) -> str:
         return f"TransactionTable({self.name!r}, slot {self.snapshot.slot})"
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What the block reads of the table."""
+        return self._block.snapshot(self._table)
 
     @property
     def schema(self) -> pa.Schema:
@@ -95,16 +122,17 @@ class TransactionTable:
 
     def scan(self, *, where: str | None = None, columns: Sequence[str] | None = None) -> Scan:
         """A scan of the transaction's snapshot: without its own writes, whatever others commit meanwhile. Else as `Table.scan`."""
-        self._block.check_open()
+        block, table = self._block, self._table
+        block.check_open()
         check_names_listed(columns, what="columns")
-        plan = plan_scan(self.snapshot, self._block.manifests, where=where, columns=columns)
-        self._block.read.add(self.snapshot.spec.table)
-        return Scan(self._block.timeline.fileio, plan)
+        plan = block.standing(lambda: plan_scan(self.snapshot, block.manifests, where=where, columns=columns))
+        block.read.add(table)
+        return Scan(block.timeline.fileio, plan, check=lambda: block.check_readable(table))
 
     def _change(self, data: Any, operation: Operation) -> None:
         self._block.check_open()
         change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation)
-        self._block.changes.setdefault(self.snapshot.spec.table, []).append(change)
+        self._block.changes.setdefault(self._table, []).append(change)
 
 
 class Transaction:
@@ -170,15 +198,17 @@ class Transaction:
         binding = bound.binding
         if binding.table not in self._tables:
             block = self._block_of(binding)
-            snapshot = snapshot_of(block.view, binding.table, where=block.timeline.fileio.url)
-            self._tables[binding.table] = TransactionTable(binding.name, block, snapshot)
+            block.snapshot(binding.table)
+            self._tables[binding.table] = TransactionTable(binding.name, block, binding.table)
         return self._tables[binding.table]
 
     def _block_of(self, binding: Binding) -> _Block:
         if self._block is None:
             timeline, view = self._open_log(binding.prefix)
             manifests = Manifests(timeline.fileio)
-            self._block = _Block(first=binding.name, prefix=binding.prefix, timeline=timeline, view=view, manifests=manifests)
+            self._block = _Block(
+                first=binding.name, prefix=binding.prefix, timeline=timeline, view=view, keep=self._keep_log, manifests=manifests
+            )
         if self._block.prefix != binding.prefix:
             raise SeveralDomains(
                 f"the tables {self._block.first!r} and {binding.name!r} have a log each, so that one commit cannot change both: create "
@@ -191,16 +221,18 @@ class Transaction:
             return None
         timeline = block.timeline
         parts = [Part(timeline.fileio, block.manifests, table, changes) for table, changes in block.changes.items()]
+        committer = Committer(timeline.fileio)
+        # What has read nothing may begin from the newest state as well as from an older one.
+        reads: dict[str, Footprint] | None = None
         if block.read:
             serializable = self.isolation is Isolation.SERIALIZABLE
             reads = {table: Footprint(read_partitions=("",)) for table in sorted(block.read) if serializable}
-            view = block.view
-        else:
-            # What has read nothing may begin from the newest state as well as from an older one.
-            reads, view = None, timeline.refresh(block.view)
-        result, followed = commit_parts(
-            timeline, Committer(timeline.fileio), parts, view, metadata=self._metadata, app=self._app, reads=reads
-        )
+
+        def write() -> tuple[View[Tables], tuple[CommitResult, Sequence[Entry]]]:
+            began = timeline.refresh(block.view) if reads is None else block.view
+            return began, commit_parts(timeline, committer, parts, began, metadata=self._metadata, app=self._app, reads=reads)
+
+        view, (result, followed) = block.standing(write)
         try:
             view = timeline.advance(view, followed)
         except (ObjcatError, FileIOError) as error:

@@ -17,7 +17,7 @@ import msgspec
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
-from objcat.errors import AlreadyApplied, CommitUnknown, TableNotFound
+from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, TableNotFound
 from objcat.parts import Change, Engine, Part
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.files import encode_delta
@@ -45,6 +45,9 @@ from objcat.timeline.entry import check_writable, data_prefix
 from objcat.version import writer_of
 
 logger = logging.getLogger("objcat")
+
+BEGINNINGS_MAX = 5
+"""How often a write begins, when the files that it computes from are cleaned meanwhile."""
 
 D = TypeVar("D")
 
@@ -122,15 +125,31 @@ def commit_parts(
     """
     fileio = timeline.fileio
     began = fileio.metrics.snapshot()
-    try:
-        check_app(app, [part.table for part in parts], view.log)
-        check_writable(view.log.writer_features, where=fileio.url)
+    passed: list[Entry] = []
+    beginnings = 0
+    while True:
+        beginnings += 1
         attempt = _Attempt(timeline, committer, parts, view, began, metadata=metadata, app=app, reads=reads)
-        committed = attempt.run()
-    except AlreadyApplied as applied:
-        return _applied(fileio, applied.winner_slot, began), ()
+        try:
+            check_app(app, [part.table for part in parts], view.log)
+            check_writable(view.log.writer_features, where=fileio.url)
+            committed = attempt.run()
+        except AlreadyApplied as applied:
+            return _applied(fileio, applied.winner_slot, began), ()
+        except CorruptTable as error:
+            newer = attempt.cleaned(error)
+            if reads is not None or beginnings == BEGINNINGS_MAX:
+                raise attempt.overtaken(newer) from error
+            passed += [*attempt.read, *newer]
+            view = timeline.advance(attempt.view, newer)
+        else:
+            followed = [*passed, *attempt.read, *committed.read, committed.entry]
+            return _result_of(attempt, committed, fileio.metrics.snapshot() - began), followed
+
+
+def _result_of(attempt: _Attempt, committed: Committed, sent: MetricsSnapshot) -> CommitResult:
     entry, did = committed.entry, attempt.summary()
-    result = CommitResult(
+    return CommitResult(
         slot=entry.slot,
         txn=entry.txn,
         committed_at_ms=entry.committed_at_ms,
@@ -142,9 +161,8 @@ def commit_parts(
         bytes=did.bytes,
         attempts=attempt.number,
         slots_lost=attempt.slots_lost + committed.slots_lost,
-        requests=(fileio.metrics.snapshot() - began).requests,
+        requests=sent.requests,
     )
-    return result, [*attempt.read, *committed.read, entry]
 
 
 def _applied(fileio: FileIO, slot: int, began: MetricsSnapshot) -> CommitResult:
@@ -168,7 +186,10 @@ def _applied(fileio: FileIO, slot: int, began: MetricsSnapshot) -> CommitResult:
 
 
 class _Attempt:
-    """One transaction of a write, and how often it had to be tried. read: entries of others that were folded between tries."""
+    """One transaction of a write, and how often it had to be tried.
+
+    view: what the last try began from. read: entries of others that were folded between tries.
+    """
 
     def __init__(
         self,
@@ -186,7 +207,9 @@ class _Attempt:
         self._fileio = timeline.fileio
         self._committer = committer
         self._parts = {part.table: part for part in parts}
-        self._view = view
+        for part in parts:
+            part.written, part.superseded = [], []
+        self.view = view
         self._began = began
         self._metadata = metadata
         self._app = app
@@ -203,8 +226,8 @@ class _Attempt:
     def run(self) -> Committed:
         """Raises as `commit_parts`; whatever it raises but CommitUnknown, nothing of the transaction is left."""
         action = self._action()
-        intent = self._committer.announce(self.txn, action, self._view.slot, engine=self._engines)
-        base = self._fileio.env.submit_io(partial(Log(self._fileio).read_slot, self._view.slot))
+        intent = self._committer.announce(self.txn, action, self.view.slot, engine=self._engines)
+        base = self._fileio.env.submit_io(partial(Log(self._fileio).read_slot, self.view.slot))
         try:
             committed = self._run(intent, base)
         except CommitUnknown:
@@ -237,12 +260,30 @@ class _Attempt:
             slots_lost=self.slots_lost,
         )
 
+    def cleaned(self, error: CorruptTable) -> Sequence[Entry]:
+        """The entries above the view, when they say that files of the view were cleaned. Raises `error` when they do not."""
+        newer = Log(self._fileio).read_after(self.view.slot)
+        log = self.view.log.advance(newer)
+        if all(log.marks(table).is_readable(self.view.slot) for table in self._parts):
+            raise error
+        return newer
+
+    def overtaken(self, newer: Sequence[Entry]) -> CommitConflict:
+        """What a caller is told when what the transaction computes from was cleaned, time and again."""
+        slot = self.view.slot
+        cleans = [entry.slot for entry in newer for touched in entry.footprint.values() if (touched.bound or 0) > slot]
+        return CommitConflict(
+            f"{self.txn} was computed from slot {slot} of {self._fileio.url}, whose files the CLEAN at slot {cleans[0]} deleted meanwhile, "
+            "and nothing of it is visible: read the table again and write again, and keep more slots when you clean",
+            winner_slot=cleans[0],
+        )
+
     def _run(self, intent: Future[int], base: Future[Entry | None]) -> Committed:
         env = self._fileio.env
         began_s = env.monotonic_s()
         for table, part in self._parts.items():
             part.write(self._snapshot(table), self.txn)
-        _check_still_there(self._fileio, self._view, base.result())
+        _check_still_there(self._fileio, self.view, base.result())
         policy = self._committer.policy
         pause_s = 0.0
         while True:
@@ -257,7 +298,7 @@ class _Attempt:
                 pause_s = self._committer.pause(pause_s, took_s=(env.monotonic_s() - began_s) / self.number)
             self.slots_lost += outcome.slots_lost
             self.read += outcome.read
-            self._view = self._timeline.advance(self._view, outcome.read)
+            self.view = self._timeline.advance(self.view, outcome.read)
             self.number += 1
             for table, redone in homes.items():
                 if table in split:
@@ -271,7 +312,7 @@ class _Attempt:
         return Action.COMMIT if rewrites else Action.DELTA_COMMIT
 
     def _snapshot(self, table: str) -> Snapshot:
-        return snapshot_of(self._view, table, where=self._fileio.url)
+        return snapshot_of(self.view, table, where=self._fileio.url)
 
     def _footprint(self, table: str) -> Footprint:
         return self._parts[table].footprint(self._snapshot(table), computed=self._reads is not None)
@@ -299,7 +340,7 @@ class _Attempt:
         return Candidate(
             txn=self.txn,
             action=self._action(),
-            base=self._view.log,
+            base=self.view.log,
             changes={table: encode_delta(part.delta(self._snapshot(table))) for table, part in self._parts.items()},
             footprint=footprint,
             writer=writer_of(self._engines),
