@@ -233,9 +233,9 @@ def test_the_command_prints_json(servers: StartServer) -> None:
 
 
 def test_an_unfit_store_ends_in_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import objcat.cli
+    import objcat.cli.store
 
-    monkeypatch.setattr(objcat.cli, "open_store", lambda url, options, policy: lying("create ignored"))
+    monkeypatch.setattr(objcat.cli.store, "open_store", lambda url, options, policy: lying("create ignored"))
     monkeypatch.setattr(sys, "argv", ["objcat", "store-check", "memory://liar"])
     with pytest.raises(SystemExit) as stopped:
         objcat.cli.main()
