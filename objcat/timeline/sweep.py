@@ -103,8 +103,8 @@ def _settle(timeline: Timeline[Any], view: View[Any], txn: Txn, found: _Traces, 
         slot = resolution.slot
     else:
         slot = outcome.slot
-    entry = timeline.log.read_slot(slot)
-    if entry is None or entry.txn != txn:
+    entry = timeline.log.read_known(slot)
+    if entry.txn != txn:
         raise CorruptTable(f"slot {slot} of {fileio.url} does not hold the commit of {txn}: restore it from a backup of the bucket")
     (entry,) = with_changes(fileio, [entry])
     named = {*names_of(entry), *(side.path for side in _side_objects(entry))}

@@ -148,7 +148,7 @@ def test_a_view_that_has_grown_meanwhile_moves_to_the_new_checkpoint() -> None:
 
 class _Broken(ToyFold):
     def save(self, fileio: FileIO, state: Toy, folder: str) -> tuple[msgspec.Raw, Toy]:
-        raise NotImplementedError("not today")
+        raise OSError("not today")
 
 
 def test_a_checkpoint_that_cannot_be_made_is_no_error_and_not_tried_at_every_commit(caplog: pytest.LogCaptureFixture) -> None:
