@@ -279,7 +279,7 @@ class _Later:
         return Written(Version("later"), None)
 
 
-@bug("checkpoint published before its shards", "P11", "checkpoint, late read")
+@bug("checkpoint published before its shards", "P7", "checkpoint, late read")
 def _root_first(patch: pytest.MonkeyPatch) -> None:
     pending: list[tuple[Any, ...]] = []
     save = objcat.table.TablesFold.save
