@@ -10,7 +10,7 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ from objcat.errors import (
 from objcat.timeline import Action, Beaten, Candidate, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import SideObject, check_writable, data_prefix
+
+D = TypeVar("D")
 
 CATALOG_PREFIX = "_catalog"
 """Where the catalog's timeline is, below the lake."""
@@ -287,7 +289,7 @@ class CatalogState:
         names = self.names
         if names is None:
             assert self.object is not None
-            names = _decode(_read_object(fileio, self.object), Names, where=self.object.path)
+            names = _decode(_read_object(fileio, self.object), _NAMES, where=self.object.path)
         for step in self.steps:
             names = advance_names(names, step.delta, slot=step.slot, txn=step.txn, at_ms=step.at_ms)
         return names
@@ -298,6 +300,12 @@ class _Root(msgspec.Struct, frozen=True, omit_defaults=True):
 
     names: Names | None = None
     object: SideObject | None = None
+
+
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_DELTAS = msgspec.json.Decoder(NamesDelta)
+_NAMES = msgspec.json.Decoder(Names)
+_ROOTS = msgspec.json.Decoder(_Root)
 
 
 class NamesFold:
@@ -313,7 +321,7 @@ class NamesFold:
             if entry.action is Action.ROLLBACK:
                 return state
             raise CorruptTable(f"slot {entry.slot} of the catalog is a {entry.action} that changes no names: is this a table's log?")
-        delta = _decode(bytes(raw), NamesDelta, where=f"slot {entry.slot} of the catalog")
+        delta = _decode(bytes(raw), _DELTAS, where=f"slot {entry.slot} of the catalog")
         step = _Step(delta=delta, slot=entry.slot, txn=entry.txn, at_ms=entry.committed_at_ms)
         if state.names is None:
             return replace(state, steps=(*state.steps, step))
@@ -332,11 +340,11 @@ class NamesFold:
         return _encode(_Root(object=written)), CatalogState(object=written, names=None)
 
     def load(self, payload: msgspec.Raw) -> CatalogState:
-        root = _decode(bytes(payload), _Root, where="a checkpoint of the catalog")
+        root = _decode(bytes(payload), _ROOTS, where="a checkpoint of the catalog")
         return CatalogState(object=root.object, names=root.names)
 
     def objects(self, payload: msgspec.Raw) -> frozenset[str]:
-        root = _decode(bytes(payload), _Root, where="a checkpoint of the catalog")
+        root = _decode(bytes(payload), _ROOTS, where="a checkpoint of the catalog")
         return frozenset() if root.object is None else frozenset({root.object.path})
 
 
@@ -354,9 +362,9 @@ def _encode(root: _Root) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(root))
 
 
-def _decode(data: bytes, kind: type[Any], *, where: str) -> Any:
+def _decode(data: bytes, decoder: msgspec.json.Decoder[D], *, where: str) -> D:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decoder.decode(data)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"{where} holds names that this objcat cannot read: {error}") from error
 

@@ -20,7 +20,8 @@ from objcat.handle import Table
 from objcat.table import BaseFile, LogObject, TableDelta
 from objcat.table.files import decode_delta
 from objcat.timeline import Entry, Txn, parse_txn
-from objcat.timeline.entry import Intent, intent_key, requested_key
+from objcat.timeline.entry import intent_key, requested_key
+from objcat.timeline.intents import decode_intent
 from objcat.timeline.side import with_changes
 
 WIDE_COLUMNS = 130
@@ -155,7 +156,7 @@ def _show_intent(table: Table, txn: Txn, *, as_json: bool) -> None:
         if as_json:
             print(found.data.decode())
             return
-        intent = msgspec.json.decode(found.data, type=Intent)
+        intent = decode_intent(found.data, key=key)
         facts = {
             "state": state,
             "action": intent.action.value,

@@ -19,6 +19,8 @@ from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
 from objcat.tasks import Operation, WriteResult, WriteTask, write_routed, write_rows
 
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_RESULTS = msgspec.msgpack.Decoder(WriteResult)
 _RESULT_SCHEMA = "task int, result binary, error binary"
 
 
@@ -58,7 +60,7 @@ class SparkEngine:
         for row in rows:
             if row.error is not None:
                 raise pickle.loads(bytes(row.error))  # noqa: S301 - our own executors wrote it
-        results = [msgspec.msgpack.decode(row.result, type=WriteResult) for row in sorted(rows, key=lambda row: row.task)]
+        results = [_RESULTS.decode(row.result) for row in sorted(rows, key=lambda row: row.task)]
         return sum(results, WriteResult())
 
 

@@ -129,6 +129,10 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [*(base.path for base in self.bases), *(log.path for log in self.logs)]
 
 
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_DELTAS = msgspec.json.Decoder(TableDelta)
+
+
 def encode_delta(delta: TableDelta) -> msgspec.Raw:
     """The bytes of a delta inside an entry. Raises CorruptTable for one that could not be read again: a slot is for ever."""
     raw = msgspec.Raw(msgspec.json.encode(delta))
@@ -139,6 +143,6 @@ def encode_delta(delta: TableDelta) -> msgspec.Raw:
 def decode_delta(raw: msgspec.Raw) -> TableDelta:
     """A delta from an entry. Raises CorruptTable."""
     try:
-        return msgspec.json.decode(raw, type=TableDelta)
+        return _DELTAS.decode(raw)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"a log entry holds a change that this objcat cannot read: {error}") from error

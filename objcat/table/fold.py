@@ -32,6 +32,10 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, _SavedTable]
 
 
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_SAVED = msgspec.json.Decoder(_Saved)
+
+
 class TablesFold:
     """What entries mean to tables: the `Fold` of their log."""
 
@@ -76,7 +80,7 @@ class TablesFold:
 
 def _decode(payload: msgspec.Raw) -> _Saved:
     try:
-        return msgspec.json.decode(payload, type=_Saved)
+        return _SAVED.decode(payload)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"a checkpoint holds tables that this objcat cannot read: {error}") from error
 

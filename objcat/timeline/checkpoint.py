@@ -83,6 +83,13 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True):
     nonce: str = ""
 
 
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_VERSIONS = msgspec.json.Decoder(_Version)
+_ROOTS = msgspec.json.Decoder(Root)
+_VOID_ROOTS = msgspec.json.Decoder(VoidRoot)
+_HINTS = msgspec.json.Decoder(Hint)
+
+
 @dataclass(frozen=True, slots=True)
 class FoundRoot:
     """A root and its version in the store."""
@@ -115,9 +122,9 @@ def decode_root(data: bytes, *, slot: int) -> AnyRoot:
     """Raises UnsupportedFormat for a newer format, CorruptTable for what is not a root of that slot."""
     key = root_key(slot)
     try:
-        version = msgspec.json.decode(data, type=_Version)
+        version = _VERSIONS.decode(data)
         check_format(version.format, version.features, min_client=version.min_client, where=key)
-        root: AnyRoot = msgspec.json.decode(data, type=VoidRoot) if version.void else msgspec.json.decode(data, type=Root)
+        root: AnyRoot = _VOID_ROOTS.decode(data) if version.void else _ROOTS.decode(data)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"{key} is not the root of a checkpoint ({error}): restore that object from a backup of the bucket") from error
     if root.slot != slot or (isinstance(root, Root) and root.log.slot != slot):
@@ -191,7 +198,7 @@ def read_hint(fileio: FileIO) -> tuple[Hint | None, Version | None]:
         return None, None
     assert isinstance(result, GetResult)
     try:
-        hint = msgspec.json.decode(result.data, type=Hint)
+        hint = _HINTS.decode(result.data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None, result.meta.version
     sensible = SPACING_SLOTS <= hint.checkpoint <= hint.slot < 10**20 and hint.checkpoint % SPACING_SLOTS == 0

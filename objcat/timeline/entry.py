@@ -215,11 +215,16 @@ class _Version(msgspec.Struct):
     features: dict[str, str] = {}
 
 
+# Made here, in one thread: msgspec learns a type when it first meets it, and crashes when two threads are at that together.
+_VERSIONS = msgspec.json.Decoder(_Version)
+_ENTRIES = msgspec.json.Decoder(Entry)
+
+
 def encode_entry(entry: Entry) -> bytes:
     """The bytes of a slot. Raises TypeError for an entry that could not be read again: a slot is for ever."""
     data = msgspec.json.format(msgspec.json.encode(entry), indent=1)
     try:
-        msgspec.json.decode(data, type=Entry)
+        _ENTRIES.decode(data)
     except msgspec.ValidationError as error:
         raise TypeError(f"slot {entry.slot} would hold what no reader takes ({error}): that is a bug in objcat") from error
     return data
@@ -228,11 +233,11 @@ def encode_entry(entry: Entry) -> bytes:
 def decode_entry(data: bytes, *, key: str) -> Entry:
     """The entry of a slot object. Raises UnsupportedFormat for a newer format, CorruptTable for what is not an entry."""
     try:
-        version = msgspec.json.decode(data, type=_Version)
+        version = _VERSIONS.decode(data)
         check_format(version.format, version.features, min_client=version.min_client, where=key)
         if version.action and version.action not in set(Action):
             raise UnsupportedFormat(f"{key} is a {version.action}, which this objcat does not know: upgrade it to read this table")
-        return msgspec.json.decode(data, type=Entry)
+        return _ENTRIES.decode(data)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"{key} is not a log entry of objcat ({error}): restore that object from a backup of the bucket") from error
 

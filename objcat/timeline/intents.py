@@ -28,6 +28,9 @@ HEARTBEAT_S = 10.0
 CLOCK_WARNING_MS = 300_000
 REQUESTED_SUFFIX = ".requested.json"
 
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_INTENTS = msgspec.json.Decoder(Intent)
+
 
 class Intents:
     """The intents of one log. Safe for many threads."""
@@ -178,7 +181,7 @@ def encode_intent(intent: Intent) -> bytes:
 def decode_intent(data: bytes, *, key: str) -> Intent:
     """The intent of an object. Raises CorruptTable for what is not one."""
     try:
-        return msgspec.json.decode(data, type=Intent)
+        return _INTENTS.decode(data)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"{key} is not an intent of objcat ({error}): it is only advice, so you may delete it") from error
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import GetResult
+from fileio.base import Create, GetResult
 from objcat.timeline import Action, Committer, new_txn
 from tests.cli.commands import run
 
@@ -59,6 +59,14 @@ def test_a_transaction_under_way_shows_who_is_at_it(table: objcat.Table, tmp_pat
     done = run("show", f"{tmp_path}/trips", txn, columns=200)
     assert done.returncode == 0
     assert "INFLIGHT" in done.stdout and "spark" in done.stdout
+
+
+def test_an_intent_that_is_none_is_one_sentence(table: objcat.Table, tmp_path: Path) -> None:
+    txn = new_txn(table.fileio.env)
+    table.fileio.put(f"intents/{txn}.inflight.json", b"nothing", Create())
+    done = run("show", f"{tmp_path}/trips", txn)
+    assert done.returncode == 2
+    assert "is not an intent" in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
