@@ -287,15 +287,20 @@ class _Attempt:
         policy = self._committer.policy
         pause_s = 0.0
         while True:
-            outcome = self._committer.try_commit(self._candidate(), skew_ms=intent.result())
+            candidate = self._candidate()
+            outcome = self._committer.try_commit(candidate, skew_ms=intent.result())
             if isinstance(outcome, Committed):
                 return outcome
-            split = {overlap.table for found, overlap in outcome.overlaps if overlap.table and found.footprint[overlap.table].splits}
             homes = self._forestalled(outcome)
             if not homes or self.number >= policy.attempts_max or env.monotonic_s() - began_s > policy.deadline_s:
                 raise outcome.error(attempts=self.number)
             if self.number > 1:
                 pause_s = self._committer.pause(pause_s, took_s=(env.monotonic_s() - began_s) / self.number)
+                outcome = self._committer.look_again(candidate, outcome)
+                homes = self._forestalled(outcome)
+                if not homes:
+                    raise outcome.error(attempts=self.number)
+            split = {overlap.table for found, overlap in outcome.overlaps if overlap.table and found.footprint[overlap.table].splits}
             self.slots_lost += outcome.slots_lost
             self.read += outcome.read
             self.view = self._timeline.advance(self.view, outcome.read)
@@ -321,12 +326,13 @@ class _Attempt:
         """The homes to redo, by table; none when that would not help."""
         if self._reads is not None:
             return {}
+        own = {table: self._footprint(table) for table in self._parts}
+        touched = {table: {*mine.creates, *mine.appends, *mine.replaces, *mine.reads} for table, mine in own.items()}
         redo: dict[str, set[Home]] = {}
         for _, overlap in beaten.overlaps:
             if overlap.table not in self._parts:
                 return {}
-            own = self._footprint(overlap.table)
-            homes = {*own.creates, *own.appends, *own.replaces, *own.reads}.intersection(overlap.homes)
+            homes = touched[overlap.table].intersection(overlap.homes)
             if not homes:
                 return {}
             redo.setdefault(overlap.table, set()).update(homes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
@@ -114,6 +114,15 @@ class Beaten:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """Entries above a state, as a candidate sees them. own: the one that settles it, where there is one. read: those before it."""
+
+    own: Entry | None
+    read: tuple[Entry, ...]
+    overlaps: tuple[tuple[Entry, Overlap], ...]
+
+
 class Committer:
     """Commits to one log. Safe for many threads and processes: the store is the only referee."""
 
@@ -182,28 +191,48 @@ class Committer:
                     slots_lost += 1  # For certain: a slot never changes hands.
                 case Conflict():
                     slots_lost += 1
-            overlaps: list[tuple[Entry, Overlap]] = []
-            for found in self._log.read_after(entry.slot - 1, window=2):
-                own = _settled_by(candidate, found)
-                if own is not None:
-                    return Committed(own, tuple(read), slots_lost)
-                overlaps.extend((found, overlap) for overlap in self._overlaps(candidate, found))
-                read.append(found)
-                state = state.advance([found])
-            check_writable(state.writer_features, where=self._fileio.url)
-            check_app(candidate.app, candidate.footprint, state)
-            if overlaps:
-                return Beaten(candidate.txn, tuple(overlaps), tuple(read), slots_lost)
+            # The first slot that is lost says nothing of contention. Others go first before the log is read: what is claimed after a pause,
+            # upon an older look, is lost for certain to whoever does not pause.
+            took_s = env.monotonic_s() - tried_s
+            pause_s = took_s if slots_lost < 2 else self.pause(pause_s, took_s=took_s)
+            tried_s = env.monotonic_s()
+            later = self._judge(candidate, state)
+            read += later.read
+            state = state.advance(later.read)
+            if later.own is not None:
+                return Committed(later.own, tuple(read), slots_lost)
+            if later.overlaps:
+                return Beaten(candidate.txn, later.overlaps, tuple(read), slots_lost)
             if slots_lost >= self.policy.slots_max or env.monotonic_s() - began_s > self.policy.deadline_s:
                 raise Contention(
                     f"{candidate.txn} lost {slots_lost} slots in turn to other writers, the last one at slot {entry.slot}: "
                     "write again, with fewer writers",
                     winner_slot=entry.slot,
                 )
-            # The first slot that is lost says nothing of contention.
-            took_s = env.monotonic_s() - tried_s
-            pause_s = took_s if slots_lost < 2 else self.pause(pause_s, took_s=took_s)
-            tried_s = env.monotonic_s()
+
+    def look_again(self, candidate: Candidate, beaten: Beaten) -> Beaten:
+        """What the candidate cannot stand above, with what came since it was beaten: for whoever has waited before doing it again.
+
+        Raises as `try_commit`.
+        """
+        later = self._judge(candidate, candidate.base.advance(beaten.read))
+        assert later.own is None, "every slot that was tried is somebody else's"
+        return replace(beaten, overlaps=(*beaten.overlaps, *later.overlaps), read=(*beaten.read, *later.read))
+
+    def _judge(self, candidate: Candidate, state: LogState) -> _Later:
+        """Judge every entry above `state`. Raises when the candidate may not go on."""
+        read: list[Entry] = []
+        overlaps: list[tuple[Entry, Overlap]] = []
+        for found in self._log.read_after(state.slot, window=2):
+            own = _settled_by(candidate, found)
+            if own is not None:
+                return _Later(own, tuple(read), tuple(overlaps))
+            overlaps.extend((found, overlap) for overlap in self._overlaps(candidate, found))
+            read.append(found)
+            state = state.advance([found])
+        check_writable(state.writer_features, where=self._fileio.url)
+        check_app(candidate.app, candidate.footprint, state)
+        return _Later(None, tuple(read), tuple(overlaps))
 
     def pause(self, before_s: float, *, took_s: float) -> float:
         """Let others go first: between a part of what a try takes and thrice the pause before, at random.

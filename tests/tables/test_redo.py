@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -130,6 +131,36 @@ def test_several_commits_in_a_row_are_each_given_way_to(lake: objcat.Lake, backe
     result = table.upsert(rows(3, 4, 5, 6, 7, 8, 9, 10))
     assert result.attempts == 4
     assert values(table) == {2: "second"} | dict.fromkeys(range(3, 11), "a")
+
+
+class BusyEnv(FakeEnv):
+    """While it sleeps, somebody else works."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.meanwhile()
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_a_writer_that_waits_wins_against_one_that_never_does(backend: RacingBackend, lake: objcat.Lake, kind: str) -> None:
+    """What it claims after a pause is above all that was committed in the pause."""
+    create(lake, kind, buckets=1)
+    env = BusyEnv(7)
+    table, other = objcat.Lake(FileIO(backend, env=env)).table("t"), lake.table("t")
+    turns = iter(range(100, 200))
+
+    def commit() -> None:
+        other.upsert(rows(next(turns), value="theirs"))
+
+    env.meanwhile = commit
+    backend.races = [commit, commit]
+    result = table.upsert(rows(1))
+    assert (result.slots_lost, len(env.sleeps_s)) == (2, 1)
+    assert values(table) == {100: "theirs", 101: "theirs", 102: "theirs", 1: "a"}
 
 
 def test_a_write_that_is_redone_keeps_its_transaction_and_can_still_be_fenced(lake: objcat.Lake, backend: RacingBackend) -> None:
