@@ -142,3 +142,6 @@ class CommitUnknown(ObjcatError):
     def __init__(self, message: str, txn: str) -> None:
         super().__init__(message)
         self.txn = txn
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (str(self), self.txn))
