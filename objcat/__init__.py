@@ -11,8 +11,9 @@ Needs neither a JVM nor a cloud SDK to import.
 """
 
 from objcat import errors
-from objcat.handle import Scan, Table
+from objcat.handle import Table
 from objcat.lake import Lake, connect, create_table_at, table_at
+from objcat.scan import Scan
 from objcat.table import Bucket
 from objcat.timeline import AppVersion, CommittedAt, RolledBackAt
 from objcat.transaction import Transaction

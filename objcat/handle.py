@@ -7,17 +7,18 @@ import datetime as dt
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.errors import CheckpointCollected, CommitConflict, CorruptTable, InvalidInput, ObjcatError
+from objcat.errors import CheckpointCollected, CommitConflict, InvalidInput, ObjcatError
 from objcat.lifecycle import change_properties
 from objcat.local import LocalEngine, to_arrow_table
 from objcat.parts import Change
 from objcat.read import ScanPlan, plan_scan
+from objcat.scan import Scan
 from objcat.services import (
     CleanResult,
     CompactionResult,
@@ -36,14 +37,11 @@ from objcat.table import Manifests, Snapshot, Tables, TableSpec
 from objcat.table.files import decode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_names_listed, check_texts
-from objcat.tasks import Operation, scan_schema
+from objcat.tasks import Operation
 from objcat.timeline import AppVersion, Committer, Entry, Home, Resolution, Timeline, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
 from objcat.timeline.sweep import Swept, sweep
 from objcat.write import CommitResult, WriteOperation
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger("objcat")
 
@@ -316,36 +314,6 @@ class Table:
         if self.id not in view.state:
             raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later, in a log that others share")
         return self._snapshot_of(view)
-
-
-class Scan:
-    """A planned scan, pinned to one snapshot. check: raises SnapshotExpired when the log says that the snapshot was cleaned."""
-
-    def __init__(self, fileio: FileIO, plan: ScanPlan, *, check: Callable[[], None] = lambda: None) -> None:
-        self._fileio = fileio
-        self._check = check
-        self.plan = plan
-
-    @property
-    def schema(self) -> pa.Schema:
-        return scan_schema(self.plan.snapshot.spec, self.plan.columns)
-
-    def to_arrow(self) -> pa.Table:
-        """All rows, in this process. Raises SnapshotExpired when the snapshot was cleaned since it was planned."""
-        groups = [*self.plan.plain, *self.plan.merged]
-        tasks = self.plan.tasks(groups, count_max=self._fileio.env.parallelism)
-        try:
-            tables = list(LocalEngine(self._fileio).scan(tasks))
-        except CorruptTable:
-            self._check()
-            raise
-        return pa.concat_tables(tables) if tables else self.schema.empty_table()
-
-    def to_spark(self, spark: SparkSession) -> DataFrame:
-        """A lazy Spark DataFrame: native Parquet scans where the cluster reads the scheme, Arrow through `fileio` elsewhere."""
-        from objcat.spark.read import scan_dataframe
-
-        return scan_dataframe(spark, self._fileio.describe(), self.plan)
 
 
 def change_of(fileio: FileIO, data: Any, spec: TableSpec, operation: Operation) -> Change:

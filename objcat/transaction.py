@@ -15,9 +15,10 @@ from fileio.config import nearest
 from fileio.errors import FileIOError
 from objcat.catalog import Binding, Catalog, Names
 from objcat.errors import CheckpointCollected, InvalidInput, ObjcatError, SeveralDomains
-from objcat.handle import REOPENINGS_MAX, Scan, change_of
+from objcat.handle import REOPENINGS_MAX, change_of
 from objcat.parts import Change, Part
 from objcat.read import plan_scan
+from objcat.scan import Scan
 from objcat.services.savepoint import check_readable
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.snapshot import snapshot_of

@@ -61,7 +61,9 @@ def get_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], c
 def toy_files() -> Iterator[None]:
     """Until the end of the block, whoever writes or reads a data file writes or reads one of these."""
     toys: dict[str, Any] = {"write_base": put_base, "write_log_of_homes": put_log, "read_base": get_base, "read_log": get_log}
-    modules = [import_module(f"objcat.{name}") for name in ("storage.files", "tasks", "services.compact")]
+    modules = [
+        import_module(f"objcat.{name}") for name in ("storage.files", "tasks.write", "tasks.rewrite", "tasks.scan", "services.compact")
+    ]
     with ExitStack() as stack:
         for module in modules:
             for name in toys.keys() & vars(module).keys():

@@ -11,6 +11,7 @@ import pytest
 
 import objcat.handle
 import objcat.parts
+import objcat.scan
 import objcat.timeline.archive
 import objcat.timeline.checkpoint
 import objcat.timeline.collect
@@ -232,7 +233,7 @@ def _retention_ignored(patch: pytest.MonkeyPatch) -> None:
         (table,) = LocalEngine(self._fileio).scan(self.plan.tasks(groups, count_max=1))
         return table
 
-    patch.setattr(objcat.handle.Scan, "to_arrow", to_arrow)
+    patch.setattr(objcat.scan.Scan, "to_arrow", to_arrow)
 
 
 # ---- checkpoints, archives, sweeps -------------------------------------------------------------------------------

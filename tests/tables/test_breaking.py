@@ -259,7 +259,7 @@ def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(lake: objcat.Lak
         real(*args)
         raise MemoryError("no memory is left")
 
-    monkeypatch.setattr(tasks, name, write_and_fail)
+    monkeypatch.setattr(tasks.write, name, write_and_fail)
     with pytest.raises(MemoryError):
         getattr(table, operation)(BATCH)
     assert keys_of(lake) == before

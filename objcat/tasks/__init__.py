@@ -1,0 +1,35 @@
+"""The task functions that every engine runs: small picklable values in, Arrow in, file entries or Arrow out. They never touch the log."""
+
+import pyarrow as pa
+
+from fileio.store import FileIO
+from objcat.tasks.model import OP_FIELD, TXN_FIELD, Operation, Rewritten, ScanTask, WriteResult, WriteTask
+from objcat.tasks.parallel import run_all
+from objcat.tasks.rewrite import current_rows, rewrite_homes
+from objcat.tasks.scan import own_rows, scan_groups, scan_schema
+from objcat.tasks.write import log_schema, write_inserts, write_rows
+
+__all__ = [
+    "OP_FIELD",
+    "TXN_FIELD",
+    "Operation",
+    "Rewritten",
+    "ScanTask",
+    "WriteResult",
+    "WriteTask",
+    "current_rows",
+    "log_schema",
+    "own_rows",
+    "rewrite_homes",
+    "run_all",
+    "scan_groups",
+    "scan_schema",
+    "write_inserts",
+    "write_routed",
+    "write_rows",
+]
+
+
+def write_routed(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
+    """Write rows that hold *every* row of their buckets in this transaction. Raises as `write_rows`."""
+    return (rewrite_homes if task.spec.rewrites else write_inserts)(fileio, task, name, rows)

@@ -1,0 +1,84 @@
+"""What goes into a task and what comes out of it: small picklable values."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from objcat.predicate import Predicate
+from objcat.storage.files import TXN_COLUMN
+from objcat.storage.merge import OP_COLUMN
+from objcat.table import BaseFile, FileGroup, LogObject, TableSpec
+from objcat.timeline import Home, Txn
+
+OP_FIELD = pa.field(OP_COLUMN, pa.int8(), nullable=False)
+TXN_FIELD = pa.field(TXN_COLUMN, pa.string(), nullable=False)
+
+
+class Operation(enum.StrEnum):
+    """What a write does to the keys of its rows."""
+
+    UPSERT = "upsert"
+    INSERT = "insert"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Write rows of one transaction.
+
+    live_buckets: of an insert into a merge-on-read table: those that have a file group, where rows go to log rows. groups: of a
+    copy-on-write table: what is live, by bucket. only: the buckets whose rows are written, None for all; the others are left out.
+    """
+
+    spec: TableSpec
+    txn: Txn
+    operation: Operation
+    live_buckets: frozenset[int] = frozenset()
+    groups: Mapping[int, FileGroup] = field(default_factory=dict)
+    only: frozenset[int] | None = None
+
+    @property
+    def routed(self) -> bool:
+        """Whether all rows of a bucket must meet in one task."""
+        return self.spec.rewrites or self.operation is Operation.INSERT
+
+
+class Rewritten(msgspec.Struct, frozen=True, array_like=True):
+    """What came of one home of a copy-on-write table.
+
+    rows: of the batch. inserted, updated, deleted: rows of the home. changed: else the batch left its rows as they were.
+    """
+
+    home: Home
+    rows: int
+    inserted: int
+    updated: int
+    deleted: int
+    changed: bool
+
+
+class WriteResult(msgspec.Struct, frozen=True):
+    """Files that a task wrote. rows: after folding repeated keys. rewritten: the homes that a copy-on-write task has read."""
+
+    bases: tuple[BaseFile, ...] = ()
+    logs: tuple[LogObject, ...] = ()
+    rows: int = 0
+    rewritten: tuple[Rewritten, ...] = ()
+
+    def __add__(self, other: WriteResult) -> WriteResult:
+        return WriteResult(self.bases + other.bases, self.logs + other.logs, self.rows + other.rows, self.rewritten + other.rewritten)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """Read and merge the rows of some file groups. columns: logical names, in order. where: keeps the rows for which it is true."""
+
+    spec: TableSpec
+    groups: tuple[FileGroup, ...]
+    columns: tuple[str, ...]
+    where: Predicate | None
