@@ -18,6 +18,7 @@ from objcat.lifecycle import change_properties
 from objcat.local import LocalEngine, to_arrow_table
 from objcat.parts import Change
 from objcat.read import ScanPlan, plan_scan
+from objcat.read.commits import CommitPoint, Commits
 from objcat.scan import Scan
 from objcat.services import (
     CleanResult,
@@ -38,7 +39,7 @@ from objcat.table.files import decode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_names_listed, check_texts
 from objcat.tasks import Operation
-from objcat.timeline import AppVersion, Committer, Entry, Home, Resolution, Timeline, View, parse_txn, resolve
+from objcat.timeline import AppVersion, Committer, Entry, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
 from objcat.timeline.sweep import Swept, sweep
 from objcat.write import CommitResult, WriteOperation
@@ -64,6 +65,7 @@ class Table:
         self.manifests = Manifests(timeline.fileio)
         self._view = view
         self._committer = Committer(timeline.fileio)
+        self._commits = Commits(timeline.fileio)
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -294,6 +296,10 @@ class Table:
 
     def _snapshot_of(self, view: View[Tables]) -> Snapshot:
         return snapshot_of(view, self.id, where=self.fileio.url)
+
+    def _commits_of(self, txns: Collection[Txn]) -> Mapping[Txn, CommitPoint]:
+        """When transactions that rows name were committed, see `objcat.read.commits`. The handle has seen their slots."""
+        return self._standing(lambda: self._commits.find(self._view.outcomes, txns))
 
     def _check_readable(self, slot: int) -> None:
         check_readable(self.timeline.refresh(self._view).log, self.id, slot, where=self.fileio.url)

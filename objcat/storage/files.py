@@ -74,6 +74,18 @@ def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str]) -> pa.Tabl
         return file.read(columns=list(columns))
 
 
+def txns_of_base(fileio: FileIO, base: BaseFile) -> frozenset[Txn]:
+    """The transactions that the rows of a base file name. Reads the footer; the hidden column only where there are several."""
+    with _open(fileio, base.path, base.bytes) as file:
+        footer = file.metadata
+        column = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == TXN_COLUMN)
+        known = [footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups)]
+        bounds = {bound for found in known if found is not None and found.has_min_max for bound in (found.min, found.max)}
+        if len(bounds) <= 1 and all(found is not None and found.has_min_max for found in known):
+            return frozenset(map(Txn, bounds))
+        return frozenset(map(Txn, file.read(columns=[TXN_COLUMN]).column(0).unique().to_pylist()))
+
+
 def read_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], columns: Sequence[str]) -> list[pa.Table]:
     """Columns of several row ranges of a log object, reading only the row groups that hold them, each once."""
     groups = sorted({g for start, end in ranges for g in range(start // log.row_group_rows, (end - 1) // log.row_group_rows + 1)})

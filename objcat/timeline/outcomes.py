@@ -1,18 +1,20 @@
 """What became of every transaction of a log: found by its id, without reading the log.
 
 The newest outcomes are in memory, or in a checkpoint's root; older ones are in segments: immutable objects of lines of one width, sorted by
-txn, so that one is found by bisection over ranges. Eight segments of one size become one of the next, so a log of n slots has O(log n)
+txn, so that one is found by bisection over ranges. An outcome says slot and commit time too, so that whoever has a row's transaction learns
+when it was committed without the entry. Eight segments of one size become one of the next, so a log of n slots has O(log n)
 small segments, and each outcome is written O(log n) times. A segment of about `MERGED_MAX` outcomes stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from fileio.base import Create, GetResult, Range, require_written
+from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CorruptTable
@@ -26,14 +28,17 @@ MERGED_MAX = 65_536
 """Segments with as many outcomes are not merged again: publishing a checkpoint stays short."""
 BLOCK_RECORDS = 1024
 """Lines read by one request when a segment is searched."""
+SEARCHES_MAX = 4
+"""Of more transactions than this, a segment is read whole instead of being searched for each."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """What became of `txn`: committed in this slot, or else fenced by the ROLLBACK there."""
+    """What became of `txn`: committed in this slot, or else fenced by the ROLLBACK there. committed_at_ms: of the slot."""
 
     txn: Txn
     slot: int
     committed: bool
+    committed_at_ms: int
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +56,9 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 def outcomes_of(entry: Entry) -> Iterable[Outcome]:
     """What an entry decides: its own transaction and, when it is a ROLLBACK, the one that it fences."""
-    yield Outcome(entry.txn, entry.slot, committed=True)
+    yield Outcome(entry.txn, entry.slot, committed=True, committed_at_ms=entry.committed_at_ms)
     if entry.rollback_of is not None:
-        yield Outcome(entry.rollback_of, entry.slot, committed=False)
+        yield Outcome(entry.rollback_of, entry.slot, committed=False, committed_at_ms=entry.committed_at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,36 @@ class Outcomes:
                 found = _search(fileio, segment, txn)
         return found
 
+    def find_all(self, fileio: FileIO, txns: Collection[Txn]) -> Mapping[Txn, Outcome]:
+        """The outcomes of many transactions; those of which no slot up to N says are not among them.
+
+        Sends no request for recent ones; else a GET for each segment that may hold some, in parallel, or O(log n) for each of a few.
+        Raises CheckpointCollected.
+        """
+        wanted = set(txns)
+        found = {outcome.txn: outcome for outcome in self.recent if outcome.txn in wanted}
+        wanted -= found.keys()
+
+        def look(segment: Segment) -> list[Outcome]:
+            inside = [txn for txn in wanted if segment.first_txn <= txn <= segment.last_txn]
+            if len(inside) > SEARCHES_MAX or (inside and segment.count <= BLOCK_RECORDS):
+                return [outcome for outcome in _read(fileio, segment) if outcome.txn in wanted]
+            searched = [_search(fileio, segment, txn) for txn in inside]
+            return [outcome for outcome in searched if outcome is not None]
+
+        if wanted:
+            found |= {outcome.txn: outcome for part in map_io(fileio.env, look, self.segments) for outcome in part}
+        return found
+
+    def between(self, fileio: FileIO, after: int, until: int) -> list[Outcome]:
+        """The outcomes that slots above `after` up to `until` decide, in no order.
+
+        Sends no request when they are all recent; else a GET for each segment that holds some. Raises CheckpointCollected.
+        """
+        segments = [segment for segment in self.segments if segment.first_slot <= until and segment.last_slot > after]
+        parts = [*map_io(fileio.env, lambda segment: _read(fileio, segment), segments), self.recent]
+        return [outcome for part in parts for outcome in part if after < outcome.slot <= until]
+
     def spilled(self, fileio: FileIO, folder: str) -> Outcomes:
         """The same outcomes with few enough of them inline for a root. Writes segments below `folder`, if any."""
         if len(self.recent) < INLINE_MAX:
@@ -97,7 +132,7 @@ def _last_run(segments: Sequence[Segment]) -> list[Segment]:
 
 def _write(fileio: FileIO, folder: str, outcomes: Sequence[Outcome], *, level: int) -> Segment:
     ordered = sorted(outcomes, key=lambda outcome: (outcome.txn, outcome.slot, outcome.committed))
-    lines = [f"{o.txn} {o.slot:020d} {'committed' if o.committed else 'fenced'}" for o in ordered]
+    lines = [f"{o.txn} {o.slot:020d} {'committed' if o.committed else 'fenced'} {o.committed_at_ms}" for o in ordered]
     width = max(map(len, lines)) + 1
     path = f"{folder}outcomes-{fileio.env.new_id()}.txt"
     require_written(fileio.put(path, "".join(f"{line:<{width - 1}}\n" for line in lines).encode(), Create()), path)
@@ -124,7 +159,7 @@ def _read(fileio: FileIO, segment: Segment, begin: int = 0, end: int | None = No
     assert isinstance(result, GetResult)
     try:
         rows = [line.split() for line in result.data.decode().splitlines()]
-        found = [Outcome(Txn(txn), int(slot), committed=kind == "committed") for txn, slot, kind in rows]
+        found = [Outcome(Txn(txn), int(slot), kind == "committed", int(at_ms)) for txn, slot, kind, at_ms in rows]
     except ValueError as error:
         raise CorruptTable(f"{segment.path} does not hold outcomes of transactions: restore it from a backup of the bucket") from error
     if len(found) != end - begin:

@@ -48,7 +48,7 @@ def resolve(fileio: FileIO, txn: Txn, *, view: View[Any] | None = None) -> Resol
     outcome, log = _look_up(fileio, txn, view)
     if outcome is None:
         entry = _claim(fileio, txn, log)
-        outcome = Outcome(txn, entry.slot, committed=entry.txn == txn)
+        outcome = Outcome(txn, entry.slot, entry.txn == txn, entry.committed_at_ms)
     if outcome.committed:
         remove_files(fileio, [intent_key(txn)], why=txn)
         return CommittedAt(outcome.slot)

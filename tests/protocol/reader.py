@@ -738,7 +738,7 @@ class Root:
         return Marks(found.get("bound") or 0, frozenset(found.get("saved") or ()), found.get("closed_at"), apps)
 
     def outcome(self, txn: str) -> tuple[str, int] | None:
-        for known, slot, committed in self.content.get("outcomes") or ():
+        for known, slot, committed, _ in self.content.get("outcomes") or ():
             if known == txn:
                 return "committed" if committed else "rolled back", slot
         for segment in self.content.get("segments") or ():
@@ -749,10 +749,10 @@ class Root:
             low, high = 0, segment["count"]
             while low < high:
                 middle = (low + high) // 2
-                known, slot, *said = data[middle * width : (middle + 1) * width].decode().split()
+                known, slot, said, _ = data[middle * width : (middle + 1) * width].decode().split()
                 if known == txn:
-                    check(said in (["committed"], ["fenced"]), f"{segment['path']} says {said} of {txn}")
-                    return "committed" if said == ["committed"] else "rolled back", int(slot)
+                    check(said in ("committed", "fenced"), f"{segment['path']} says {said} of {txn}")
+                    return "committed" if said == "committed" else "rolled back", int(slot)
                 low, high = (middle + 1, high) if known < txn else (low, middle)
         return None
 

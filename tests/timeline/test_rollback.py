@@ -106,7 +106,7 @@ def test_segments_of_outcomes_are_merged_and_searched_by_bisection(monkeypatch: 
     known = Outcomes()
     shuffled = [Txn(f"20261121T093000123Z-{(slot * 7919) % 1009:016x}") for slot in range(500)]
     for slot, txn in enumerate(shuffled):
-        known = Outcomes(known.segments, (*known.recent, Outcome(txn, slot, committed=slot % 3 > 0)))
+        known = Outcomes(known.segments, (*known.recent, Outcome(txn, slot, slot % 3 > 0, slot * 10)))
         if slot % 4 == 3:
             known = known.spilled(fileio, f"checkpoints/{slot:020d}/x/")
     assert sum(segment.count for segment in known.segments) + len(known.recent) == 500
@@ -115,7 +115,7 @@ def test_segments_of_outcomes_are_merged_and_searched_by_bisection(monkeypatch: 
     slots = [(segment.first_slot, segment.last_slot) for segment in known.segments]
     assert slots == sorted(slots)
     for slot, txn in enumerate(shuffled):
-        assert known.find(fileio, txn) == Outcome(txn, slot, committed=slot % 3 > 0)
+        assert known.find(fileio, txn) == Outcome(txn, slot, slot % 3 > 0, slot * 10)
     assert known.find(fileio, Txn("20261121T093000123Z-ffffffffffffffff")) is None
     assert known.find(fileio, Txn("20261121T093000123Z-0000000000000399")) is None
     fileio.delete([known.segments[0].path])

@@ -1,0 +1,127 @@
+"""When rows were committed: from the transaction that each row names to its slot and commit time. Serves the hidden columns `_commit_slot`
+and `_commit_time`, and reads that follow what changed.
+
+How to give a scan these columns:
+
+    txns = txns_of(fileio, groups)              # what rows of file groups name; or take it from rows that were read
+    found = commits.find(view.outcomes, txns)   # `Table._commits_of(txns)` does this on a handle, and opens the table again when it must
+    rows = with_commits(rows, found)            # rows with `_objcat_txn`; appends `_commit_slot` and `_commit_time`
+    points = commits_table(found)               # or: a small table to join with, `_objcat_txn`, `_commit_slot`, `_commit_time`
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.env import on_fork
+from fileio.store import FileIO
+from objcat.errors import CorruptTable
+from objcat.storage.files import TXN_COLUMN, txn_of_path, txns_of_base
+from objcat.table import FileGroup
+from objcat.tasks import run_all
+from objcat.timeline import Txn
+from objcat.timeline.outcomes import Outcomes
+
+COMMIT_SLOT = "_commit_slot"
+"""Hidden column: the slot of the commit that wrote the row."""
+COMMIT_TIME = "_commit_time"
+"""Hidden column: the commit time of that slot."""
+COMMIT_FIELDS = (pa.field(COMMIT_SLOT, pa.int64()), pa.field(COMMIT_TIME, pa.timestamp("us", tz="UTC")))
+
+KEPT_MAX = 200_000
+"""Commits that one handle remembers; the longest known go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPoint:
+    """Where a transaction is in the log. committed_at_ms: ms since 1970 UTC."""
+
+    slot: int
+    committed_at_ms: int
+
+
+class Commits:
+    """Finds when transactions of one log were committed, and keeps what it found, which never changes. Safe for many threads."""
+
+    def __init__(self, fileio: FileIO) -> None:
+        self._fileio = fileio
+        self._kept: dict[Txn, CommitPoint] = {}
+        self._lock = threading.Lock()
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def find(self, outcomes: Outcomes, txns: Collection[Txn]) -> Mapping[Txn, CommitPoint]:
+        """Slot and commit time of every transaction. outcomes: of a view (`View.outcomes`) that has seen their commits.
+
+        Costs no request for what was asked before, and for the newest hundreds of commits; else about one for each segment of older
+        outcomes (a log of n slots has O(log n), and one more for every 65,536), in parallel, however many transactions are asked for.
+        Never reads the log itself, so archived slots cost the same. Raises CheckpointCollected (open the table again), CorruptTable for a
+        transaction that no slot commits, and storage errors.
+        """
+        wanted = set(txns)
+        with self._lock:
+            known = {txn: self._kept[txn] for txn in wanted if txn in self._kept}
+        missing = wanted - known.keys()
+        if missing:
+            read = outcomes.find_all(self._fileio, missing)
+            new = {txn: CommitPoint(found.slot, found.committed_at_ms) for txn, found in read.items() if found.committed}
+            if len(new) < len(missing):
+                first = min(missing - new.keys())
+                raise CorruptTable(
+                    f"a row in {self._fileio.url} says that transaction {first} wrote it, which no slot up to the newest commits: "
+                    "run `objcat doctor` to see what the log holds"
+                )
+            known |= new
+            self._keep(new)
+        return known
+
+    def between(self, outcomes: Outcomes, after: int, until: int) -> Mapping[Txn, CommitPoint]:
+        """Every transaction that is committed in the slots above `after` up to `until`. Costs and raises as `find`."""
+        read = outcomes.between(self._fileio, after, until)
+        return {outcome.txn: CommitPoint(outcome.slot, outcome.committed_at_ms) for outcome in read if outcome.committed}
+
+    def _keep(self, new: Mapping[Txn, CommitPoint]) -> None:
+        with self._lock:
+            self._kept.update(new)
+            while len(self._kept) > KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+
+
+def txns_of(fileio: FileIO, groups: Iterable[FileGroup]) -> frozenset[Txn]:
+    """The transactions that the rows of some file groups name: those of the log objects, and what the base files hold.
+
+    Of a base file it reads the footer and, unless that says that there is only one, the hidden column, a few bytes for thousands of rows.
+    """
+    listed = list(groups)
+    bases = {group.base.path: group.base for group in listed if group.base is not None}
+    found = {txn_of_path(rows.object.path) for group in listed for rows in group.logs}
+    for txns in run_all(fileio.env, lambda base: txns_of_base(fileio, base), bases.values()):
+        found |= txns
+    return frozenset(found)
+
+
+def commits_table(found: Mapping[Txn, CommitPoint]) -> pa.Table:
+    """Transactions with their slots and times, to join with: `_objcat_txn`, `_commit_slot`, `_commit_time`."""
+    listed = sorted(found.items())
+    columns = [
+        pa.array([txn for txn, _ in listed], pa.string()),
+        pa.array([point.slot for _, point in listed], COMMIT_FIELDS[0].type),
+        pa.array([point.committed_at_ms * 1000 for _, point in listed], pa.int64()).cast(COMMIT_FIELDS[1].type),
+    ]
+    return pa.table(columns, schema=pa.schema([pa.field(TXN_COLUMN, pa.string()), *COMMIT_FIELDS]))
+
+
+def with_commits(rows: pa.Table, found: Mapping[Txn, CommitPoint]) -> pa.Table:
+    """Rows that have `_objcat_txn`, with `_commit_slot` and `_commit_time` as last columns; null where `found` lacks the transaction."""
+    table = commits_table(found)
+    where = pc.index_in(rows.column(TXN_COLUMN), value_set=table.column(TXN_COLUMN).combine_chunks())
+    for field in COMMIT_FIELDS:
+        rows = rows.append_column(field, table.column(field.name).take(where))
+    return rows

@@ -1,0 +1,98 @@
+"""When rows were committed: found from their transactions, with few requests however long the log is."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from objcat.errors import CorruptTable
+from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
+from objcat.storage.files import TXN_COLUMN, read_base
+from objcat.timeline import Txn
+from objcat.timeline.archive import archive
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+_names = itertools.count()
+
+
+def create(kind: str = "copy_on_write", *, buckets: int = 2) -> objcat.Table:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"commits-{next(_names)}"), env=FakeEnv(7)))
+    return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(buckets))
+
+
+def points(table: objcat.Table) -> dict[str, CommitPoint]:
+    return {entry.txn: CommitPoint(entry.slot, entry.committed_at_ms) for entry in table.history()}
+
+
+def requests(table: objcat.Table) -> int:
+    return table.fileio.metrics.snapshot().request_count
+
+
+@pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
+def test_the_rows_of_every_file_lead_to_their_commits(kind: str) -> None:
+    table = create(kind)
+    for step in range(6):
+        table.upsert([{"id": step, "v": step}, {"id": 100, "v": step}])
+    table.compact()
+    groups = table.refresh().file_groups(table.manifests)
+    txns = txns_of(table.fileio, groups)
+    assert table._commits_of(txns) == {txn: point for txn, point in points(table).items() if txn in txns}
+    rows = pa.concat_tables([read_base(table.fileio, group.base, ["id", TXN_COLUMN]) for group in groups if group.base])
+    dated = with_commits(rows, table._commits_of(txns))
+    slots = dict(zip(dated.column("id").to_pylist(), dated.column("_commit_slot").to_pylist(), strict=True))
+    assert slots == {0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 100: 6}
+    times = {entry.slot: entry.committed_at_ms for entry in table.history()}
+    assert [round(when.timestamp() * 1000) for when in dated.column("_commit_time").to_pylist()] == [
+        times[slot] for slot in dated.column("_commit_slot").to_pylist()
+    ]
+    assert commits_table({}).num_rows == 0
+
+
+def test_a_file_of_one_transaction_is_not_read_beyond_its_footer() -> None:
+    table = create(buckets=1)
+    done = table.insert([{"id": n, "v": n} for n in range(50_000)])
+    (group,) = table.refresh().file_groups(table.manifests)
+    before = table.fileio.metrics.snapshot()
+    assert txns_of(table.fileio, [group]) == {done.txn}
+    spent = table.fileio.metrics.snapshot() - before
+    assert spent.request_count <= 2
+
+
+def test_few_requests_find_the_commits_of_a_long_log_and_none_find_them_again() -> None:
+    table = create(buckets=1)
+    for step in range(420):
+        table.upsert([{"id": step, "v": step}])
+    archive(table.timeline, keep_slots=10)
+    expected = {txn: point for txn, point in points(table).items() if point.slot > 0}
+    (group,) = table.refresh().file_groups(table.manifests)
+    txns = txns_of(table.fileio, [group])
+    assert txns == expected.keys()
+    before = requests(table)
+    assert table._commits_of(txns) == expected
+    spent = requests(table) - before
+    assert 1 <= spent <= 10, "one for each segment of old outcomes"
+    before = requests(table)
+    assert table._commits_of(txns) == expected
+    assert requests(table) == before
+
+
+def test_the_newest_commits_cost_no_request() -> None:
+    table = create(buckets=1)
+    for step in range(20):
+        table.upsert([{"id": step, "v": step}])
+    txns = [entry.txn for entry in table.history()]
+    before = requests(table)
+    assert len(table._commits_of(txns)) == 21
+    assert requests(table) == before
+
+
+def test_a_transaction_that_nobody_committed_is_named() -> None:
+    table = create()
+    with pytest.raises(CorruptTable, match="20261121T090000000Z-0000000000000000"):
+        table._commits_of([Txn("20261121T090000000Z-0000000000000000")])
