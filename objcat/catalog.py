@@ -18,6 +18,7 @@ from fileio.base import Create, require_written
 from fileio.config import nearest
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
+from objcat.arguments import text
 from objcat.errors import (
     CheckpointCollected,
     CommitUnknown,
@@ -172,7 +173,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
     def namespace(self, name: str) -> Namespace:
         """Raises NamespaceNotFound that names the nearest one."""
-        found = self.namespaces.get(folded(name))
+        found = self.namespaces.get(folded(text(name, what="name of a namespace")))
         if found is None:
             known = [namespace.name for namespace in self.namespaces.values()]
             hint = nearest(name, known) if known else "there are none yet; lake.create_namespace(name) makes one"

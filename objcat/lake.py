@@ -17,6 +17,7 @@ from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from objcat.arguments import instance, name_list, one_of, text, text_mapping
 from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix
 from objcat.errors import (
     CommitConflict,
@@ -45,7 +46,7 @@ from objcat.naming import (
 from objcat.table import Bucket, Tables, TablesFold, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import make_spec
+from objcat.table.spec import KINDS, make_spec
 from objcat.timeline import AppVersion, Log, LogState, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
 from objcat.transaction import Transaction
@@ -291,7 +292,7 @@ class Lake:
     def dropped_tables(self, namespace: str | None = None) -> list[DroppedTable]:
         """Tables that were dropped and can come back, the last one first; those that were in a namespace or below it."""
         names = self.catalog.refresh()
-        below = "" if namespace is None else folded(namespace) + "."
+        below = "" if namespace is None else folded(text(namespace, what="name of a namespace")) + "."
         found = [table for table in names.dropped.values() if folded(table.name).startswith(below)]
         return sorted(found, key=lambda table: table.slot, reverse=True)
 
@@ -300,11 +301,11 @@ class Lake:
     def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         """Create a namespace, and those around it. Raises NamespaceExists, TableExists when a table has that name, InvalidInput."""
         name = check_name(name, what="namespace")
-        check_properties(properties or {}, ())
+        given = text_mapping({} if properties is None else properties, what="properties")
 
         def plan(names: Names) -> NamesDelta:
             refuse_taken(names, name, where=self.fileio.url, error=NamespaceExists)
-            return NamesDelta(creates=(*names.missing_namespaces(name, names), Namespace(name, dict(properties or {}))))
+            return NamesDelta(creates=(*names.missing_namespaces(name, names), Namespace(name, given)))
 
         self.catalog.change(plan)
 
@@ -324,7 +325,9 @@ class Lake:
 
     def set_namespace_properties(self, name: str, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
         """Set and take away properties of a namespace; others stay. Raises NamespaceNotFound, InvalidInput."""
-        changes: dict[str, str | None] = {**(properties or {}), **dict.fromkeys(check_properties(properties or {}, unset))}
+        given = {} if properties is None else properties
+        removed = check_properties(given, unset)
+        changes: dict[str, str | None] = {**given, **dict.fromkeys(removed)}
 
         def plan(names: Names) -> NamesDelta | None:
             found = names.namespace(name)
@@ -349,7 +352,9 @@ class Lake:
         The block raises CommitConflict when it ends (nothing is visible: run it again), TableClosed when a table was dropped meanwhile,
         CommitUnknown, and what `Table.upsert` raises.
         """
-        return Transaction(self.catalog, self._open, self._remember, isolation=isolation, metadata=metadata or {}, app=app)
+        return Transaction(
+            self.catalog, self._open, self._remember, isolation=isolation, metadata={} if metadata is None else metadata, app=app
+        )
 
     # ---- outcomes
 
@@ -451,14 +456,20 @@ def _spec(
     kind: str,
     properties: Mapping[str, str] | None,
 ) -> TableSpec:
+    """The spec of a new table. Raises InvalidInput."""
+    instance(schema, pa.Schema, what="schema", such_as="an Arrow schema, pa.schema([('id', pa.int64()), ...])")
+    if index is not None:
+        instance(index, Bucket, what="index", such_as="objcat.Bucket(16)")
+        if index.columns is not None:
+            name_list(index.columns, what="Bucket(columns)")
     return make_spec(
         fileio.env.new_id(),
         schema_from_arrow(schema),
-        key=key,
-        ordering=ordering,
+        key=name_list(key, what="key"),
+        ordering=None if ordering is None else text(ordering, what="ordering"),
         index=index or Bucket(),
-        kind=kind,
-        properties=properties or {},
+        kind=one_of(kind, KINDS, what="kind"),
+        properties={} if properties is None else text_mapping(properties, what="properties"),
     )
 
 

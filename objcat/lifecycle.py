@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fileio.errors import FileIOError
+from objcat.arguments import name_list, text_mapping
 from objcat.errors import CommitConflict, CommitUnknown, Contention, InvalidInput, ObjcatError, SnapshotExpired
 from objcat.table import TableDelta, Tables, TableSpec
 from objcat.table.files import encode_delta
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import check_texts
 from objcat.timeline import Action, Candidate, CommitPolicy, Committer, Footprint, Timeline, Txn, View, new_txn
 from objcat.timeline.entry import SchemaChange, check_writable
 
@@ -116,11 +116,8 @@ def change_properties(
 
 def check_properties(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset[str]:
     """Names of properties to take away. Raises InvalidInput for what is not text, and for a name that is both set and unset."""
-    check_texts(set_, what="properties")
-    if isinstance(unset, str):
-        raise InvalidInput(f"unset is the text {unset!r}: give a list of names, [{unset!r}]")
-    removed = frozenset(unset)
-    check_texts(dict.fromkeys(removed, ""), what="unset")
+    text_mapping(set_, what="properties")
+    removed = frozenset(name_list(unset, what="unset"))
     both = removed & set(set_)
     if both:
         raise InvalidInput(f"the property {min(both)!r} is both set and unset: do one of them")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from fileio.store import FileIO
+from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidBatch
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
@@ -61,12 +62,12 @@ def to_arrow_table(data: Any) -> pa.Table | None:
     if isinstance(data, list) and all(isinstance(row, dict) for row in data):
         return _from_rows(data)
     module = type(data).__module__.split(".")[0]
-    if module == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+    if module == "pandas" and hasattr(data, "columns"):
+        return _from_frame(lambda: pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None))
     if module == "pyspark":
         return None
-    if hasattr(type(data), "__arrow_c_stream__"):
-        return pa.table(data)
+    if module != "pandas" and hasattr(type(data), "__arrow_c_stream__"):
+        return _from_frame(lambda: pa.table(data))
     raise InvalidBatch(
         f"a {type(data).__name__} is not a batch of rows: give an Arrow table, a pandas, polars or Spark DataFrame, or a list of dicts"
     )
@@ -78,13 +79,33 @@ def _from_rows(rows: list[dict[Any, Any]]) -> pa.Table:
     for name in names:
         if not isinstance(name, str):
             raise InvalidBatch(f"a row of the batch has the column {name!r}, which is not text: name columns by text; nothing was written")
+        if not is_unicode(name):
+            raise InvalidBatch(f"a row of the batch has the column {shown(name)}, which is not valid Unicode: mend it; nothing was written")
     columns = {}
     for name in names:
         try:
             columns[name] = pa.array([row.get(name) for row in rows])
+        except UnicodeEncodeError as error:
+            raise InvalidBatch(
+                f"the column {name!r} of the batch holds {shown(error.object)}, which is not valid Unicode: mend that text; "
+                "nothing was written"
+            ) from error
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             raise InvalidBatch(
                 f"the column {name!r} of the batch holds values of several types ({str(error).splitlines()[0]}): "
                 "give values of one type, or an Arrow table; nothing was written"
             ) from error
     return pa.table(columns) if columns else pa.table({})
+
+
+def _from_frame(converted: Callable[[], pa.Table]) -> pa.Table:
+    try:
+        return converted()
+    except UnicodeEncodeError as error:
+        raise InvalidBatch(
+            f"the frame holds {shown(error.object)}, which is not valid Unicode: mend that text; nothing was written"
+        ) from error
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InvalidBatch(
+            f"the frame is not a batch of rows ({' '.join(str(error).split())}): give its columns one type each; nothing was written"
+        ) from error

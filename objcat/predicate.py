@@ -5,9 +5,11 @@ Three-valued as SQL is: a comparison with null is null, and a row is kept only w
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +20,7 @@ from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
+from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidPredicate
 from objcat.table import Pruning
 from objcat.table.schema import TableSchema, arrow_type
@@ -63,24 +66,26 @@ class Predicate:
 
     def to_arrow(self) -> pc.Expression:
         """Over a table with the logical column names."""
-        return _Translator(self).boolean(_parse(self.text))
+        with _bounded(self.text):
+            return _Translator(self).boolean(_parse(self.text))
 
     def to_pruning(self) -> Pruning:
         """Over the bounds of files: true where a row may pass."""
-        translator = _Bounds(self)
-        may, _ = translator.possible(_parse(self.text))
+        with _bounded(self.text):
+            may, _ = _Bounds(self).possible(_parse(self.text))
         columns = (self.schema.column(name) for name in self.columns)
         return Pruning(may, tuple(column.id for column in columns))
 
     def to_spark_sql(self) -> str:
         """As Spark SQL text: every column quoted, every time with type and zone, so that no setting of the session changes its meaning."""
-        tree = _parse(self.text)
-        translator = _Translator(self)
-        translator.say_types_of_times(tree)
-        tree = translator.keep_nan_apart(tree)
-        for column in tree.find_all(sql.Column):
-            column.set("this", sql.to_identifier(_name(self.text, column, self.schema), quoted=True))
-        return str(tree.sql(dialect="spark"))
+        with _bounded(self.text):
+            tree = _parse(self.text)
+            translator = _Translator(self)
+            translator.say_types_of_times(tree)
+            tree = translator.keep_nan_apart(tree)
+            for column in tree.find_all(sql.Column):
+                column.set("this", sql.to_identifier(_name(self.text, column, self.schema), quoted=True))
+            return str(tree.sql(dialect="spark"))
 
 
 def parse_predicate(text: str, schema: TableSchema) -> Predicate:
@@ -89,15 +94,35 @@ def parse_predicate(text: str, schema: TableSchema) -> Predicate:
     Known: columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS [NOT] NULL, DATE and TIMESTAMP literals, parentheses.
     Raises InvalidPredicate that names what does not parse, or the nearest column.
     """
-    tree = _parse(text)
+    _check_text(text)
+    with _bounded(text):
+        tree = _parse(text)
     names = dict.fromkeys(_name(text, column, schema) for column in tree.find_all(sql.Column))
     predicate = Predicate(text, tuple(names), schema)
     try:
         schema.to_arrow().empty_table().filter(predicate.to_arrow())
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise InvalidPredicate(f"the filter {text!r} compares what cannot be compared ({reason}): cast one of them") from error
+        raise InvalidPredicate(f"the filter {shown(text)} compares what cannot be compared ({reason}): cast one of them") from error
     return predicate
+
+
+def _check_text(text: Any) -> None:
+    if not isinstance(text, str):
+        raise InvalidPredicate(f"the filter is {shown(text)}, which is not text: write it as after WHERE in SQL")
+    if not is_unicode(text):
+        raise InvalidPredicate(f"the filter {shown(text)} is not valid Unicode: mend that text")
+
+
+@contextlib.contextmanager
+def _bounded(text: str) -> Iterator[None]:
+    """Raises InvalidPredicate for a filter that is nested deeper than Python's stack: chains of AND and of OR may be long."""
+    try:
+        yield
+    except RecursionError:
+        raise InvalidPredicate(
+            f"the filter {shown(text)} is nested too deeply: write it with fewer parentheses, `x in (...)` for many values of a column"
+        ) from None
 
 
 def _parse(text: str) -> Any:
@@ -105,21 +130,21 @@ def _parse(text: str) -> Any:
         return sqlglot.parse_one(text, dialect="spark", into=sql.Condition)
     except SqlglotError as error:
         reason = str(error).splitlines()[0]
-        raise InvalidPredicate(f"the filter {text!r} does not parse ({reason}): write it as after WHERE in SQL") from error
+        raise InvalidPredicate(f"the filter {shown(text)} does not parse ({reason}): write it as after WHERE in SQL") from error
 
 
 def _name(text: str, column: sql.Column, schema: TableSchema) -> str:
     if column.table:
         raise InvalidPredicate(
-            f"the filter {text!r} names {column.sql()!r}: write a column's name without its table, and one that holds a dot in backticks; "
-            "fields of a struct cannot be filtered by"
+            f"the filter {shown(text)} names {column.sql()!r}: write a column's name without its table, and one that holds a dot in "
+            "backticks; fields of a struct cannot be filtered by"
         )
     if column.name in schema.names:
         return column.name
     same = [name for name in schema.names if name.lower() == column.name.lower()]
     if len(same) == 1 and not column.this.quoted:
         return same[0]
-    raise InvalidPredicate(f"the filter {text!r} names {column.name!r}, which is not a column: {nearest(column.name, schema.names)}")
+    raise InvalidPredicate(f"the filter {shown(text)} names {column.name!r}, which is not a column: {nearest(column.name, schema.names)}")
 
 
 class _Translator:
@@ -135,9 +160,9 @@ class _Translator:
             case sql.Paren():
                 return self.boolean(node.this)
             case sql.And():
-                return self.boolean(node.left) & self.boolean(node.right)
+                return _balanced(operator.and_, [self.boolean(term) for term in node.flatten(unnest=False)])
             case sql.Or():
-                return self.boolean(node.left) | self.boolean(node.right)
+                return _balanced(operator.or_, [self.boolean(term) for term in node.flatten(unnest=False)])
             case sql.Not():
                 return ~self.boolean(node.this)
             case sql.Between():
@@ -178,8 +203,6 @@ class _Translator:
         kinds = (*_COMPARISONS, sql.Between, sql.In)
 
         def spelled_out(node: Any) -> Any:
-            if type(node) not in kinds:
-                return node
             operands = [child for child in node.iter_expressions() if isinstance(child, sql.Column)]
             floating = [child for child in operands if pa.types.is_floating(self._type(child))]
             for column in floating:
@@ -188,7 +211,12 @@ class _Translator:
                 node = sql.Or(this=node, expression=is_nan) if _is_unequal(node) else sql.And(this=node, expression=apart)
             return sql.Paren(this=node) if floating else node
 
-        return _transformed_bottom_up(tree, spelled_out)
+        # None of them stands within another one.
+        for node in list(tree.find_all(*kinds)):
+            apart = spelled_out(node.copy())
+            tree = apart if node is tree else tree
+            node.replace(apart)
+        return tree
 
     def _say_type(self, node: Any, value: pa.Scalar) -> None:
         if not value.is_valid or not (pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)):
@@ -213,7 +241,7 @@ class _Translator:
         mine, theirs = self._type(left), self._type(right)
         if mine != theirs:
             raise InvalidPredicate(
-                f"the filter {self._text!r} compares {left.sql()} of type {mine} with {right.sql()} of type {theirs}, "
+                f"the filter {shown(self._text)} compares {left.sql()} of type {mine} with {right.sql()} of type {theirs}, "
                 "which cannot be compared in a scan: compare columns of one type, and filter the rest afterwards"
             )
 
@@ -291,7 +319,7 @@ class _Translator:
             return pa.scalar(value, wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError) as error:
             raise InvalidPredicate(
-                f"the filter {self._text!r} compares {beside.sql()} of type {wanted} with {node.sql()}: cast one of them"
+                f"the filter {shown(self._text)} compares {beside.sql()} of type {wanted} with {node.sql()}: cast one of them"
             ) from error
 
     def _python(self, node: sql.Expression) -> Any:
@@ -316,8 +344,8 @@ class _Translator:
 
     def _unknown(self, node: sql.Expression) -> InvalidPredicate:
         return InvalidPredicate(
-            f"the filter {self._text!r} holds {node.sql()!r}, which a scan cannot push down: use comparisons of columns with literals, "
-            "AND, OR, NOT, IN, BETWEEN and IS NULL, and filter the rest afterwards"
+            f"the filter {shown(self._text)} holds {shown(node.sql())}, which a scan cannot push down: use comparisons of columns with "
+            "literals, AND, OR, NOT, IN, BETWEEN and IS NULL, and filter the rest afterwards"
         )
 
 
@@ -342,12 +370,12 @@ class _Bounds:
                 true, false = self.possible(node.this)
                 return false, true
             case sql.And() | sql.Or():
-                return _both(type(node), self.possible(node.left), self.possible(node.right))
+                return _both(type(node), [self.possible(term) for term in node.flatten(unnest=False)])
             case sql.Boolean():
                 return pc.scalar(bool(node.this)), pc.scalar(not node.this)
             case sql.Between():
-                ends = (self._compared(kind, node.this, node.args[end]) for kind, end in ((sql.GTE, "low"), (sql.LTE, "high")))
-                return _both(sql.And, *ends)
+                ends = [self._compared(kind, node.this, node.args[end]) for kind, end in ((sql.GTE, "low"), (sql.LTE, "high"))]
+                return _both(sql.And, ends)
             case sql.Is() if isinstance(node.this, sql.Column) and isinstance(node.expression, sql.Null):
                 nulls = self._nulls(node.this)
                 return _or_true(nulls > 0), ~self._is_all_null(node.this)
@@ -415,13 +443,18 @@ def _unwrapped(node: Any) -> Any:
     return node
 
 
-def _both(
-    kind: type[sql.Expression], left: tuple[pc.Expression, pc.Expression], right: tuple[pc.Expression, pc.Expression]
-) -> tuple[pc.Expression, pc.Expression]:
+def _both(kind: type[sql.Expression], terms: Sequence[tuple[pc.Expression, pc.Expression]]) -> tuple[pc.Expression, pc.Expression]:
     """An AND or an OR of what may be true and what may be false."""
-    if kind is sql.And:
-        return left[0] & right[0], left[1] | right[1]
-    return left[0] | right[0], left[1] & right[1]
+    true, false = (operator.and_, operator.or_) if kind is sql.And else (operator.or_, operator.and_)
+    return _balanced(true, [term[0] for term in terms]), _balanced(false, [term[1] for term in terms])
+
+
+def _balanced(join: Callable[[pc.Expression, pc.Expression], pc.Expression], terms: Sequence[pc.Expression]) -> pc.Expression:
+    """The terms joined pairwise: Arrow descends into an expression by recursion, and a long chain would end the process."""
+    while len(terms) > 1:
+        pairs = [join(left, right) for left, right in zip(terms[::2], terms[1::2], strict=False)]
+        terms = [*pairs, *terms[len(pairs) * 2 :]]
+    return terms[0]
 
 
 def _or_true(expression: pc.Expression) -> pc.Expression:
@@ -432,13 +465,6 @@ def _or_true(expression: pc.Expression) -> pc.Expression:
 def _is_unequal(node: Any) -> bool:
     """Whether a comparison, or the one that an OR has been added to, is `<>`."""
     return isinstance(node, sql.NEQ) or (isinstance(node, sql.Or) and _is_unequal(node.this))
-
-
-def _transformed_bottom_up(node: Any, change: Callable[[Any], Any]) -> Any:
-    """The tree with every node replaced by `change(node)`, children first; what `change` returns is not visited again."""
-    for child in list(node.iter_expressions()):
-        child.replace(_transformed_bottom_up(child, change))
-    return change(node) if node.parent is None else change(node.copy())
 
 
 def _moment(text: str, wanted: pa.DataType) -> pa.Scalar:

@@ -11,8 +11,8 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from fileio.config import nearest
 from fileio.errors import FileIOError
+from objcat.arguments import name_list, one_of, text, text_mapping
 from objcat.catalog import Binding, Catalog, Names
 from objcat.errors import CheckpointCollected, InvalidInput, ObjcatError, SeveralDomains
 from objcat.handle import REOPENINGS_MAX, change_of
@@ -22,7 +22,6 @@ from objcat.scan import Scan
 from objcat.services.savepoint import check_readable
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import check_names_listed, check_texts
 from objcat.tasks import Operation
 from objcat.timeline import AppVersion, Committer, Entry, Footprint, Timeline, View
 from objcat.write import CommitResult, commit_parts
@@ -125,7 +124,8 @@ class TransactionTable:
         """A scan of the transaction's snapshot: without its own writes, whatever others commit meanwhile. Else as `Table.scan`."""
         block, table = self._block, self._table
         block.check_open()
-        check_names_listed(columns, what="columns")
+        if columns is not None:
+            name_list(columns, what="columns")
         plan = block.standing(lambda: plan_scan(self.snapshot, block.manifests, where=where, columns=columns))
         block.read.add(table)
         return Scan(block.timeline.fileio, plan, check=lambda: block.check_readable(table))
@@ -156,17 +156,12 @@ class Transaction:
         metadata: Mapping[str, str],
         app: AppVersion | None,
     ) -> None:
-        if isolation not in set(Isolation):
-            raise InvalidInput(
-                f"isolation={isolation!r} is not a level of isolation: {nearest(isolation, [str(level) for level in Isolation])}"
-            )
-        check_texts(metadata, what="metadata")
-        self.isolation = Isolation(isolation)
+        self.isolation = Isolation(one_of(isolation, Isolation, what="isolation"))
         self.result: CommitResult | None = None
         self._catalog = catalog
         self._open_log = open_log
         self._keep_log = keep_log
-        self._metadata = dict(metadata)
+        self._metadata = text_mapping(metadata, what="metadata")
         self._app = app
         self._names: Names | None = None
         self._block: _Block | None = None
@@ -193,7 +188,7 @@ class Transaction:
         """
         if self._names is None or self._has_ended:
             raise InvalidInput("the transaction is not open: use it inside of its block, `with lake.transaction() as tx:`")
-        bound = self._names.table(name)
+        bound = self._names.table(text(name, what="name of a table"))
         if bound is None:
             raise self._names.not_found(name, where=self._catalog.where)
         binding = bound.binding

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fileio.env import map_io
+from objcat.arguments import whole_number
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
 from objcat.table import Manifests, Snapshot, TableDelta, Tables
@@ -51,10 +52,10 @@ def clean(timeline: Timeline[Tables], table: str, *, keep_slots: int | None = No
     """
     if (keep_slots is None) == (before is None):
         raise InvalidInput("clean() takes keep_slots or before: give exactly one of them")
-    if (keep_slots is not None and keep_slots < 1) or (before is not None and before < 0):
-        raise InvalidInput(
-            f"keep_slots={keep_slots}, before={before}: the newest slot always stays, give keep_slots=1 or more, before=0 or more"
-        )
+    if keep_slots is not None:
+        whole_number(keep_slots, what="keep_slots", least=1)
+    if before is not None:
+        whole_number(before, what="before")
     service = Service(
         action=Action.CLEAN,
         table=table,

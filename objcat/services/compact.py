@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
+from objcat.arguments import instances
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
 from objcat.storage.files import TXN_COLUMN, base_path, log_path, write_base, write_log_of_homes
@@ -68,6 +69,8 @@ def plan_compaction(
     homes: only those that have keys in common with one of these, all when None. Returns None when there is nothing to do. Raises
     TableClosed.
     """
+    if homes is not None:
+        homes = instances(homes, Home, what="homes", such_as='a list of homes, [objcat.timeline.Home("", 3, 16)]')
     snapshot = snapshot_of(view, table, where=table)
     chosen = tuple(group.home for group in snapshot.file_groups(manifests, homes=homes, unmerged=True))
     return CompactionPlan(view.slot, chosen) if chosen else None

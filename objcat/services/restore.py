@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
-from objcat.services.savepoint import check_readable
+from objcat.services.savepoint import check_readable, check_slot
 from objcat.table import Tables
 from objcat.timeline import Action, Footprint, Timeline, Txn, View
 
@@ -29,8 +29,7 @@ def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult
     """
     view = timeline.open()
     url = timeline.fileio.url
-    if not 0 <= to <= view.slot:
-        raise InvalidInput(f"the table at {url} has no slot {to}: slots go from 0 to {view.slot}")
+    check_slot(view.log, to, what="to", where=url)
     check_readable(view.log, table, to, where=url)
     then = view if to == view.slot else timeline.at(to)
     marks = then.log.marks(table)

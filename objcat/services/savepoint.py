@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fileio.errors import FileIOError
+from objcat.arguments import text, whole_number
 from objcat.errors import InvalidInput, ObjcatError, SnapshotExpired
 from objcat.services.perform import Proposal, Service, perform
 from objcat.table import Tables
@@ -36,10 +37,11 @@ def savepoint(timeline: Timeline[Tables], table: str, *, slot: int | None = None
     Raises InvalidInput for a slot that does not exist (or comes before the table), SnapshotExpired when it was cleaned, TableClosed,
     CommitConflict, CommitUnknown and storage errors.
     """
+    text(name, what="name", empty=True)
     url = timeline.fileio.url
     view = timeline.open()
     saved = view.slot if slot is None else slot
-    _check_slot(timeline, view, saved)
+    check_slot(view.log, saved, what="slot", where=url)
     then = view if saved == view.slot else timeline.at(saved)
     if table not in then.state:
         raise InvalidInput(f"table {table} did not exist at slot {saved}: save a later one")
@@ -62,7 +64,7 @@ def release(timeline: Timeline[Tables], table: str, *, slot: int) -> SavepointRe
     Raises as `savepoint`.
     """
     view = timeline.open()
-    _check_slot(timeline, view, slot)
+    check_slot(view.log, slot, what="slot", where=timeline.fileio.url)
 
     def plan(now: View[Tables]) -> int | None:
         return slot if slot in now.log.marks(table).saved else None
@@ -78,6 +80,13 @@ def check_readable(log: LogState, table: str, slot: int, *, where: str) -> None:
         raise SnapshotExpired(f"slot {slot} of table {table} at {where} was cleaned: slots from {marks.bound} on are readable{saved}")
 
 
+def check_slot(log: LogState, slot: int, *, what: str, where: str) -> None:
+    """Raises InvalidInput for what is not a slot of the log."""
+    whole_number(slot, what=what, least=None)
+    if not 0 <= slot <= log.slot:
+        raise InvalidInput(f"the table at {where} has no slot {slot}: slots go from 0 to {log.slot}")
+
+
 def _publish(timeline: Timeline[Tables], view: View[Tables]) -> None:
     """Publish the checkpoint of a slot that is to be saved, which pins it: then opening the slot stays cheap. Best effort: without it the
     slot is folded from older ones."""
@@ -87,11 +96,6 @@ def _publish(timeline: Timeline[Tables], view: View[Tables]) -> None:
         logger.warning(
             "the checkpoint of slot %d of %s, which is to be saved, was not published: %s", view.slot, timeline.fileio.url, error
         )
-
-
-def _check_slot(timeline: Timeline[Tables], view: View[Tables], slot: int) -> None:
-    if not 0 <= slot <= view.slot:
-        raise InvalidInput(f"the table at {timeline.fileio.url} has no slot {slot}: slots go from 0 to {view.slot}")
 
 
 def _perform(

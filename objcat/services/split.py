@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from objcat.arguments import text, whole_number
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
 from objcat.table import TableDelta, Tables, TableState
@@ -30,6 +31,9 @@ def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = ""
     Log rows that writers address to the old count meanwhile are read under the new one; base files of the old count conflict. Raises
     InvalidInput, TableClosed, CommitConflict, CommitUnknown and storage errors.
     """
+    text(partition, what="partition", empty=True)
+    if count is not None:
+        whole_number(count, what="count", least=1, most=BUCKETS_MAX)
     view = timeline.open()
     url = timeline.fileio.url
     present = bucket_count(snapshot_of(view, table, where=url).table, partition)

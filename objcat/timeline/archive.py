@@ -15,7 +15,8 @@ from fileio.base import Conflict, Create, GetResult, Unknown, Update, Version, W
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
-from objcat.errors import CorruptTable, InvalidInput
+from objcat.arguments import whole_number
+from objcat.errors import CorruptTable
 from objcat.timeline import checkpoint
 from objcat.timeline.entry import Entry, HistoryRow, SideObject, decode_entry, encode_entry, log_key
 from objcat.timeline.log import WINDOW_SLOTS_MAX, Log
@@ -57,8 +58,7 @@ def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
     archivers. Interrupted anywhere it leaves a log that reads the same; called again it goes on. Raises InvalidInput, CorruptTable, and
     storage errors.
     """
-    if keep_slots < 1:
-        raise InvalidInput(f"keep_slots={keep_slots}: the newest slot cannot be archived, give at least 1")
+    whole_number(keep_slots, what="keep_slots", least=1)
     fileio = timeline.fileio
     newest = timeline.open()
     root = checkpoint.newest_root(fileio, newest.slot)

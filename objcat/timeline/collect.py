@@ -13,7 +13,8 @@ from typing import Any
 from fileio.base import Conflict, Create, Unknown, Update, Written
 from fileio.env import map_io
 from fileio.store import FileIO
-from objcat.errors import CorruptTable, InvalidInput
+from objcat.arguments import whole_number
+from objcat.errors import CorruptTable
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import FoundRoot, Root, VoidRoot, floor_slot, read_root, root_key, void_root
 from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
@@ -45,8 +46,7 @@ def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: 
     interrupted, it is finished by the next one that has something to collect. Lists `checkpoints/`. Raises InvalidInput, CommitConflict,
     CommitUnknown, and storage errors.
     """
-    if keep < 1:
-        raise InvalidInput(f"keep={keep}: the newest checkpoint cannot be collected, give at least 1")
+    whole_number(keep, what="keep", least=1)
     attempt = 0
     while True:
         attempt += 1

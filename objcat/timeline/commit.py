@@ -13,6 +13,7 @@ from fileio.base import Conflict, Create, PutOutcome, Unknown, Written
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
+from objcat.arguments import instance
 from objcat.errors import AlreadyApplied, AlreadyDone, CommitConflict, CommitUnknown, Contention, CorruptTable, Fenced, StreamRewound
 from objcat.timeline.conflicts import Overlap, find_conflicts
 from objcat.timeline.entry import (
@@ -325,6 +326,7 @@ def check_app(own: AppVersion | None, tables: Iterable[str], state: LogState) ->
     """Raises AlreadyApplied or StreamRewound when the log, as far as it is known, says that the application must not write this."""
     if own is None:
         return
+    instance(own, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
     for table in tables:
         reached = state.marks(table).apps.get(own.app)
         if reached is None:

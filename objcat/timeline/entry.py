@@ -267,7 +267,7 @@ _TXN = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
 
 def parse_txn(text: str) -> Txn:
     """The transaction id that a text is. Raises InvalidInput."""
-    if not _TXN.fullmatch(text):
+    if type(text) is not str or not _TXN.fullmatch(text):
         raise InvalidInput(
             f"{text!r} is not a transaction id: they look like 20261121T093000123Z-0123456789abcdef, see `objcat log --json`"
         )

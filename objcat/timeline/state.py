@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from objcat.errors import CorruptTable, InvalidInput
+from objcat.arguments import text, whole_number
+from objcat.errors import CorruptTable
 from objcat.timeline.entry import Action, Entry
 
 
@@ -23,10 +24,10 @@ class AppVersion:
 
     def __post_init__(self) -> None:
         """Raises InvalidInput."""
-        if not self.app:
-            raise InvalidInput(f"app={self.app!r} is not the name of an application: give a text that stays the same over restarts")
-        if type(self.version) is not int or self.version < 0:
-            raise InvalidInput(f"version={self.version!r} of the application {self.app!r} is not a number from 0 up: number its batches")
+        text(self.app, what="app")
+        whole_number(self.version, what=f"version of the application {self.app!r}")
+        if self.resumed_after is not None:
+            whole_number(self.resumed_after, what=f"resumed_after of the application {self.app!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fileio.store import FileIO
+from objcat.arguments import seconds
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, SideObject, Txn, check_writable, intent_key, new_txn, parse_txn, requested_key
@@ -45,8 +46,7 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
     Costs a LIST for every 1,000 intents and data files, and one GET for every committed transaction that has files: a task for quiet hours.
     Returns what was settled or deleted, by txn. Safe beside everything. Raises InvalidInput, CommitUnknown and storage errors: call again.
     """
-    if older_than_s < 0:
-        raise InvalidInput(f"older_than_s={older_than_s!r} lies in the future: give seconds, 0 or more")
+    seconds(older_than_s, what="older_than_s")
     fileio = timeline.fileio
     committer = Committer(fileio)
     check_writable(view.log.writer_features, where=fileio.url)

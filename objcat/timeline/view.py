@@ -12,6 +12,7 @@ import msgspec
 
 from fileio.base import Conflict, Create, Unknown, Written
 from fileio.store import FileIO
+from objcat.arguments import whole_number
 from objcat.errors import CheckpointCollected, CorruptTable, InvalidInput
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import Root, VoidRoot
@@ -137,6 +138,7 @@ class Timeline(Generic[S]):
 
         Raises InvalidInput when there is no such slot; SnapshotExpired is for the caller to judge.
         """
+        whole_number(slot, what="slot", least=None)
         return self._as_of(slot, checkpoint.newest_root(self.fileio, slot))
 
     def _as_of(self, slot: int, root: Root | None) -> View[S]:

@@ -1,0 +1,128 @@
+"""Checks of arguments, one for each kind: whatever does not fit is refused with one sentence, before anything is read or written.
+
+what: how the caller names the argument, for the sentence. All raise InvalidInput.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from fileio.config import nearest
+from objcat.errors import InvalidInput
+
+T = TypeVar("T")
+
+SECONDS_MAX = 1e11
+"""Some three thousand years: what is longer is a mistake."""
+SHOWN_CHARACTERS_MAX = 100
+
+
+def whole_number(value: Any, *, what: str, least: int | None = 0, most: int | None = None) -> int:
+    """A plain int between `least` and `most`, both included. A bool is none, nor is a float that happens to be whole."""
+    if type(value) is not int or (least is not None and value < least) or (most is not None and value > most):
+        raise InvalidInput(f"{what}={shown(value)} is not a whole number{_range_text(least, most)}: give one as an int")
+    return value
+
+
+def seconds(value: Any, *, what: str) -> float:
+    """A time span: an int or a float of 0 or more, neither NaN nor infinite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= SECONDS_MAX:
+        raise InvalidInput(f"{what}={shown(value)} is not a time span: give seconds, a number from 0 to {SECONDS_MAX:.0e}")
+    return value
+
+
+def text(value: Any, *, what: str, empty: bool = False) -> str:
+    """Text that UTF-8 holds. empty: whether it may be empty."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{what}={shown(value)} is not text: give a str")
+    if not value and not empty:
+        raise InvalidInput(f"{what} is empty: give a text")
+    check_unicode(value, what=what)
+    return value
+
+
+def text_mapping(value: Any, *, what: str) -> dict[str, str]:
+    """A mapping from text to text, all of which UTF-8 holds: a log with anything else in it could not be read again."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{what} is {shown(value)}: give a dict of texts, {{'key': 'value'}}; nothing was written")
+    for pair in value.items():
+        for one in pair:
+            if not isinstance(one, str):
+                raise InvalidInput(f"{what} holds {shown(pair)}, of which {shown(one)} is not text: write str(...); nothing was written")
+            check_unicode(one, what=what)
+    return dict(value)
+
+
+def name_list(value: Any, *, what: str) -> list[str]:
+    """Some names. One that stands alone is refused: Python would take it for a list of letters."""
+    if isinstance(value, str):
+        raise InvalidInput(f"{what} is the text {shown(value)}: give a list of names, [{shown(value)}]")
+    if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping)):
+        raise InvalidInput(f"{what} is {shown(value)}: give a list of names")
+    found = list(value)
+    for name in found:
+        if not isinstance(name, str):
+            raise InvalidInput(f"{what} holds {shown(name)}, which is not text: give a list of names")
+        check_unicode(name, what=what)
+    return found
+
+
+def one_of(value: Any, choices: Iterable[str], *, what: str) -> str:
+    """One of some words."""
+    known = [str(choice) for choice in choices]
+    if not isinstance(value, str) or value not in known:
+        hint = nearest(value, known) if isinstance(value, str) else f"valid ones are {', '.join(sorted(known))}"
+        raise InvalidInput(f"{what}={shown(value)} is not known to this version: {hint}")
+    return value
+
+
+def instance(value: Any, kind: type[T], *, what: str, such_as: str) -> T:
+    """A value of a type. such_as: how one is written."""
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{what} is {shown(value)}: give {such_as}")
+    return value
+
+
+def instances(value: Any, kind: type[T], *, what: str, such_as: str) -> list[T]:
+    """Some values of a type. such_as: how a list of them is written."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidInput(f"{what} is {shown(value)}: give {such_as}")
+    found = list(value)
+    for one in found:
+        if not isinstance(one, kind):
+            raise InvalidInput(f"{what} holds {shown(one)}: give {such_as}")
+    return found
+
+
+def check_unicode(value: str, *, what: str) -> None:
+    """Refuses text with a lone surrogate, which UTF-8 cannot hold."""
+    if not is_unicode(value):
+        raise InvalidInput(f"{what} holds {shown(value)}, which is not valid Unicode: mend that text; nothing was written")
+
+
+def is_unicode(value: str) -> bool:
+    """Whether UTF-8 can hold a text."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(value: Any) -> str:
+    """A value as an error quotes it: on one line, and not too long."""
+    try:
+        said = repr(value)
+    except Exception:  # noqa: BLE001 - a user's own type may fail to show itself
+        said = f"a {type(value).__name__}"
+    said = " ".join(said.split())
+    return said if len(said) <= SHOWN_CHARACTERS_MAX else f"{said[:SHOWN_CHARACTERS_MAX]}..."
+
+
+def _range_text(least: int | None, most: int | None) -> str:
+    if least is None:
+        return "" if most is None else f" up to {most:,}"
+    return f" from {least:,} up" if most is None else f" from {least:,} to {most:,}"

@@ -1,0 +1,302 @@
+"""Arguments that are not what they should be: each is refused by one sentence that names it, and nothing is written."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from objcat import arguments
+from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
+from objcat.predicate import parse_predicate
+from objcat.services import release, savepoint, schedule_compaction, split_buckets
+from objcat.timeline import AppVersion, Committer, Home
+from objcat.timeline.archive import archive
+from objcat.timeline.collect import collect_checkpoints
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string()), pa.field("size", pa.float64())])
+LONE = "half \ud800 of a pair"
+NO_INTS: tuple[Any, ...] = (True, 1.0, "1", None, float("nan"), [1], np.int64(1))
+NO_TEXTS: tuple[Any, ...] = (5, None, b"a", ["a"], {"a": 1})
+_stores = itertools.count()
+
+
+@pytest.fixture
+def memory() -> MemoryBackend:
+    return MemoryBackend(f"arguments-{next(_stores)}", env=FakeEnv(0))
+
+
+@pytest.fixture
+def lake(memory: MemoryBackend) -> objcat.Lake:
+    lake = objcat.Lake(FileIO(memory, env=FakeEnv(1)))
+    table = lake.create_table("n.t", SCHEMA, key=["id"], domain="d", index=objcat.Bucket(2))
+    table.insert([{"id": key, "value": "old", "size": 1.0} for key in range(6)])
+    return lake
+
+
+def objects(memory: MemoryBackend) -> set[tuple[str, str]]:
+    return {(meta.key, str(meta.version)) for page in FileIO(memory).list() for meta in page.objects}
+
+
+Call = Callable[[objcat.Lake, Any], Any]
+
+
+def numbers() -> Iterator[tuple[str, Call, tuple[Any, ...]]]:
+    """What takes a whole number: the word for it in the sentence, the call, and what is none for it, besides what never is."""
+    yield "slot", lambda lake, bad: lake.table("n.t").savepoint(slot=bad), (-1, 99)
+    yield "slot", lambda lake, bad: lake.table("n.t").release(slot=bad), (-1, 99)
+    yield "to", lambda lake, bad: lake.table("n.t").restore(to=bad), (-1, 99)
+    yield "keep_slots", lambda lake, bad: lake.table("n.t").clean(keep_slots=bad), (-1, 0)
+    yield "before", lambda lake, bad: lake.table("n.t").clean(before=bad), (-1,)
+    yield "count", lambda lake, bad: lake.table("n.t").split_buckets(count=bad), (-1, 0, 3, 1 << 20)
+    yield "slot", lambda lake, bad: lake.table("n.t").timeline.at(bad), (-1, 99)
+    yield "keep_slots", lambda lake, bad: archive(lake.table("n.t").timeline, keep_slots=bad), (-1, 0)
+    yield "keep", lambda lake, bad: collect_checkpoints(lake.table("n.t").timeline, Committer(lake.table("n.t").fileio), keep=bad), (0,)
+    yield "version", lambda _, bad: AppVersion(app="a", version=bad), (-1,)
+    yield "resumed_after", lambda _, bad: AppVersion(app="a", version=1, resumed_after=bad), (-1,)
+
+
+OPTIONAL = {"slot", "keep_slots", "before", "count", "resumed_after"}
+"""Where None means something."""
+
+
+@pytest.mark.parametrize(
+    ("what", "call", "bad"),
+    [
+        pytest.param(what, call, bad, id=f"{number}-{what}={bad!r}")
+        for number, (what, call, more) in enumerate(numbers())
+        for bad in (*NO_INTS, *more)
+        if not (bad is None and what in OPTIONAL)
+    ],
+)
+def test_what_is_no_whole_number_in_range(memory: MemoryBackend, lake: objcat.Lake, what: str, call: Call, bad: Any) -> None:
+    before = objects(memory)
+    with pytest.raises(InvalidInput) as raised:
+        call(lake, bad)
+    said = str(raised.value)
+    assert type(raised.value) is InvalidInput and "\n" not in said
+    assert what in said or f"has no slot {bad}" in said or f"cannot become {bad}" in said
+    assert objects(memory) == before
+
+
+TEXTS: Mapping[str, Call] = {
+    "name of a savepoint": lambda lake, bad: lake.table("n.t").savepoint(name=bad),
+    "transaction": lambda lake, bad: lake.table("n.t").resolve(bad),
+    "transaction of names": lambda lake, bad: lake.resolve(bad),
+    "application": lambda _, bad: AppVersion(app=bad, version=1),
+    "table": lambda lake, bad: lake.table(bad),
+    "new table": lambda lake, bad: lake.create_table(bad, SCHEMA, key=["id"]),
+    "dropped table": lambda lake, bad: lake.undrop_table(bad),
+    "other name": lambda lake, bad: lake.rename_table("n.t", bad),
+    "namespace": lambda lake, bad: lake.create_namespace(bad),
+    "dropped namespace": lambda lake, bad: lake.drop_namespace(bad),
+    "properties of a namespace": lambda lake, bad: lake.namespace_properties(bad),
+    "kind": lambda lake, bad: lake.create_table("u", SCHEMA, key=["id"], kind=bad),
+    "isolation": lambda lake, bad: lake.transaction(isolation=bad),
+    "table of a transaction": lambda lake, bad: transact(lake, bad),  # noqa: PLW0108 - defined below
+}
+
+
+def transact(lake: objcat.Lake, name: str) -> None:
+    with lake.transaction() as tx:
+        tx[name].upsert([{"id": 1}])
+
+
+@pytest.mark.parametrize("bad", [*NO_TEXTS, LONE], ids=repr)
+@pytest.mark.parametrize("what", TEXTS)
+def test_what_is_no_text(memory: MemoryBackend, lake: objcat.Lake, what: str, bad: Any) -> None:
+    before = objects(memory)
+    with pytest.raises(InvalidInput) as raised:
+        TEXTS[what](lake, bad)
+    str(raised.value).encode()
+    assert type(raised.value) is InvalidInput and objects(memory) == before
+
+
+@pytest.mark.parametrize("bad", [b"a", 5, LONE], ids=repr)
+@pytest.mark.parametrize("how", ["tables", "namespaces", "dropped_tables"])
+def test_namespaces_to_list_are_texts(lake: objcat.Lake, how: str, bad: Any) -> None:
+    with pytest.raises(InvalidInput, match="name of a namespace"):
+        getattr(lake, how)(bad)
+
+
+MAPPINGS: Mapping[str, Call] = {
+    "properties of a new table": lambda lake, bad: lake.create_table("u", SCHEMA, key=["id"], properties=bad),
+    "properties of a new namespace": lambda lake, bad: lake.create_namespace("m", bad),
+    "properties of a namespace": lambda lake, bad: lake.set_namespace_properties("n", bad),
+    "metadata of a transaction": lambda lake, bad: lake.transaction(metadata=bad),
+}
+
+
+@pytest.mark.parametrize("bad", [["a"], [], "a", 5, {"a": 5}, {5: "a"}, {"a": None}, {"a": LONE}, {LONE: "a"}], ids=repr)
+@pytest.mark.parametrize("what", MAPPINGS)
+def test_what_is_no_mapping_of_texts(memory: MemoryBackend, lake: objcat.Lake, what: str, bad: Any) -> None:
+    before = objects(memory)
+    with pytest.raises(InvalidInput, match=what.split(" ", maxsplit=1)[0]) as raised:
+        MAPPINGS[what](lake, bad)
+    str(raised.value).encode()
+    assert objects(memory) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"schema": None}, "schema is None: give an Arrow schema"),
+        ({"schema": {"id": "bigint"}}, r"schema is \{'id': 'bigint'\}: give an Arrow schema"),
+        ({"key": None}, "key is None: give a list of names"),
+        ({"key": 5}, "key is 5: give a list of names"),
+        ({"key": [1]}, "key holds 1, which is not text"),
+        ({"key": ["id", None]}, "key holds None, which is not text"),
+        ({"key": "id"}, r"key is the text 'id': give a list of names, \['id'\]"),
+        ({"ordering": 5}, "ordering=5 is not text"),
+        ({"ordering": ["size"]}, r"ordering=\['size'\] is not text"),
+        ({"index": 16}, r"index is 16: give objcat\.Bucket\(16\)"),
+        ({"index": objcat.Bucket(2, columns=5)}, r"Bucket\(columns\) is 5"),  # type: ignore[arg-type]
+        ({"index": objcat.Bucket(2, columns=(1,))}, r"Bucket\(columns\) holds 1"),  # type: ignore[arg-type]
+        ({"kind": "copy_on_writ"}, "kind='copy_on_writ' is not known.*did you mean 'copy_on_write'"),
+        ({"domain": 5}, "5 is not a domain name"),
+    ],
+)
+def test_settings_of_a_table(memory: MemoryBackend, lake: objcat.Lake, settings: dict[str, Any], says: str) -> None:
+    before = objects(memory)
+    with pytest.raises(InvalidInput, match=says):
+        lake.create_table("u", **{"schema": SCHEMA, "key": ["id"], **settings})
+    assert objects(memory) == before
+    if "domain" not in settings:
+        with pytest.raises(InvalidInput, match=says):
+            objcat.create_table_at(lake.fileio.child("alone"), **{"schema": SCHEMA, "key": ["id"], **settings})
+        assert objects(memory) == before
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1, -0.001, 1e300, "60", None, True, [60]], ids=repr)
+def test_what_is_no_time_span(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -> None:
+    table = lake.table("n.t")
+    before = objects(memory)
+    with pytest.raises(InvalidInput, match=r"older_than_s=.* is not a time span: give seconds"):
+        table.rollback_dead(older_than_s=bad)
+    assert objects(memory) == before
+
+
+@pytest.mark.parametrize("bad", [5, "a", [("", 0, 2)], Home("", 0, 2), [None], {Home("", 0, 2): 1}], ids=repr)
+def test_what_are_no_homes(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -> None:
+    table = lake.table("n.t")
+    table.upsert([{"id": 1, "value": "new"}])
+    before = objects(memory)
+    for call in (lambda: table.compact(homes=bad), lambda: schedule_compaction(table.timeline, table.id, homes=bad)):
+        with pytest.raises(InvalidInput, match=r"^homes .*: give a list of homes"):
+            call()
+    assert objects(memory) == before
+
+
+@pytest.mark.parametrize("bad", ["a", ("a", 1), {"app": "a", "version": 1}], ids=repr)
+def test_what_is_no_application(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -> None:
+    table = lake.table("n.t")
+    before = objects(memory)
+    with pytest.raises(InvalidInput, match=r"app is .*: give an objcat\.AppVersion"):
+        table.upsert([{"id": 1}], app=bad)
+    with pytest.raises(InvalidInput, match=r"app is .*: give an objcat\.AppVersion"), lake.transaction(app=bad) as tx:
+        tx["n.t"].upsert([{"id": 1}])
+    assert objects(memory) == before
+
+
+def test_plain_values_are_taken(lake: objcat.Lake) -> None:
+    table = lake.table("n.t")
+    assert savepoint(table.timeline, table.id, slot=0, name="") is not None
+    assert release(table.timeline, table.id, slot=0) is not None
+    assert split_buckets(table.timeline, table.id, count=4) is not None
+    assert table.compact(homes=(Home("", 0, 4), Home("", 1, 4))) is not None
+    assert table.rollback_dead(older_than_s=0.5) == []
+    assert table.clean(keep_slots=1).bound > 0
+
+
+# ---- filters -------------------------------------------------------------------------------------------------------
+
+DEEP: Mapping[str, str] = {
+    "parentheses": "(" * 5000 + "id = 1" + ")" * 5000,
+    "negations": "not " * 5000 + "id = 1",
+    "nested ORs": "".join(f"id = {number} or (" for number in range(3000)) + "id = 0" + ")" * 3000,
+    "ANDs and ORs by turns": "(" * 3000 + "id = 0" + "".join(f" {'or' if n % 2 else 'and'} id = {n})" for n in range(3000)),
+    "signs": "id = " + "- " * 5000 + "1",
+}
+
+
+@pytest.mark.parametrize("what", DEEP)
+def test_a_filter_that_is_nested_too_deeply(lake: objcat.Lake, what: str) -> None:
+    with pytest.raises(InvalidPredicate, match="is nested too deeply: write it with fewer parentheses") as raised:
+        lake.table("n.t").scan(where=DEEP[what])
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        (" or ".join(f"id = {number}" for number in range(4, 5004)), {4, 5}),
+        (" and ".join(f"size <> {number}" for number in range(2, 5002)), {0, 1, 2, 3, 4, 5}),
+        (" or ".join(f"id = {number} and value = 'old'" for number in range(3, 2003)), {3, 4, 5}),
+        (" and ".join(f"(id <> {number} or value = 'new')" for number in range(2000)), set()),
+    ],
+    ids=["OR", "AND", "OR of ANDs", "AND of ORs"],
+)
+def test_a_long_chain_is_no_depth(lake: objcat.Lake, where: str, found: set[int]) -> None:
+    scan = lake.table("n.t").scan(where=where, columns=["id"])
+    assert set(scan.to_arrow().column("id").to_pylist()) == found
+    said = parse_predicate(where, lake.table("n.t").spec.table_schema).to_spark_sql()
+    assert said.count("`id`") + said.count("`size`") >= 2000
+
+
+@pytest.mark.parametrize("where", [LONE, f"value = '{LONE}'", 5, b"id = 1", ["id = 1"], True], ids=repr)
+def test_a_filter_that_is_no_text(lake: objcat.Lake, where: Any) -> None:
+    with pytest.raises(InvalidPredicate) as raised:
+        lake.table("n.t").scan(where=where)
+    str(raised.value).encode()
+
+
+# ---- batches -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        ([{"id": 9, "value": LONE}], "the column 'value' of the batch holds .* which is not valid Unicode"),
+        ([{"id": 9, LONE: "a"}], "has the column .* which is not valid Unicode"),
+        (pd.DataFrame({"id": [9], "value": [LONE]}), "the frame holds .* which is not valid Unicode"),
+        (pd.DataFrame({"id": [9, 10], "value": ["a", 1]}), "the frame is not a batch of rows"),
+        (pd.DataFrame([[9, 9]], columns=["id", "id"]), "the frame is not a batch of rows.*id"),
+        (pd.Series([9], name="id"), "a Series is not a batch of rows"),
+        (pl.Series("id", [9]), "is not a batch of rows"),
+    ],
+    ids=["value", "column", "frame", "mixed frame", "repeated column", "pandas series", "polars series"],
+)
+def test_a_batch_that_no_file_can_hold(memory: MemoryBackend, lake: objcat.Lake, batch: Any, says: str) -> None:
+    before = objects(memory)
+    with pytest.raises(InvalidBatch, match=says) as raised:
+        lake.table("n.t").upsert(batch)
+    str(raised.value).encode()
+    assert objects(memory) == before
+
+
+# ---- the checks ----------------------------------------------------------------------------------------------------
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [("a\nb", r"'a\\nb'"), (LONE, r"'half \\ud800 of a pair'"), (Unshowable(), "a Unshowable"), ("x" * 500, "'" + "x" * 99 + r"\.\.\.")],
+    ids=["lines", "surrogate", "unshowable", "long"],
+)
+def test_values_are_quoted_on_one_short_line(value: Any, says: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^count={says} is not a whole number from 1 to 9: give one as an int$"):
+        arguments.whole_number(value, what="count", least=1, most=9)
