@@ -57,6 +57,10 @@ class SeveralDomains(InvalidInput):
     """A transaction names tables that do not share a log."""
 
 
+class MissingOnWorkers(ObjcatError):
+    """A Spark worker cannot import objcat, or another version of it than the driver's. Nothing was written."""
+
+
 class TableNotFound(ObjcatError):
     """There is no table at that place."""
 

@@ -4,7 +4,7 @@ Connect)."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -15,6 +15,7 @@ from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
 from objcat.spark.names import quoted
+from objcat.spark.ship import missing_is_said, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
 from objcat.tasks import Operation, WriteResult, WriteTask, write_routed, write_rows
@@ -56,7 +57,9 @@ class SparkEngine:
                 data = data.repartition(task.spec.index.count, bucket)
         # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
         names = data.columns
-        rows = data.toDF(*map(str, range(len(names)))).mapInArrow(_writer(self._store, task, names), _RESULT_SCHEMA).collect()
+        numbered = data.toDF(*map(str, range(len(names))))
+        with missing_is_said():
+            rows = numbered.mapInArrow(shipped(_write_batches, self._store, task, names), _RESULT_SCHEMA).collect()
         for row in rows:
             if row.error is not None:
                 raise pickle.loads(bytes(row.error))  # noqa: S301 - our own executors wrote it
@@ -64,24 +67,24 @@ class SparkEngine:
         return sum(results, WriteResult())
 
 
-def _writer(store: StoreDescription, task: WriteTask, names: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
+def _write_batches(
+    store: StoreDescription, task: WriteTask, names: Sequence[str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write the batches of one partition of a frame. Yields one row: the task's number, and its result or its error."""
+    from pyspark import TaskContext
 
-        context = TaskContext.get()
-        number = context.partitionId() if context is not None else 0
-        result, error = None, None
-        try:
-            named = (batch.rename_columns(names) for batch in batches)
-            result = msgspec.msgpack.encode(_write_partition(store, task, f"spark-{number}", named))
-        except (ObjcatError, FileIOError) as failure:
-            # Returned, not raised: Spark would repeat the task, which cannot mend a bad row, and bury the sentence in a stack trace.
-            error = pickle.dumps(failure)
-        yield pa.RecordBatch.from_pydict(
-            {"task": pa.array([number], pa.int32()), "result": pa.array([result], pa.binary()), "error": pa.array([error], pa.binary())}
-        )
-
-    return run
+    context = TaskContext.get()
+    number = context.partitionId() if context is not None else 0
+    result, error = None, None
+    try:
+        named = (batch.rename_columns(names) for batch in batches)
+        result = msgspec.msgpack.encode(_write_partition(store, task, f"spark-{number}", named))
+    except (ObjcatError, FileIOError) as failure:
+        # Returned, not raised: Spark would repeat the task, which cannot mend a bad row, and bury the sentence in a stack trace.
+        error = pickle.dumps(failure)
+    yield pa.RecordBatch.from_pydict(
+        {"task": pa.array([number], pa.int32()), "result": pa.array([result], pa.binary()), "error": pa.array([error], pa.binary())}
+    )
 
 
 def _write_partition(store: StoreDescription, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
