@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.config import nearest
 from objcat.errors import InvalidBatch, NullKey
+from objcat.storage.fitting import fit, nulls, relabelled
 from objcat.table import TableSpec
-from objcat.table.schema import Column, arrow_type
+from objcat.table.schema import Column, arrow_type, type_text
 
 
 def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
@@ -29,19 +29,19 @@ def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
         if column.name in given:
             arrays.append(_cast(batch.column(column.name), column))
         else:
-            arrays.append(_nulls(batch.num_rows, column))
+            arrays.append(nulls(batch.num_rows, arrow_type(column.type, physical=True)))
     fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical())
     _check_nulls(fitted, spec)
     return normalise_keys(fitted, spec)
 
 
 def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
-    """The key columns (and the ordering column, when the batch has it) of a batch of deletes, padded to the table's columns with nulls.
+    """The columns of key and partition (and the ordering column, when the batch has it) of a batch of deletes, padded with nulls.
 
     Without an ordering value a delete is a barrier: it removes the key whatever the ordering of its rows. Columns beyond these are ignored.
     """
     check_delete_columns(batch.column_names, spec)
-    names = [column.name for column in spec.key_columns]
+    names = [column.name for column in _located_by(spec)]
     ordering = spec.ordering_column
     if ordering is not None and ordering.name in batch.column_names:
         names.append(ordering.name)
@@ -50,7 +50,7 @@ def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
         if column.name in names:
             arrays.append(_cast(batch.column(column.name), column))
         else:
-            arrays.append(_nulls(batch.num_rows, column))
+            arrays.append(nulls(batch.num_rows, arrow_type(column.type, physical=True)))
     fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical(nullable=True))
     for column in spec.key_columns:
         _refuse_null(fitted, column, role="key")
@@ -62,14 +62,28 @@ def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
 def check_columns(given: list[str], spec: TableSpec) -> None:
     """Raises InvalidBatch unless these columns make a batch of rows: known ones, once each, with all that may not be null."""
     columns = spec.table_schema.columns
-    needed = [column.name for column in columns if not column.nullable or column.id in spec.key or column.id == spec.ordering]
+    homes = {column.id for column in (*spec.key_columns, *spec.partition_columns)}
+    needed = [column.name for column in columns if not column.nullable or column.id in homes or column.id == spec.ordering]
     _check_columns(given, [column.name for column in columns], required=needed)
 
 
 def check_delete_columns(given: list[str], spec: TableSpec) -> None:
-    """Raises InvalidBatch unless these columns make a batch of deletes: the whole key, once each."""
-    names = [column.name for column in spec.key_columns]
+    """Raises InvalidBatch unless these columns make a batch of deletes: the whole key and the columns of partitions, once each."""
+    names = [column.name for column in _located_by(spec)]
     _check_columns([name for name in given if name in names], names, required=names)
+
+
+def _located_by(spec: TableSpec) -> list[Column]:
+    """The columns that say which row is meant and where it lives."""
+    return [*spec.key_columns, *(column for column in spec.partition_columns if column.id not in spec.key)]
+
+
+def located(batch: pa.Table, spec: TableSpec) -> pa.Table:
+    """The columns of a batch that partitions are made of, under physical names. Raises InvalidBatch when they do not cast."""
+    columns = spec.partition_columns
+    schema = spec.table_schema.to_arrow_physical(nullable=True)
+    fields = [schema.field(column.physical) for column in columns]
+    return pa.Table.from_arrays([_cast(batch.column(column.name), column) for column in columns], schema=pa.schema(fields))
 
 
 def normalise_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
@@ -97,36 +111,84 @@ def _check_columns(given: list[str], valid: list[str], *, required: list[str]) -
 
 
 def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-    wanted = arrow_type(column.type, physical=True)
-    if values.type.equals(wanted):
-        return values
+    """The values under the column's physical names and types."""
+    physical = arrow_type(column.type, physical=True)
     if pa.types.is_null(values.type):
-        return _nulls(len(values), column)
-    _refuse_change_of_meaning(values.type, wanted, column)
-    try:
-        fitted = values.cast(wanted)
-        if (
-            pa.types.is_floating(wanted)
-            and wanted.bit_width < values.type.bit_width
-            and not _same_numbers(fitted.cast(values.type), values)
-        ):
-            raise pa.ArrowInvalid("a number would be rounded")
-        return fitted
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidBatch(
-            f"the column {column.name!r} is {values.type} in the batch and {type_text(column)} in the table, and does not cast without "
-            f"loss ({str(error).splitlines()[0]}): cast it yourself; nothing was written"
-        ) from error
+        return nulls(len(values), physical)
+    wanted = arrow_type(column.type)
+    if not values.type.equals(wanted):
+        _check_fields(values.type, wanted, column.name)
+        _refuse_change_of_meaning(values.type, wanted, column)
+        try:
+            values = fit(values, wanted, _cast_exactly)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidBatch(
+                f"the column {column.name!r} is {values.type} in the batch and {type_text(column.type)} in the table, and does not cast "
+                f"without loss ({str(error).splitlines()[0]}): cast it yourself; nothing was written"
+            ) from error
+        for chunk in values.chunks:
+            _check_nulls_inside(chunk, column.name)
+    return relabelled(values, physical)
 
 
-def _nulls(count: int, column: Column) -> pa.ChunkedArray:
-    """A column of nulls. `pa.nulls` would also make the fields of a struct null, which Arrow does not cast where these may not be null."""
-    one = pa.array([None], arrow_type(column.type, physical=True))
-    return pa.chunked_array([one.take(pa.array(np.zeros(count, dtype=np.int64)))])
+def _cast_exactly(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A plain array in another plain type. Raises ArrowInvalid when a value would change."""
+    found = values.cast(wanted)
+    if pa.types.is_floating(wanted) and wanted.bit_width < values.type.bit_width and not _same_numbers(found.cast(values.type), values):
+        raise pa.ArrowInvalid("a number would be rounded")
+    return found
 
 
-def _same_numbers(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
-    """Whether two floating columns hold the same, NaN being equal to itself."""
+def _check_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
+    """Refuse nested fields that the table does not have, and the lack of one that may not be null."""
+    for name, one, other in _inside(given, wanted):
+        if one is None:
+            raise InvalidBatch(f"the batch lacks the field {f'{path}.{name}'!r}, which is never null: add it; nothing was written")
+        if other is None:
+            valid = [field.name for field in wanted]
+            raise InvalidBatch(
+                f"the batch has the field {f'{path}.{name}'!r}, which the table does not: {nearest(name, valid)} Nothing was written."
+            )
+        _check_fields(one, other, f"{path}.{name}")
+
+
+def _inside(given: pa.DataType, wanted: pa.DataType) -> list[tuple[str, pa.DataType | None, pa.DataType | None]]:
+    """What two nested types hold, side by side: name, type in the one, type in the other; None where it lacks it and may not."""
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    if pa.types.is_struct(wanted) and pa.types.is_struct(given):
+        mine, theirs = ({field.name: field for field in data_type} for data_type in (given, wanted))
+        found = [(name, field.type, theirs[name].type if name in theirs else None) for name, field in mine.items()]
+        return found + [(name, None, field.type) for name, field in theirs.items() if name not in mine and not field.nullable]
+    if pa.types.is_map(wanted) and pa.types.is_map(given):
+        return [("key", given.key_type, wanted.key_type), ("value", given.item_type, wanted.item_type)]
+    if pa.types.is_list(wanted) and hasattr(given, "value_type") and not pa.types.is_map(given):
+        return [("element", given.value_type, wanted.value_type)]
+    return []
+
+
+def _check_nulls_inside(values: pa.Array, path: str) -> None:
+    """Refuse nulls in nested fields that do not allow them, where what they are in is not null itself."""
+    children: list[tuple[pa.Field, pa.Array]] = []
+    if pa.types.is_struct(values.type):
+        children = [(field, values.field(i)) for i, field in enumerate(values.type)]
+        valid = values.is_valid()
+        children = [(field, child.filter(valid) if values.null_count else child) for field, child in children]
+    elif pa.types.is_map(values.type):
+        entries = values.filter(values.is_valid())
+        children = [(values.type.item_field, entries.items)]
+    elif pa.types.is_list(values.type):
+        children = [(values.type.value_field, values.flatten())]
+    for field, child in children:
+        if not field.nullable and child.null_count:
+            raise InvalidBatch(
+                f"the field {f'{path}.{field.name}'!r} holds a null, but the table does not allow one: fill it; nothing was written"
+            )
+        _check_nulls_inside(child, f"{path}.{field.name}")
+
+
+def _same_numbers(left: pa.Array, right: pa.Array) -> bool:
+    """Whether two floating arrays hold the same, NaN being equal to itself."""
     differ = pc.and_not(pc.not_equal(left, right), pc.and_(pc.is_nan(left), pc.is_nan(right)))
     return not pc.any(differ).as_py()
 
@@ -155,8 +217,8 @@ def _refuse_change_of_meaning(given: pa.DataType, wanted: pa.DataType, column: C
     """Arrow would parse text, take numbers for times and give zoneless times a zone: guesses that are the user's, and Spark's differ."""
     if not _means_the_same(given, wanted):
         raise InvalidBatch(
-            f"the column {column.name!r} is {given} in the batch and {type_text(column)} in the table, and what one means in the other "
-            "is a guess: cast it yourself; nothing was written"
+            f"the column {column.name!r} is {given} in the batch and {type_text(column.type)} in the table, and what one means in the "
+            "other is a guess: cast it yourself; nothing was written"
         )
 
 
@@ -177,11 +239,6 @@ def _means_the_same(given: pa.DataType, wanted: pa.DataType) -> bool:
         return hasattr(given, "value_type") and not pa.types.is_dictionary(given) and _means_the_same(given.value_type, wanted.value_type)
     pair = (_family(given), _family(wanted))
     return pair[0] == pair[1] or pair in _SAME_VALUES
-
-
-def type_text(column: Column) -> str:
-    """The type of a column in words that a user knows."""
-    return column.type if isinstance(column.type, str) else str(arrow_type(column.type))
 
 
 def _check_nulls(fitted: pa.Table, spec: TableSpec) -> None:

@@ -1,13 +1,13 @@
 """Table schemas: columns with ids and physical names that never change, and the types that every engine of ours reads alike.
 
 A type is written as Spark and Hive do (`bigint`, `decimal(10,2)`, `struct<...>` as JSON), with an id for every nested field, so that
-nested renames can come without rewriting files.
+nested fields are renamed, added and dropped without rewriting files, as columns are. `objcat.table.evolution` says how a schema changes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -38,8 +38,8 @@ ColumnType: TypeAlias = str | StructType | ListType | MapType
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """One column, or one field inside a nested one.
 
-    id: unique in the table for ever. name: what users say. physical: what files say, fixed when the column is added. type: a primitive's
-    name or a nested type. nullable: whether nulls are allowed.
+    id: unique in the table for ever. name: what users say. physical: what files say, fixed when the column is added and never used again
+    among its neighbours. type: a primitive's name or a nested type. nullable: whether nulls are allowed.
     """
 
     id: int
@@ -77,10 +77,10 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
         """As a user sees it: logical names, canonical types."""
         return pa.schema([_field(column, physical=False) for column in self.columns])
 
-    def to_arrow_physical(self, *, nullable: bool = False) -> pa.Schema:
+    def to_arrow_physical(self, *, nullable: bool = False, only: Collection[str] | None = None) -> pa.Schema:
         """As files hold it: physical names, field ids. nullable: allow nulls everywhere at the top (rows of a delete carry only their
-        key)."""
-        fields = [_field(column, physical=True) for column in self.columns]
+        key). only: just the columns of these physical names."""
+        fields = [_field(column, physical=True) for column in self.columns if only is None or column.physical in only]
         return pa.schema([field.with_nullable(True) for field in fields] if nullable else fields)
 
 
@@ -131,8 +131,8 @@ def schema_from_arrow(schema: pa.Schema) -> TableSchema:
     """
     if len(schema) == 0:
         raise InvalidSchema("a table needs at least one column: give a schema with the key columns in it")
-    ids = _Ids()
-    columns = tuple(_column(field, ids, path=field.name) for field in schema)
+    ids = Ids()
+    columns = tuple(column_from_arrow(field, ids, path=field.name) for field in schema)
     check_names([column.name for column in columns], where="the schema")
     return TableSchema(columns=columns, last_id=ids.last)
 
@@ -151,23 +151,39 @@ def check_names(names: list[str], *, where: str) -> None:
         seen[name.lower()] = name
 
 
-class _Ids:
-    def __init__(self) -> None:
-        self.last = 0
+class Ids:
+    """Gives ids to columns. last: the highest one given so far."""
+
+    def __init__(self, last: int = 0) -> None:
+        self.last = last
 
     def next(self) -> int:
         self.last += 1
         return self.last
 
 
-def _column(field: pa.Field, ids: _Ids, *, path: str) -> Column:
+def column_from_arrow(field: pa.Field, ids: Ids, *, path: str, joins: bool = False) -> Column:
+    """A column of an Arrow field; nested fields get ids after its own. path: how the user says it. joins: whether files of its table, or of
+    the column that it is a field of, may be older than the column. Raises InvalidSchema."""
     own = ids.next()
-    return Column(id=own, name=field.name, physical=field.name, type=_type(field.type, ids, path=path), nullable=field.nullable)
+    numbered = joins or _NUMBERED.search(field.name) is not None
+    return Column(
+        id=own,
+        name=field.name,
+        physical=f"{field.name}_{own}" if numbered else field.name,
+        type=type_from_arrow(field.type, ids, path=path),
+        nullable=field.nullable,
+    )
 
 
-def _type(data_type: pa.DataType, ids: _Ids, *, path: str) -> ColumnType:
+_NUMBERED = re.compile(r"_[0-9]+\Z")
+"""A physical name that ends so ends in the id of its column. So no two columns ever have one physical name, whatever their names are."""
+
+
+def type_from_arrow(data_type: pa.DataType, ids: Ids, *, path: str) -> ColumnType:
+    """The type that stands for an Arrow type. Raises InvalidSchema where there is none."""
     if pa.types.is_dictionary(data_type):
-        return _type(data_type.value_type, ids, path=path)
+        return type_from_arrow(data_type.value_type, ids, path=path)
     if pa.types.is_decimal(data_type) and data_type.precision <= 38 and 0 <= data_type.scale <= data_type.precision:
         return f"decimal({data_type.precision},{data_type.scale})"
     if pa.types.is_struct(data_type):
@@ -175,14 +191,14 @@ def _type(data_type: pa.DataType, ids: _Ids, *, path: str) -> ColumnType:
             raise InvalidSchema(
                 f"the column {path!r} is a struct without fields, which Parquet cannot hold: give it a field or leave it out"
             )
-        fields = tuple(_column(f, ids, path=f"{path}.{f.name}") for f in data_type)
+        fields = tuple(column_from_arrow(f, ids, path=f"{path}.{f.name}") for f in data_type)
         check_names([f.name for f in fields], where=f"the column {path!r}")
         return StructType(fields=fields)
     if pa.types.is_map(data_type):
-        key = _column(data_type.key_field.with_name("key"), ids, path=f"{path}.key")
-        return MapType(key=key, value=_column(data_type.item_field.with_name("value"), ids, path=f"{path}.value"))
+        key = column_from_arrow(data_type.key_field.with_name("key"), ids, path=f"{path}.key")
+        return MapType(key=key, value=column_from_arrow(data_type.item_field.with_name("value"), ids, path=f"{path}.value"))
     if _is_list(data_type):
-        return ListType(element=_column(data_type.value_field.with_name("element"), ids, path=f"{path}.element"))
+        return ListType(element=column_from_arrow(data_type.value_field.with_name("element"), ids, path=f"{path}.element"))
     for matches, name in _RULES:
         if matches(data_type):
             return name
@@ -209,13 +225,24 @@ def arrow_type(column_type: ColumnType, *, physical: bool = False) -> pa.DataTyp
             return pa.list_(_field(element, physical=physical))
         case MapType(key, value):
             return pa.map_(_field(key, physical=physical), _field(value, physical=physical))
-    decimal = _DECIMAL.match(column_type)
-    if decimal:
-        return pa.decimal128(int(decimal.group(1)), int(decimal.group(2)))
+    digits = decimal_digits(column_type)
+    if digits is not None:
+        return pa.decimal128(*digits)
     try:
         return _PRIMITIVES[column_type]
     except KeyError:
         raise InvalidSchema(f"the column type {column_type!r} is not known to this objcat: upgrade objcat to read this table") from None
+
+
+def decimal_digits(column_type: ColumnType) -> tuple[int, int] | None:
+    """Precision and scale of a decimal type; None for any other."""
+    found = _DECIMAL.match(column_type) if isinstance(column_type, str) else None
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def type_text(column_type: ColumnType) -> str:
+    """A type in words that a user knows."""
+    return column_type if isinstance(column_type, str) else str(arrow_type(column_type))
 
 
 def _field(column: Column, *, physical: bool) -> pa.Field:

@@ -109,10 +109,37 @@ def test_a_number_that_does_not_fit_is_refused() -> None:
         conform(pa.table({"id": [1], "v": pa.array([70_000])}), spec(v=pa.int16()))
 
 
+def test_fields_match_by_name_and_unknown_missing_or_null_ones_are_refused_where_they_may_not_be() -> None:
+    inner = pa.struct([pa.field("x", pa.int64(), nullable=False), ("y", pa.string())])
+    wanted = spec(v=pa.list_(pa.struct([("s", inner)])))
+    fits = pa.array(
+        [[{"s": {"y": "a", "x": 1}}, None, {"s": None}], None, []],
+        pa.list_(pa.struct([("s", pa.struct([("y", pa.string()), ("x", pa.int8())]))])),
+    )
+    fitted = conform(pa.table({"id": [1, 2, 3], "v": fits}), wanted)
+    assert fitted.column("v").to_pylist() == [[{"s": {"x": 1, "y": "a"}}, None, {"s": None}], None, []]
+    for given, says in (
+        ([[{"s": {"x": 1, "z": 5}}]], "the field 'v.element.s.z', which the table does not"),
+        ([[{"s": {"y": "a"}}]], "lacks the field 'v.element.s.x'"),
+        ([[{"s": {"x": None, "y": "a"}}]], "the field 'v.element.s.x' holds a null"),
+    ):
+        with pytest.raises(InvalidBatch, match=says):
+            conform(pa.table({"id": [1], "v": given}), wanted)
+    batch = pa.table(
+        {
+            "id": [1],
+            "v": pa.array(
+                [[{"s": {"x": None, "y": "a"}}]], pa.list_(pa.struct([("s", pa.struct([("x", pa.int64()), ("y", pa.string())]))]))
+            ),
+        }
+    )
+    with pytest.raises(InvalidBatch, match="holds a null"):
+        conform(batch, wanted)
+
+
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        (pa.array([{"x": 1, "y": 5}]), pa.struct([("x", pa.int64())])),
         (pa.array([{"x": "1"}]), pa.struct([("x", pa.int64())])),
         (pa.array([["1"]]), pa.list_(pa.int64())),
         (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), pa.map_(pa.string(), pa.string())),

@@ -1,0 +1,462 @@
+"""How a schema changes: a schema and a change give the next schema, or the sentence that says why not. Nothing is read or written here.
+
+No change touches a file. A column keeps its id and its physical name for ever, and neither is ever given to another one; a file is read by
+physical names, whatever its age: what it lacks is null, what it has too much is left out, and a narrower type becomes the wider one.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from fileio.config import nearest
+from objcat.arguments import shown, text
+from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
+from objcat.table.schema import (
+    Column,
+    ColumnType,
+    Ids,
+    ListType,
+    MapType,
+    StructType,
+    TableSchema,
+    arrow_type,
+    check_names,
+    column_from_arrow,
+    decimal_digits,
+    type_from_arrow,
+    type_text,
+)
+from objcat.table.spec import TableSpec
+
+# ---- what a user asks for ----------------------------------------------------------------------------------------
+
+_PATH = re.compile(r"(?:`(?:[^`]|``)+`|[^.`]+)(?:\.(?:`(?:[^`]|``)+`|[^.`]+))*")
+_STEP = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """A new column, or a new field of a struct: null in all rows that are there.
+
+    path: its name, or `struct.name`. type: an Arrow type, or a name as in `docs/protocol.md`: `bigint`, `decimal(10,2)`. after: the
+    neighbour that it comes after; first: whether it comes before all of them. Else it comes last.
+    """
+
+    path: str
+    type: pa.DataType | str
+    after: str | None = None
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """A column, or a field of a struct, that is no more. Older snapshots still have it; a later column of that name is another one."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Another name for a column or a field. name: the new one alone, without the structs that it is in."""
+
+    path: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveColumn:
+    """Another place among its neighbours. after: the neighbour that it comes after; first: before all of them. Say one of the two."""
+
+    path: str
+    after: str | None = None
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WidenColumn:
+    """A type that holds every value of the present one: see `is_wider`. path: a column, a field, or the `element` or `value` in one."""
+
+    path: str
+    type: pa.DataType | str
+
+
+ColumnChange: TypeAlias = AddColumn | DropColumn | RenameColumn | MoveColumn | WidenColumn
+
+
+class SchemaMode(enum.StrEnum):
+    """What a write may do to the schema. STRICT: nothing. ADD: columns and fields of the batch that the table lacks come last, nullable.
+    WIDEN: that, and types become as wide as the batch's where every value survives."""
+
+    STRICT = "strict"
+    ADD = "add"
+    WIDEN = "widen"
+
+
+SCHEMA_MODE = "schema_mode"
+"""The property of a table that says the mode of writes which do not say it themselves."""
+
+
+def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:
+    """The spec after some changes, one after the other. Ids go on from the highest one ever given.
+
+    Raises InvalidSchema and InvalidInput that name the column and what would fit: for a name that is not there or taken, a type that is
+    not wider, and what the key, the buckets, the partitions or the ordering of rows rest on.
+    """
+    for change in changes:
+        ids = Ids(spec.table_schema.last_id)
+        steps = _steps(change.path, spec.table_schema)
+        columns = _changed(spec.table_schema.columns, steps, _edit_of(change, spec, ids), said=change.path)
+        spec = msgspec.structs.replace(spec, table_schema=TableSchema(columns=columns, last_id=ids.last))
+    return spec
+
+
+def is_wider(new: ColumnType, old: ColumnType) -> bool:
+    """Whether every value of a type is one of the other, and every reader of old files reads it so.
+
+    Wider are: a larger integer type; double than float; a decimal of more digits before the point and the same scale; double than an
+    integer type of up to 32 bits; a decimal with at least 10 digits before the point than those, and with at least 20 than bigint.
+    """
+    if not isinstance(new, str) or not isinstance(old, str) or new == old:
+        return False
+    digits, before = decimal_digits(new), decimal_digits(old)
+    if digits is not None and before is not None:
+        return digits[1] == before[1] and digits[0] > before[0]
+    if old in _INTEGERS:
+        if digits is not None:
+            return digits[0] - digits[1] >= (20 if old == "bigint" else 10)
+        return (new in _INTEGERS and _INTEGERS.index(new) > _INTEGERS.index(old)) or (new == "double" and old != "bigint")
+    return (old, new) == ("float", "double")
+
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_NAMED_TYPES = (*_INTEGERS, "boolean", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz")
+
+# ---- one change --------------------------------------------------------------------------------------------------
+
+Siblings: TypeAlias = tuple[Column, ...]
+_Edit: TypeAlias = Callable[[Siblings, str, type | None], Siblings]
+"""Siblings, the name of the one that is meant, and the nested type that they are in (None: the table) -> the siblings after it."""
+
+
+def _steps(path: str, schema: TableSchema) -> list[str]:
+    """The names along a path. One that is a column's whole name is that column; a dot inside of a name is written in backticks."""
+    text(path, what="column")
+    if path in schema.names:
+        return [path]
+    if not _PATH.fullmatch(path):
+        raise InvalidInput(f"column={shown(path)} is no column: write its name, or struct.field; a name with a dot in it in backticks")
+    return [quoted.replace("``", "`") or plain for quoted, plain in _STEP.findall(path)]
+
+
+def _changed(columns: Siblings, steps: Sequence[str], edit: _Edit, *, said: str, inside: type | None = None) -> Siblings:
+    """The columns with the edit made where the path leads. inside: the nested type that they are in."""
+    if len(steps) == 1:
+        return edit(columns, steps[0], inside)
+    column = _named(columns, steps[0], said=said)
+    if inside is MapType and column.name == "key":
+        raise InvalidSchema(f"{said!r} is inside of the keys of a map, which never change: make another column, or change its values")
+    new: ColumnType
+    match column.type:
+        case StructType(fields):
+            new = StructType(fields=_changed(fields, steps[1:], edit, said=said, inside=StructType))
+        case ListType(element):
+            (element,) = _changed((element,), steps[1:], edit, said=said, inside=ListType)
+            new = ListType(element=element)
+        case MapType(key, value):
+            key, value = _changed((key, value), steps[1:], edit, said=said, inside=MapType)
+            new = MapType(key=key, value=value)
+        case _:
+            raise InvalidSchema(f"{said!r} leads into {column.name!r}, which is {column.type} and has no fields: name a struct")
+    return tuple(msgspec.structs.replace(column, type=new) if one.id == column.id else one for one in columns)
+
+
+def _edit_of(change: ColumnChange, spec: TableSpec, ids: Ids) -> _Edit:
+    roles = _roles(spec)
+
+    def edit(siblings: Siblings, name: str, inside: type | None) -> Siblings:
+        if inside in (ListType, MapType) and not isinstance(change, WidenColumn):
+            _named(siblings, name, said=change.path)
+            raise InvalidSchema(
+                f"{change.path!r} is the {name} of a {_word(inside)}, which can only be widened: change the column around it"
+            )
+        match change:
+            case AddColumn():
+                return _added(siblings, name, change, ids)
+            case DropColumn():
+                return _dropped(siblings, _named(siblings, name, said=change.path), change, roles)
+            case RenameColumn():
+                return _renamed(siblings, _named(siblings, name, said=change.path), change)
+            case MoveColumn():
+                column = _named(siblings, name, said=change.path)
+                others = tuple(one for one in siblings if one.id != column.id)
+                if (change.after is None) != change.first:
+                    raise InvalidInput(f"{change.path!r} is to be moved, but not to one place: say after='a neighbour' or first=True")
+                return _placed(others, column, after=change.after, first=change.first)
+            case WidenColumn():
+                column = _named(siblings, name, said=change.path)
+                return _widened(siblings, column, change, roles, is_key=inside is MapType and name == "key")
+        raise InvalidInput(f"{shown(change)} is no change of a schema: give AddColumn, DropColumn, RenameColumn, MoveColumn or WidenColumn")
+
+    return edit
+
+
+def _roles(spec: TableSpec) -> dict[int, str]:
+    """What columns are to the table beyond their values, by id; the first of several."""
+    found = {} if spec.ordering is None else {spec.ordering: "the ordering column"}
+    found |= {column.id: "a column that partitions are made of" for column in spec.partition_columns}
+    found |= dict.fromkeys(spec.index.columns, "a bucket column")
+    return found | dict.fromkeys(spec.key, "a key column")
+
+
+def _added(siblings: Siblings, name: str, change: AddColumn, ids: Ids) -> Siblings:
+    field = pa.field(name, _asked(change.type, said=change.path), nullable=True)
+    column = column_from_arrow(field, ids, path=change.path, joins=True)
+    same = [one.name for one in siblings if one.name.lower() == name.lower()]
+    if same:
+        raise InvalidSchema(f"there is a column {same[0]!r} already: give {change.path!r} a name that differs in more than case")
+    check_names([name], where="the change")
+    return _placed(siblings, column, after=change.after, first=change.first)
+
+
+def _placed(others: Siblings, column: Column, *, after: str | None, first: bool) -> Siblings:
+    if after is not None and first:
+        raise InvalidInput(f"{column.name!r} cannot be both first and after {after!r}: say one of them")
+    if first:
+        return (column, *others)
+    at = len(others) if after is None else others.index(_named(others, after, said=after)) + 1
+    return (*others[:at], column, *others[at:])
+
+
+def _dropped(siblings: Siblings, column: Column, change: DropColumn, roles: dict[int, str]) -> Siblings:
+    if column.id in roles:
+        raise InvalidSchema(f"{change.path!r} is {roles[column.id]}, without which the rows that are there have no place: it stays")
+    if len(siblings) == 1:
+        raise InvalidSchema(f"{change.path!r} is the only one there, and neither a table nor a struct is empty: add another one first")
+    return tuple(one for one in siblings if one.id != column.id)
+
+
+def _renamed(siblings: Siblings, column: Column, change: RenameColumn) -> Siblings:
+    text(change.name, what="name")
+    check_names([change.name], where="the change")
+    same = [one.name for one in siblings if one.id != column.id and one.name.lower() == change.name.lower()]
+    if same:
+        raise InvalidSchema(f"there is a column {same[0]!r} already: rename {change.path!r} to what differs from it in more than case")
+    return tuple(msgspec.structs.replace(one, name=change.name) if one.id == column.id else one for one in siblings)
+
+
+def _widened(siblings: Siblings, column: Column, change: WidenColumn, roles: dict[int, str], *, is_key: bool) -> Siblings:
+    wanted = type_from_arrow(_asked(change.type, said=change.path), Ids(), path=change.path)
+    if wanted == column.type:
+        return siblings
+    role = "a map's key" if is_key else roles.get(column.id, "")
+    if role and role != "the ordering column":
+        raise InvalidSchema(f"{change.path!r} is {role}, by whose type rows are found: its type stays {type_text(column.type)}")
+    if not is_wider(wanted, column.type):
+        raise InvalidSchema(
+            f"{change.path!r} is {type_text(column.type)}, and {type_text(wanted)} does not hold all its values, or is not read from the "
+            f"files that are there: {_wider_text(column.type)}"
+        )
+    return tuple(msgspec.structs.replace(one, type=wanted) if one.id == column.id else one for one in siblings)
+
+
+def _wider_text(old: ColumnType) -> str:
+    wider = [name for name in _NAMED_TYPES if is_wider(name, old)]
+    digits = decimal_digits(old)
+    if digits is not None:
+        wider = [f"decimals of more digits and the scale {digits[1]}"]
+    return f"it can become {', '.join(wider)}" if wider else "its type stays, so add another column"
+
+
+def _named(columns: Siblings, name: str, *, said: str) -> Column:
+    for column in columns:
+        if column.name == name:
+            return column
+    where = "" if said == name else f"{said!r} names {name!r}: "
+    raise InvalidInput(f"{where}there is no column {name!r}: {nearest(name, [column.name for column in columns])}")
+
+
+def _asked(asked: pa.DataType | str, *, said: str) -> pa.DataType:
+    """The type that a user asks for, by its name or as Arrow's."""
+    if isinstance(asked, pa.DataType):
+        return asked
+    if not isinstance(asked, str):
+        raise InvalidInput(f"the type of {said!r} is {shown(asked)}: give an Arrow type, or a name such as 'bigint'")
+    name = asked.replace(" ", "").lower()
+    digits = decimal_digits(name)
+    if digits is not None:
+        if not 1 <= digits[0] <= 38 or digits[1] > digits[0]:
+            raise InvalidSchema(f"the type of {said!r} is {asked!r}: a decimal has 1 to 38 digits, and at most as many after the point")
+    elif name not in _NAMED_TYPES:
+        raise InvalidSchema(f"the type of {said!r} is {asked!r}, which is none: {nearest(name, _NAMED_TYPES)}, or give an Arrow type")
+    return arrow_type(name)
+
+
+def _word(kind: type | None) -> str:
+    return "list" if kind is ListType else "map"
+
+
+# ---- what a batch asks for ---------------------------------------------------------------------------------------
+
+
+def grown(spec: TableSpec, given: pa.Schema, mode: SchemaMode) -> TableSpec:
+    """The spec under which a batch can be written: the same one where the batch brings nothing new, or nothing may change.
+
+    given: the columns of the batch. What it has and the table lacks is added at the end, nullable, in nested columns too. Under WIDEN,
+    types become as wide as the batch's; those of columns that rows are found by stay, and the batch must fit them. Raises InvalidSchema
+    and InvalidBatch.
+    """
+    if mode is SchemaMode.STRICT:
+        return spec
+    fixed = {column_id for column_id, role in _roles(spec).items() if role != "the ordering column"}
+    ids = Ids(spec.table_schema.last_id)
+    growth = _Growth(ids, fixed, widens=mode is SchemaMode.WIDEN)
+    columns = growth.siblings(spec.table_schema.columns, list(given), path="")
+    if columns == spec.table_schema.columns:
+        return spec
+    return msgspec.structs.replace(spec, table_schema=TableSchema(columns=columns, last_id=ids.last))
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """fixed: ids of columns whose type stays."""
+
+    ids: Ids
+    fixed: set[int]
+    widens: bool
+
+    def siblings(self, columns: Siblings, given: Sequence[pa.Field], *, path: str) -> Siblings:
+        by_name = {column.name: column for column in columns}
+        added = []
+        for field in given:
+            where = f"{path}{field.name}"
+            known = by_name.get(field.name)
+            if known is not None:
+                by_name[field.name] = msgspec.structs.replace(known, type=self.type(known, field.type, path=where))
+            elif pa.types.is_null(field.type):
+                raise InvalidBatch(
+                    f"the batch has the column {where!r}, which the table does not, and only nulls in it, so that nobody knows its type: "
+                    "give it a type or leave it out; nothing was written"
+                )
+            else:
+                added.append(column_from_arrow(_all_nullable(field), self.ids, path=where, joins=True))
+        found = (*(by_name[column.name] for column in columns), *added)
+        if added:
+            check_names([column.name for column in found], where=f"the batch, beside {path.rstrip('.') or 'the table'},")
+        return found
+
+    def type(self, column: Column, given: pa.DataType, *, path: str) -> ColumnType:
+        if pa.types.is_dictionary(given):
+            given = given.value_type
+        match column.type:
+            case StructType(fields) if pa.types.is_struct(given):
+                return StructType(fields=self.siblings(fields, list(given), path=f"{path}."))
+            case ListType(element) if hasattr(given, "value_type") and not pa.types.is_map(given):
+                new = self.type(element, given.value_type, path=f"{path}.element")
+                return ListType(element=msgspec.structs.replace(element, type=new))
+            case MapType(key, value) if pa.types.is_map(given):
+                new = self.type(value, given.item_type, path=f"{path}.value")
+                return MapType(key=key, value=msgspec.structs.replace(value, type=new))
+            case str() if self.widens and column.id not in self.fixed and not pa.types.is_null(given) and not pa.types.is_nested(given):
+                wanted = type_from_arrow(given, Ids(), path=path)
+                return wanted if is_wider(wanted, column.type) else column.type
+        return column.type
+
+
+def _all_nullable(field: pa.Field) -> pa.Field:
+    """The same with nulls allowed in it and in all that it holds, but the keys of maps: rows that are there have none."""
+    return pa.field(field.name, _nullable_type(field.type), nullable=True)
+
+
+def _nullable_type(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(data_type):
+        return pa.struct([_all_nullable(field) for field in data_type])
+    if pa.types.is_map(data_type):
+        return pa.map_(data_type.key_field, _all_nullable(data_type.item_field))
+    if pa.types.is_nested(data_type) and hasattr(data_type, "value_field"):
+        return pa.list_(_all_nullable(data_type.value_field))
+    return data_type
+
+
+# ---- what has changed --------------------------------------------------------------------------------------------
+
+
+def changed_ids(old: TableSchema, new: TableSchema) -> tuple[int, ...]:
+    """Ids of the columns and fields that were added, dropped, renamed or widened."""
+    before, after = ({column.id: _facts(column) for _, column in _paths(schema.columns)} for schema in (old, new))
+    return tuple(sorted(column_id for column_id in before.keys() | after.keys() if before.get(column_id) != after.get(column_id)))
+
+
+def describe_changes(old: TableSchema, new: TableSchema) -> list[str]:
+    """What has changed between two schemas of a table, in words: one phrase for each column or field."""
+    before = {column.id: (path, column) for path, column in _paths(old.columns)}
+    after = {column.id: (path, column) for path, column in _paths(new.columns)}
+    said = []
+    for column_id, (path, column) in after.items():
+        if column_id not in before:
+            if _parent(path) not in {other for other_id, (other, _) in after.items() if other_id not in before}:
+                said.append(f"added {_dotted(path)} ({type_text(column.type)})")
+            continue
+        was = before[column_id][1]
+        if was.name != column.name:
+            said.append(f"renamed {_dotted(before[column_id][0])} to {column.name}")
+        if isinstance(was.type, str) and was.type != column.type:
+            said.append(f"widened {_dotted(path)} from {was.type} to {type_text(column.type)}")
+    gone = {path for column_id, (path, _) in before.items() if column_id not in after}
+    said += [f"dropped {_dotted(path)}" for path in (path for path, _ in before.values()) if path in gone and _parent(path) not in gone]
+    return said + _describe_order(old, new)
+
+
+def _describe_order(old: TableSchema, new: TableSchema) -> list[str]:
+    """Where columns that both have follow each other otherwise, their order."""
+    before, after = (dict(_orders(schema.columns, ())) for schema in (old, new))
+    names = {column.id: column.name for _, column in _paths(new.columns)}
+    said = []
+    for parent, ids in after.items():
+        common = [column_id for column_id in ids if column_id in before.get(parent, ())]
+        if common != [column_id for column_id in before.get(parent, ()) if column_id in ids]:
+            within = f" in {names[parent[-1]]}" if parent else ""
+            said.append(f"ordered columns{within} as {', '.join(names[column_id] for column_id in ids)}")
+    return said
+
+
+def _orders(columns: Siblings, parent: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    yield parent, tuple(column.id for column in columns)
+    for column in columns:
+        yield from _orders(_children(column), (*parent, column.id))
+
+
+def _paths(columns: Siblings, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Column]]:
+    for column in columns:
+        path = (*above, column.name)
+        yield path, column
+        yield from _paths(_children(column), path)
+
+
+def _children(column: Column) -> Siblings:
+    match column.type:
+        case StructType(fields):
+            return fields
+        case ListType(element):
+            return (element,)
+        case MapType(key, value):
+            return (key, value)
+    return ()
+
+
+def _facts(column: Column) -> tuple[object, ...]:
+    return column.name, column.type if isinstance(column.type, str) else type(column.type), column.nullable
+
+
+def _parent(path: tuple[str, ...]) -> tuple[str, ...]:
+    return path[:-1]
+
+
+def _dotted(path: tuple[str, ...]) -> str:
+    return ".".join(f"`{name}`" if "." in name else name for name in path)

@@ -1,0 +1,71 @@
+"""Rows of files of other ages under the schema of today."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from objcat.storage.fitting import fitted, relabelled
+
+OLD = pa.struct([("a", pa.int32()), ("gone", pa.string())])
+NEW = pa.struct([("new", pa.string()), ("a", pa.int64())])
+
+
+def fit_one(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return fitted(pa.table({"v": values}), pa.schema([("v", wanted)])).column("v").combine_chunks()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "values"),
+    [
+        (pa.int8(), pa.int16(), [1, -128, None]),
+        (pa.int32(), pa.int64(), [1, -(2**31), None]),
+        (pa.int32(), pa.float64(), [1, -(2**31), None]),
+        (pa.int64(), pa.decimal128(22, 2), [1, 2**63 - 1, None]),
+        (pa.int8(), pa.decimal128(10, 0), [1, -128, None]),
+        (pa.float32(), pa.float64(), [0.5, float("inf"), None]),
+        (pa.decimal128(5, 2), pa.decimal128(38, 2), [Decimal("1.25"), Decimal("-999.99"), None]),
+    ],
+)
+def test_a_narrower_type_becomes_the_wider_one(old: pa.DataType, new: pa.DataType, values: list[Any]) -> None:
+    assert fit_one(pa.array(values, old), new).to_pylist() == values
+    nested = fit_one(pa.array([[{"x": value}] for value in values], pa.list_(pa.struct([("x", old)]))), pa.list_(pa.struct([("x", new)])))
+    assert nested.to_pylist() == [[{"x": value}] for value in values]
+
+
+def test_what_a_file_lacks_is_null_and_what_it_has_too_much_is_left_out() -> None:
+    rows = pa.table({"a": [1, 2], "gone": ["x", "y"]})
+    wanted = pa.schema([("new", pa.struct([pa.field("must", pa.int32(), nullable=False)])), ("a", pa.int64())])
+    assert fitted(rows, wanted).to_pylist() == [{"new": None, "a": 1}, {"new": None, "a": 2}]
+    assert fitted(rows.select([]), wanted.remove(1)).num_rows == rows.select([]).num_rows
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_nested_columns_fit_by_the_names_of_their_fields_in_slices_too(start: int) -> None:
+    one: list[Any] = [{"a": 1, "gone": "x"}, None, {"a": None, "gone": "y"}, {"a": 4, "gone": None}]
+    fits: list[Any] = [{"new": None, "a": 1}, None, {"new": None, "a": None}, {"new": None, "a": 4}]
+    assert fit_one(pa.array(one, OLD).slice(start), NEW).to_pylist() == fits[start:]
+    lists, found = [one, None, [], one[:1]], [fits, None, [], fits[:1]]
+    assert fit_one(pa.array(lists, pa.list_(OLD)).slice(start), pa.list_(NEW)).to_pylist() == found[start:]
+    maps: list[Any] = [[("k", one[0]), ("l", None)], None, [], [("m", one[3])]]
+    fitting: list[Any] = [[("k", fits[0]), ("l", None)], None, [], [("m", fits[3])]]
+    assert fit_one(pa.array(maps, pa.map_(pa.string(), OLD)).slice(start), pa.map_(pa.string(), NEW)).to_pylist() == fitting[start:]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_names_of_nested_fields_change_without_a_copy(start: int) -> None:
+    old = pa.struct(
+        [("a", pa.int32()), ("l", pa.list_(pa.struct([("b", pa.string())]))), ("m", pa.map_(pa.string(), pa.struct([("c", pa.bool_())])))]
+    )
+    new = pa.struct(
+        [("l", pa.int32()), ("a", pa.list_(pa.struct([("x", pa.string())]))), ("n", pa.map_(pa.string(), pa.struct([("y", pa.bool_())])))]
+    )
+    values = [None, {"a": 1, "l": [{"b": "z"}, None], "m": [("k", {"c": True})]}, {"a": None, "l": None, "m": None}]
+    said = [None, {"l": 1, "a": [{"x": "z"}, None], "n": [("k", {"y": True})]}, {"l": None, "a": None, "n": None}]
+    column = pa.chunked_array([pa.array(values, old).slice(start)])
+    assert relabelled(column, new).to_pylist() == said[start:]
+    assert relabelled(column, new).type == new
+    assert relabelled(pa.chunked_array([], old), new).type == new
