@@ -46,7 +46,7 @@ from objcat.naming import (
 from objcat.table import Bucket, Tables, TablesFold, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import KINDS, make_spec
+from objcat.table.spec import KEY_SCOPES, KINDS, make_spec
 from objcat.timeline import AppVersion, Log, LogState, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
 from objcat.transaction import Transaction
@@ -65,12 +65,14 @@ def connect(
     return Lake(open_store(url, options, env=env, policy=policy))
 
 
-def create_table_at(
+def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
     place: str | os.PathLike[str] | FileIO,
     schema: pa.Schema,
     *,
-    key: Sequence[str],
+    key: Sequence[str] | None,
     ordering: str | None = None,
+    partition_by: Sequence[str] = (),
+    key_scope: str = "table",
     index: Bucket | None = None,
     kind: str = "merge_on_read",
     properties: Mapping[str, str] | None = None,
@@ -81,7 +83,17 @@ def create_table_at(
     Of several processes that create one at the same place exactly one wins. Arguments and errors as `Lake.create_table`.
     """
     fileio = _opened(place, options)
-    spec = _spec(fileio, schema, key=key, ordering=ordering, index=index, kind=kind, properties=properties)
+    spec = _spec(
+        fileio,
+        schema,
+        key=key,
+        ordering=ordering,
+        partition_by=partition_by,
+        key_scope=key_scope,
+        index=index,
+        kind=kind,
+        properties=properties,
+    )
     check_commit_store(fileio)
     timeline = Timeline(fileio, TablesFold())
     try:
@@ -165,13 +177,15 @@ class Lake:
 
     # ---- tables
 
-    def create_table(
+    def create_table(  # noqa: PLR0913 - one for each setting that a table has
         self,
         name: str,
         schema: pa.Schema,
         *,
-        key: Sequence[str],
+        key: Sequence[str] | None,
         ordering: str | None = None,
+        partition_by: Sequence[str] = (),
+        key_scope: str = "table",
         index: Bucket | None = None,
         kind: str = "merge_on_read",
         properties: Mapping[str, str] | None = None,
@@ -180,16 +194,30 @@ class Lake:
         """Create a table; of several processes that create one name, exactly one wins.
 
         name: as in `city.trips`: `trips` in the namespace `city`, which is created when it is not there. schema: Arrow; types are narrowed
-        to those that Spark shares. key: the columns that identify a row, never null. ordering: the column whose greater value wins when a
-        key is written twice (event time, a version), never null; None: the later commit wins. index: `Bucket(16)` by default. domain:
-        tables of one domain share a log, so that one transaction may change several of them; None: the table is alone in its log.
+        to those that Spark shares. key: the columns that identify a row, never null; None: a table that only grows, and keeps every row.
+        ordering: the column whose greater value wins when a key is written twice (event time, a version), never null; None: the later
+        commit wins. partition_by: which rows lie together in files of their own: columns, or `hour(column)`, `day`, `month`, `year` (of
+        dates and times, in UTC), `truncate(column, width)`; every batch has these columns, which may be null. key_scope: "table": a key
+        is one row of the table, so partition columns are key columns; "partition": a key is one row of its partition, and an upsert with
+        another partition is another row. index: `Bucket(16)` by default, for each partition. domain: tables of one domain share a log, so
+        that one transaction may change several of them; None: the table is alone in its log.
         Raises TableExists that names the winner, NamespaceNotFound when the namespace is dropped meanwhile, InvalidInput, and
         `fileio.errors.StoreUnfit` for a store that ignores conditions: commits on it would be lost.
         """
         name = check_name(name)
         if domain is not None:
             domain = check_name(domain, what="domain")
-        spec = _spec(self.fileio, schema, key=key, ordering=ordering, index=index, kind=kind, properties=properties)
+        spec = _spec(
+            self.fileio,
+            schema,
+            key=key,
+            ordering=ordering,
+            partition_by=partition_by,
+            key_scope=key_scope,
+            index=index,
+            kind=kind,
+            properties=properties,
+        )
         first = self.catalog.refresh()
         self.catalog.check_writable()
         self._check_free(first, name)
@@ -446,12 +474,14 @@ class Lake:
 _EMPTY: View[Tables] = View(LogState(), {})
 
 
-def _spec(
+def _spec(  # noqa: PLR0913 - one for each setting that a table has
     fileio: FileIO,
     schema: pa.Schema,
     *,
-    key: Sequence[str],
+    key: Sequence[str] | None,
     ordering: str | None,
+    partition_by: Sequence[str],
+    key_scope: str,
     index: Bucket | None,
     kind: str,
     properties: Mapping[str, str] | None,
@@ -465,9 +495,11 @@ def _spec(
     return make_spec(
         fileio.env.new_id(),
         schema_from_arrow(schema),
-        key=name_list(key, what="key"),
+        key=None if key is None else name_list(key, what="key"),
         ordering=None if ordering is None else text(ordering, what="ordering"),
-        index=index or Bucket(),
+        partition_by=name_list(partition_by, what="partition_by"),
+        key_scope=one_of(key_scope, KEY_SCOPES, what="key_scope"),
+        index=index,
         kind=one_of(kind, KINDS, what="kind"),
         properties={} if properties is None else text_mapping(properties, what="properties"),
     )

@@ -1,17 +1,21 @@
-"""What happens once or rarely to a table, in its own log: it is created, dropped, brought back, and its properties change."""
+"""What happens once or rarely to a table, in its own log: it is created, dropped, brought back, and its schema and
+properties change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from fileio.errors import FileIOError
 from objcat.arguments import name_list, text_mapping
 from objcat.errors import CommitConflict, CommitUnknown, Contention, InvalidInput, ObjcatError, SnapshotExpired
-from objcat.table import TableDelta, Tables, TableSpec
+from objcat.table import Manifests, Snapshot, TableDelta, Tables, TableSpec
+from objcat.table.evolution import ColumnChange, changed_ids, evolve
 from objcat.table.files import encode_delta
+from objcat.table.partition import parse_partitioning, shape_of
 from objcat.table.snapshot import snapshot_of
+from objcat.table.spec import check_key_scope, check_known_properties
 from objcat.timeline import Action, Candidate, CommitPolicy, Committer, Footprint, Timeline, Txn, View, new_txn
 from objcat.timeline.entry import SchemaChange, check_writable
 
@@ -92,18 +96,38 @@ def change_properties(
     Raises InvalidInput, TableClosed, and what a commit raises.
     """
     removed = check_properties(set_, unset)
+
+    def plan(spec: TableSpec) -> TableSpec:
+        kept = {key: value for key, value in {**spec.properties, **set_}.items() if key not in removed}
+        return msgspec.structs.replace(spec, properties=kept)
+
+    return _change_spec(timeline, view, table, plan, what="properties")
+
+
+def change_schema(timeline: Timeline[Tables], view: View[Tables], table: str, changes: Sequence[ColumnChange]) -> View[Tables]:
+    """Change columns of a table, as one commit that touches no file; what others changed meanwhile stays. Returns the view with it.
+
+    Writers that planned before it go on: what they write is read under the new schema as all older files are. Raises InvalidSchema and
+    InvalidInput as `objcat.table.evolution.evolve`, TableClosed, and what a commit raises.
+    """
+    return _change_spec(timeline, view, table, lambda spec: evolve(spec, changes), what="schema")
+
+
+def _change_spec(
+    timeline: Timeline[Tables], view: View[Tables], table: str, plan: Callable[[TableSpec], TableSpec], *, what: str
+) -> View[Tables]:
+    """Commit the spec that `plan` makes of the present one, and of a newer one when another commit changed it first."""
     for _ in range(ATTEMPTS_MAX):
         spec = snapshot_of(view, table, where=timeline.fileio.url).spec
-        kept = {key: value for key, value in {**spec.properties, **set_}.items() if key not in removed}
-        if kept == spec.properties:
+        changed = plan(spec)
+        if changed == spec:
             return view
-        changed = msgspec.structs.replace(spec, properties=kept)
         candidate = Candidate(
             txn=new_txn(timeline.fileio.env),
             action=Action.SCHEMA,
             base=view.log,
             changes={table: encode_delta(TableDelta(spec=changed))},
-            footprint={table: Footprint(schema=SchemaChange())},
+            footprint={table: Footprint(schema=SchemaChange(columns=changed_ids(spec.table_schema, changed.table_schema)))},
         )
         try:
             return _commit(timeline, view, candidate, Committer(timeline.fileio))
@@ -111,12 +135,56 @@ def change_properties(
             if isinstance(error, Contention):
                 raise
             view = timeline.refresh(view)
-    raise _contended(timeline, view, f"the properties of table {table} could not be changed")
+    raise _contended(timeline, view, f"the {what} of table {table} could not be changed")
+
+
+def change_partitioning(
+    timeline: Timeline[Tables], view: View[Tables], table: str, manifests: Manifests, partition_by: Sequence[str]
+) -> View[Tables]:
+    """Have new rows dealt to partitions in another way, as one commit; rows that are there stay where they are. Returns the view with it.
+
+    Writers that planned before it write again. Raises InvalidInput and InvalidSchema, TableClosed, and what a commit raises.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        snapshot = snapshot_of(view, table, where=timeline.fileio.url)
+        changed = _repartitioned(snapshot, manifests, partition_by)
+        if changed is None:
+            return view
+        columns = tuple(column.id for column in changed.partition_columns)
+        candidate = Candidate(
+            txn=new_txn(timeline.fileio.env),
+            action=Action.SCHEMA,
+            base=view.log,
+            changes={table: encode_delta(TableDelta(spec=changed))},
+            # Which former partitionings still have rows depends on the rows, and where a row lives on the partitioning.
+            footprint={table: Footprint(schema=SchemaChange(columns=columns, needs_data=True))},
+        )
+        try:
+            return _commit(timeline, view, candidate, Committer(timeline.fileio))
+        except CommitConflict as error:
+            if isinstance(error, Contention):
+                raise
+            view = timeline.refresh(view)
+    raise _contended(timeline, view, f"the partitioning of table {table} could not be changed")
+
+
+def _repartitioned(snapshot: Snapshot, manifests: Manifests, partition_by: Sequence[str]) -> TableSpec | None:
+    """The spec with another partitioning; None when it has that one."""
+    spec = snapshot.spec
+    present = spec.partitioning
+    asked = parse_partitioning(partition_by, spec.table_schema, others=(present, *spec.former))
+    if asked.fields == present.fields:
+        return None
+    live = {shape_of(partition) for partition in snapshot.live_partitions(manifests)}
+    former = tuple(earlier for earlier in (*spec.former, present) if earlier.shape in live)
+    changed = msgspec.structs.replace(spec, partitioning=asked, former=former)
+    check_key_scope(changed)
+    return changed
 
 
 def check_properties(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset[str]:
     """Names of properties to take away. Raises InvalidInput for what is not text, and for a name that is both set and unset."""
-    text_mapping(set_, what="properties")
+    check_known_properties(text_mapping(set_, what="properties"))
     removed = frozenset(name_list(unset, what="unset"))
     both = removed & set(set_)
     if both:

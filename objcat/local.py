@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidBatch
-from objcat.storage.batch import check_columns, check_delete_columns
+from objcat.storage.batch import check_columns, check_delete_columns, located
 from objcat.table import TableSpec
 from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_routed, write_rows
 
@@ -31,6 +31,12 @@ class LocalEngine:
         if data.num_rows == 0:
             raise InvalidBatch(f"the batch to {operation} is empty: give it rows, or skip the call; nothing was written")
         (check_delete_columns if operation is Operation.DELETE else check_columns)(data.column_names, spec)
+
+    def partitions(self, data: pa.Table, spec: TableSpec, former: Collection[str]) -> Collection[str] | None:
+        """The partitions in which rows of the batch live; None when the table has only one."""
+        if not spec.partition_columns:
+            return None
+        return spec.partition_of(located(data, spec), former).texts
 
     def write(self, data: pa.Table, task: WriteTask) -> WriteResult:
         """Write a whole Arrow table. Raises InvalidBatch, NullKey, storage errors."""

@@ -30,6 +30,9 @@ class Engine(Protocol[D_contra]):
     def name(self) -> str:
         """Its name, and its version where it has one of its own."""
 
+    def partitions(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> Collection[str] | None:
+        """The partitions in which rows of the batch live, None when it would cost too much to know. former: as of `WriteTask`."""
+
     def write(self, data: D_contra, task: WriteTask) -> WriteResult:
         """Run the task over the whole batch, perhaps in pieces; the files in the order in which their rows count."""
 
@@ -133,29 +136,38 @@ class Part:
             bytes=sum(sizes),
         )
 
-    def _write(self, number: int, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteResult:
-        """Run the engine over a batch, or over its rows of some homes, above what the batches before it wrote."""
-        spec, change = snapshot.table.spec_now(), self.changes[number]
+    def _task(self, change: Change, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteTask:
+        spec = snapshot.spec
+        former: frozenset[str] = frozenset()
+        if spec.former:
+            former = frozenset(filter(spec.is_former, snapshot.live_partitions(self._manifests)))
         live: dict[Home, FileGroup] = {}
         if spec.rewrites or change.operation is Operation.INSERT:
-            live = {group.home: group for group in snapshot.file_groups(self._manifests)}
+            partitions = {home.partition for home in only} if only is not None else change.engine.partitions(change.data, spec, former)
+            live = {group.home: group for group in snapshot.file_groups(self._manifests, partitions=partitions)}
             for earlier in self.written:
                 _lay_over(live, earlier, slot=snapshot.slot + 1, txn=txn)
-        task = WriteTask(
+        return WriteTask(
             spec,
             txn,
             change.operation,
-            live_buckets=frozenset(home.bucket for home in live),
-            groups={home.bucket: group for home, group in live.items() if only is None or home in only} if spec.rewrites else {},
-            only=None if only is None else frozenset(home.bucket for home in only),
+            bucket_counts=snapshot.table.bucket_counts,
+            live_homes=frozenset(live),
+            groups={home: group for home, group in live.items() if only is None or home in only} if spec.rewrites else {},
+            former_partitions=former,
+            only=None if only is None else frozenset(only),
         )
-        written = change.engine.write(change.data, task)
+
+    def _write(self, number: int, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteResult:
+        """Run the engine over a batch, or over its rows of some homes, above what the batches before it wrote."""
+        change = self.changes[number]
+        written = change.engine.write(change.data, self._task(change, snapshot, txn, only=only))
         homes = [base.home for base in written.bases]
         rewritten = [home.home for home in written.rewritten]
         if len(set(homes)) < len(homes) or len(set(rewritten)) < len(rewritten):
             raise InvalidBatch(
-                "rows of one bucket were written by two tasks, which hashed a key column of another type than the table's: "
-                "cast the key columns to the types of the table; nothing was written"
+                "rows of one bucket were written by two tasks, which saw a key or partition column of another type than the table's: "
+                "cast the key columns, and those of partitions, to the types of the table; nothing was written"
             )
         return written
 

@@ -300,14 +300,14 @@ class _Attempt:
                 homes = self._forestalled(outcome)
                 if not homes:
                     raise outcome.error(attempts=self.number)
-            split = {overlap.table for found, overlap in outcome.overlaps if overlap.table and found.footprint[overlap.table].splits}
+            anew = {overlap.table for found, overlap in outcome.overlaps if overlap.table and _moves_rows(found.footprint[overlap.table])}
+            anew |= {table for table in homes if self._snapshot(table).spec.former}
             self.slots_lost += outcome.slots_lost
             self.read += outcome.read
             self.view = self._timeline.advance(self.view, outcome.read)
             self.number += 1
             for table, redone in homes.items():
-                if table in split:
-                    # After a split, rows live elsewhere than where they were written.
+                if table in anew:
                     self._parts[table].write(self._snapshot(table), self.txn)
                 else:
                     self._parts[table].redo(self._snapshot(table), self.txn, redone)
@@ -329,10 +329,12 @@ class _Attempt:
         own = {table: self._footprint(table) for table in self._parts}
         touched = {table: {*mine.creates, *mine.appends, *mine.replaces, *mine.reads} for table, mine in own.items()}
         redo: dict[str, set[Home]] = {}
-        for _, overlap in beaten.overlaps:
+        for found, overlap in beaten.overlaps:
             if overlap.table not in self._parts:
                 return {}
             homes = touched[overlap.table].intersection(overlap.homes)
+            if found.footprint[overlap.table].schema is not None and not overlap.homes:
+                homes = touched[overlap.table]
             if not homes:
                 return {}
             redo.setdefault(overlap.table, set()).update(homes)
@@ -365,6 +367,11 @@ class _Attempt:
         if keys:
             remove_files(self._fileio, keys, why=self.txn)
         self._committer.retract(self.txn).result()
+
+
+def _moves_rows(footprint: Footprint) -> bool:
+    """Whether, after an entry, rows may live elsewhere, or be others, than they were written: after a split, or another schema."""
+    return bool(footprint.splits) or footprint.schema is not None
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:

@@ -14,7 +14,7 @@ from fileio.store import FileIO
 from objcat.arguments import instances
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
-from objcat.storage.files import TXN_COLUMN, base_path, log_path, write_base, write_log_of_homes
+from objcat.storage.files import TXN_COLUMN, base_path, log_path, write_base, write_log
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table import BaseFile, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TableSpec
 from objcat.table.files import decode_delta, encode_delta
@@ -197,7 +197,7 @@ def compact_groups(fileio: FileIO, task: CompactTask) -> WriteResult:
     homes = tuple(LogRows(home, end - deletes.num_rows, end) for (home, deletes), end in zip(kept, ends, strict=True))
     path = log_path(task.txn, task=task.name, attempt=fileio.env.new_id())
     tombstones = pa.concat_tables([deletes for _, deletes in kept]).cast(log_schema(task.spec))
-    log = write_log_of_homes(fileio, path, tombstones, homes)
+    log = write_log(fileio, path, tombstones, homes, bounded=task.spec.bounded)
     return WriteResult(bases, (log,), rows)
 
 
@@ -208,5 +208,5 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup) -> tuple
     schema = task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     live = rows.filter(pc.invert(is_delete)).select(schema.names).cast(schema)
     path = base_path(task.txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-    base = write_base(fileio, path, live, group.home, task.txn)
+    base = write_base(fileio, path, live, group.home, task.txn, bounded=task.spec.bounded)
     return base, rows.filter(is_delete).drop_columns([TXN_COLUMN])

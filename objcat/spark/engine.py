@@ -4,17 +4,16 @@ Connect)."""
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
-from objcat.spark.names import quoted
+from objcat.spark.routing import home_columns, in_buckets_of
 from objcat.spark.ship import missing_is_said, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
@@ -41,20 +40,20 @@ class SparkEngine:
         (check_delete_columns if operation is Operation.DELETE else check_columns)(data.columns, spec)
         self.name = f"spark {data.sparkSession.version}"
 
+    def partitions(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> None:
+        """Not known: it would take a job of its own."""
+
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
         """Write every partition; the files in the order of the partitions.
 
         The frame is computed once for each call, and a redo (`task.only`) computes those rows again: a frame that does not give the same
         rows each time must be cached or checkpointed by the caller. Raises InvalidBatch, NullKey and storage errors of the executors.
         """
-        if task.routed or task.only is not None:
-            # Only routing: all rows of a bucket must meet in one task. A value that does not cast is refused there, with a sentence.
-            columns = [F.col(quoted(c.name)).try_cast(str(c.type)) for c in task.spec.bucket_columns]
-            bucket = F.pmod(F.hash(*columns), F.lit(task.spec.index.count))
-            if task.only is not None:
-                data = data.where(bucket.isin(sorted(task.only)))
-            if task.routed:
-                data = data.repartition(task.spec.index.count, bucket)
+        if task.only is not None:
+            data = data.where(in_buckets_of(task.spec, task.only))
+        if task.routed:
+            # Without a number, so that Spark makes as many tasks as there are bytes for.
+            data = data.repartition(*home_columns(task.spec))
         # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
         names = data.columns
         numbered = data.toDF(*map(str, range(len(names))))

@@ -3,40 +3,68 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from objcat.table.files import Bound
+from objcat.table.files import BaseFile, Bound
+from objcat.table.manifest import Pruning
+from objcat.table.rows import Change, rows_of
 from objcat.table.schema import FIELD_ID_KEY
+from objcat.table.spec import TableSpec
+from objcat.timeline import Home
 
 BOUND_BYTES_MAX = 64
 """Of a text, in UTF-8: what is longer is cut, and an upper bound rounded up."""
 COLUMNS_MAX = 32
-"""Columns of a file that get bounds, the first ones: the metadata of wide tables must stay small."""
+"""Columns of a file that get bounds, the first ones, besides those that always do: the metadata of wide tables must stay small."""
 
 _SURROGATES = range(0xD800, 0xE000)
 _LAST = 0x10FFFF
 
 
-def bounds_of(footer: pq.FileMetaData, schema: pa.Schema) -> dict[int, Bound]:
+def bounds_of(footer: pq.FileMetaData, schema: pa.Schema, *, always: Collection[int] = ()) -> dict[int, Bound]:
     """The bounds of the columns that have a field id and are not nested, by that id. Without those of which nothing is known.
 
-    footer: of a file with the columns of `schema`, in order. Of an empty file, every column has none.
+    footer: of a file with the columns of `schema`, in order. Of an empty file, every column has none. always: columns that have bounds
+    however many come before them.
     """
     found: dict[int, Bound] = {}
-    leaf = 0
+    leaf = others = 0
     for field in schema:
         column_id = (field.metadata or {}).get(FIELD_ID_KEY)
-        if column_id is not None and not pt.is_nested(field.type) and len(found) < COLUMNS_MAX:
+        is_due = column_id is not None and not pt.is_nested(field.type) and (others < COLUMNS_MAX or int(column_id) in always)
+        if column_id is not None and is_due:
             bound = _bound([footer.row_group(i).column(leaf) for i in range(footer.num_row_groups)], field.type)
             if bound is not None:
                 found[int(column_id)] = bound
+                others += int(column_id) not in always
         leaf += _leaves(field.type)
     return found
+
+
+def row_groups_that_may_match(footer: pq.FileMetaData, schema: pa.Schema, where: Pruning, spec: TableSpec) -> list[int]:
+    """The numbers of the row groups of which a row may pass. footer, schema: of one file; columns without a field id hide nothing."""
+    leaves: dict[int, tuple[int, pa.DataType]] = {}
+    leaf = 0
+    for field in schema:
+        column_id = (field.metadata or {}).get(FIELD_ID_KEY)
+        if column_id is not None and int(column_id) in where.columns and not pt.is_nested(field.type):
+            leaves[int(column_id)] = (leaf, field.type)
+        leaf += _leaves(field.type)
+    changes = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        found = {column_id: _bound([group.column(at)], data_type) for column_id, (at, data_type) in leaves.items()}
+        known = {column_id: bound for column_id, bound in found.items() if bound is not None}
+        # Bounds are compared as a manifest's are: a row group stands for a file.
+        home = Home("", number, footer.num_row_groups)
+        changes.append(Change(home, base=BaseFile(path="", bytes=0, rows=group.num_rows, home=home, bounds=known)))
+    return [int(number) for number in np.flatnonzero(where.may_match(rows_of(changes, spec), spec))]
 
 
 def _leaves(data_type: pa.DataType) -> int:

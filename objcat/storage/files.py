@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -13,9 +13,10 @@ from fileio.base import Create, ObjectMeta, Version
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.storage.bounds import bounds_of
+from objcat.storage.bounds import bounds_of, row_groups_that_may_match
+from objcat.storage.fitting import fitted
 from objcat.storage.merge import OP_COLUMN
-from objcat.table import BaseFile, LogObject, LogRows, TableSpec
+from objcat.table import BaseFile, LogObject, LogRows, Pruning, TableSchema, TableSpec
 from objcat.table.files import Bound
 from objcat.timeline import Home, Txn
 
@@ -25,11 +26,17 @@ TXN_COLUMN = "_objcat_txn"
 BASE_ROW_GROUP_ROWS = 128 * 1024
 LOG_ROW_GROUP_ROWS = 16 * 1024
 COMPRESSION = "zstd"
+WHOLE_BYTES_MAX = 1024**2
+"""A file up to this size is read in one request, whichever columns are wanted: a second one costs more than the bytes."""
 
 
 def base_path(txn: Txn, home: Home, *, file_id: str, attempt: str) -> str:
     """Where the base file of a home lies. It ends in the bucket, as Spark expects of bucketed files; the file id begins with it."""
-    return f"data/{txn}/{home.bucket:08d}-{file_id}-{attempt}_{home.bucket:05d}.parquet"
+    return f"{_folder(txn, home.partition)}{home.bucket:08d}-{file_id}-{attempt}_{home.bucket:05d}.parquet"
+
+
+def _folder(txn: Txn, partition: str) -> str:
+    return f"data/{txn}/{partition}/" if partition else f"data/{txn}/"
 
 
 def log_path(txn: Txn, *, task: str, attempt: str) -> str:
@@ -42,36 +49,32 @@ def txn_of_path(path: str) -> Txn:
     return Txn(path.split("/", 2)[1])
 
 
-def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn) -> BaseFile:
+def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *, bounded: Collection[int] = ()) -> BaseFile:
     """Write the rows of one home, which are sorted by key with each key once. Raises NotWritten and storage errors.
 
-    Rows keep the transaction in their `_objcat_txn`; without that column it is `txn`.
+    Rows keep the transaction in their `_objcat_txn`; without that column it is `txn`. bounded: ids of columns that always get bounds.
     """
     marked = rows
     if TXN_COLUMN not in rows.column_names:
         marked = rows.append_column(pa.field(TXN_COLUMN, pa.string(), nullable=False), constant(txn, rows.num_rows))
-    size, bounds = _write(fileio, path, marked, row_group_rows=BASE_ROW_GROUP_ROWS, dictionary=[TXN_COLUMN])
+    size, bounds = _write(fileio, path, marked, row_group_rows=BASE_ROW_GROUP_ROWS, dictionary=[TXN_COLUMN], bounded=bounded)
     return BaseFile(path=path, bytes=size, rows=rows.num_rows, home=home, bounds=bounds)
 
 
-def write_log(fileio: FileIO, path: str, rows: pa.Table, buckets: npt.NDArray[np.int32], spec: TableSpec) -> LogObject:
-    """Write rows with their operation in `_objcat_op`, sorted by (bucket, key). buckets: of every row, ascending."""
-    first = np.flatnonzero(np.diff(buckets, prepend=-1))
-    ends = np.append(first[1:], len(buckets))
-    homes = tuple(LogRows(spec.home(int(buckets[a])), int(a), int(b)) for a, b in zip(first, ends, strict=True))
-    return write_log_of_homes(fileio, path, rows, homes)
-
-
-def write_log_of_homes(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...]) -> LogObject:
-    """Write rows with their operation in `_objcat_op`, sorted by (home, key). homes: whose rows they are."""
-    size, bounds = _write(fileio, path, rows, row_group_rows=LOG_ROW_GROUP_ROWS, dictionary=True)
+def write_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, bounded: Collection[int] = ()) -> LogObject:
+    """Write rows with their operation in `_objcat_op`, sorted by (home, key). homes: whose rows they are. bounded: as of `write_base`."""
+    size, bounds = _write(fileio, path, rows, row_group_rows=LOG_ROW_GROUP_ROWS, dictionary=True, bounded=bounded)
     return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=LOG_ROW_GROUP_ROWS, homes=homes, bounds=bounds)
 
 
-def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str]) -> pa.Table:
-    """Columns of a base file, by physical name."""
+def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], schema: TableSchema | None = None) -> pa.Table:
+    """Columns of a base file, by physical name.
+
+    schema: as which the columns are read, whatever their types were when the file was written, and whether they were there at all. None: as
+    the file has them; enough for key columns, whose types never change, and for the hidden one.
+    """
     with _open(fileio, base.path, base.bytes) as file:
-        return file.read(columns=list(columns))
+        return as_of_schema(file.read(columns=list(columns)), columns, schema)
 
 
 def txns_of_base(fileio: FileIO, base: BaseFile) -> frozenset[Txn]:
@@ -86,11 +89,16 @@ def txns_of_base(fileio: FileIO, base: BaseFile) -> frozenset[Txn]:
         return frozenset(map(Txn, file.read(columns=[TXN_COLUMN]).column(0).unique().to_pylist()))
 
 
-def read_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], columns: Sequence[str]) -> list[pa.Table]:
-    """Columns of several row ranges of a log object, reading only the row groups that hold them, each once."""
+def read_log(
+    fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], columns: Sequence[str], schema: TableSchema | None = None
+) -> list[pa.Table]:
+    """Columns of several row ranges of a log object, and its operations, reading only the row groups that hold them, each once.
+
+    schema: as of `read_base`.
+    """
     groups = sorted({g for start, end in ranges for g in range(start // log.row_group_rows, (end - 1) // log.row_group_rows + 1)})
     with _open(fileio, log.path, log.bytes) as file:
-        rows = file.read_row_groups(groups, columns=[*columns, OP_COLUMN])
+        rows = as_of_schema(file.read_row_groups(groups, columns=[*columns, OP_COLUMN]), [*columns, OP_COLUMN], schema)
     begins = {group: i * log.row_group_rows for i, group in enumerate(groups)}
     tables = []
     for start, end in ranges:
@@ -99,7 +107,43 @@ def read_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], 
     return tables
 
 
-def _write(fileio: FileIO, path: str, rows: pa.Table, *, row_group_rows: int, dictionary: bool | list[str]) -> tuple[int, dict[int, Bound]]:
+def as_of_schema(rows: pa.Table, columns: Sequence[str], schema: TableSchema | None) -> pa.Table:
+    """Rows of a file, in these columns and as a schema has them; hidden columns as they are. All nullable at the top, as log rows are."""
+    if schema is None:
+        return rows
+    fields = {field.name: field for field in schema.to_arrow_physical(nullable=True, only=columns)}
+    return fitted(rows, pa.schema([fields.get(name) or rows.schema.field(name) for name in columns]))
+
+
+def base_pieces(
+    fileio: FileIO, base: BaseFile, columns: Sequence[str], *, where: Pruning | None = None, spec: TableSpec | None = None
+) -> Iterator[pa.Table]:
+    """Columns of a base file, one row group after another, so that no more than one is in memory.
+
+    spec: as whose schema the columns are read, see `read_base`. where: with `spec`, leaves out row groups of which no row can pass.
+    """
+    with _open(fileio, base.path, base.bytes) as file:
+        numbers: Sequence[int] = range(file.num_row_groups)
+        if where is not None and spec is not None and file.num_row_groups > 1:
+            numbers = row_groups_that_may_match(file.metadata, file.schema_arrow, where, spec)
+        for number in numbers:
+            yield as_of_schema(file.read_row_group(number, columns=list(columns)), columns, None if spec is None else spec.table_schema)
+
+
+def log_pieces(
+    fileio: FileIO, log: LogObject, start: int, end: int, columns: Sequence[str], schema: TableSchema | None = None
+) -> Iterator[pa.Table]:
+    """As `read_log` for one row range, one row group after another."""
+    with _open(fileio, log.path, log.bytes) as file:
+        for number in range(start // log.row_group_rows, (end - 1) // log.row_group_rows + 1):
+            rows = as_of_schema(file.read_row_group(number, columns=[*columns, OP_COLUMN]), [*columns, OP_COLUMN], schema)
+            first = number * log.row_group_rows
+            yield rows.slice(max(0, start - first), min(end - first, rows.num_rows) - max(0, start - first))
+
+
+def _write(
+    fileio: FileIO, path: str, rows: pa.Table, *, row_group_rows: int, dictionary: bool | list[str], bounded: Collection[int]
+) -> tuple[int, dict[int, Bound]]:
     """The size of what was written, and the bounds of its columns."""
     footers: list[pq.FileMetaData] = []
     with fileio.open_write(path, Create()) as out:
@@ -107,13 +151,20 @@ def _write(fileio: FileIO, path: str, rows: pa.Table, *, row_group_rows: int, di
             out, rows.schema, compression=COMPRESSION, use_dictionary=dictionary, store_schema=False, metadata_collector=footers
         ) as writer:
             writer.write_table(rows, row_group_size=row_group_rows)
-        return int(out.tell()), bounds_of(footers[0], rows.schema)
+        return int(out.tell()), bounds_of(footers[0], rows.schema, always=bounded)
 
 
-def _open(fileio: FileIO, path: str, size: int) -> pq.ParquetFile:
-    meta = ObjectMeta(path, size, Version(""), 0)
+@contextmanager
+def _open(fileio: FileIO, path: str, size: int) -> Iterator[pq.ParquetFile]:
+    """A Parquet file to read from, in one request when it is small. Raises CorruptTable, here or within the block, when it is missing."""
     try:
-        return pq.ParquetFile(fileio.open_read(path, meta=meta), pre_buffer=True)
+        if size <= WHOLE_BYTES_MAX:
+            with pq.ParquetFile(pa.BufferReader(fileio.read(path))) as file:
+                yield file
+            return
+        meta = ObjectMeta(path, size, Version(""), 0)
+        with fileio.open_read(path, meta=meta) as stream, pq.ParquetFile(stream, pre_buffer=True) as file:
+            yield file
     except NotFound as error:
         raise CorruptTable(
             f"{path} is missing in {fileio.url} although a commit names it: the table, or that object, was deleted by hand; "

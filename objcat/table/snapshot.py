@@ -47,14 +47,16 @@ class Snapshot:
         where: Pruning | None = None,
         homes: Collection[Home] | None = None,
         partitions: Collection[str] | None = None,
+        hashes: Collection[int] | None = None,
         unmerged: bool = False,
     ) -> list[FileGroup]:
         """The live file groups, sorted by home. Reads the manifests whose ranges match, each once.
 
         where: leave out groups of which no row can pass. homes: only those that have keys in common with one of these. partitions: only
-        these. unmerged: only groups that are more than one base file of their own. Raises as `Manifests.load`.
+        these. hashes: only groups that may have a key with one of these hashes. unmerged: only groups that are more than one base file of
+        their own. Raises as `Manifests.load`.
         """
-        live = self._live(manifests, where, homes, partitions)
+        live = self.live(manifests, () if where is None else where.columns, homes, partitions, hashes)
         chosen = live.folded.is_live if where is None else live.folded.is_live & live.may_match(where, self.spec)
         if unmerged:
             chosen &= ~live.is_plain
@@ -64,36 +66,52 @@ class Snapshot:
         self, manifests: Manifests, *, homes: Collection[Home] | None = None, partitions: Collection[str] | None = None
     ) -> frozenset[Home]:
         """The homes that have a file group: what `file_groups` would return, for a fraction of its cost."""
-        live = self._live(manifests, None, homes, partitions)
+        live = self.live(manifests, (), homes, partitions)
         return frozenset(live.homes(np.flatnonzero(live.folded.is_live)))
+
+    def live_partitions(self, manifests: Manifests) -> frozenset[str]:
+        """The partitions that have a file group."""
+        live = self.live(manifests)
+        return frozenset(live.partitions.names[code] for code in np.unique(live.partition[live.folded.is_live]).tolist())
 
     def paths(self, manifests: Manifests) -> frozenset[str]:
         """Every data file that the snapshot needs."""
-        live = self._live(manifests, None, None, None)
+        live = self.live(manifests)
         return live.paths()
 
-    def _live(
+    def bounds(self, manifests: Manifests) -> pa.Table:
+        """What is known of the columns of live files: `base_path`, `rows`, and the bounds of `objcat.table.rows`.
+
+        The bounds of a row cover its base file, which may be none (null) or superseded, and log rows on top: all rows of the table lie
+        within those of some row here. Raises as `Manifests.load`.
+        """
+        return self.live(manifests, None).bounds()
+
+    def live(
         self,
         manifests: Manifests,
-        where: Pruning | None,
-        homes: Collection[Home] | None,
-        partitions: Collection[str] | None,
-    ) -> _Live:
-        """The rows that say something of the chosen homes, folded."""
+        columns: Collection[int] | None = (),
+        homes: Collection[Home] | None = None,
+        partitions: Collection[str] | None = None,
+        hashes: Collection[int] | None = None,
+    ) -> Live:
+        """The rows that say something of the chosen homes, folded, for who looks at all of them at once.
+
+        columns: ids of those whose bounds are read, None for all. homes, partitions, hashes: as of `file_groups`.
+        """
         wanted = None if partitions is None else set(partitions)
         if homes is not None:
             of_homes = {home.partition for home in homes}
             wanted = of_homes if wanted is None else wanted & of_homes
         refs = [ref for ref in self.table.manifest if wanted is None or _is_touched(ref, wanted)]
         changes = [change for home, change in self.table.overlay.items() if wanted is None or home.partition in wanted]
-        columns = () if where is None else where.columns
         tables = [shard.rows(columns) for shard in manifests.load(refs)]
         if wanted is not None:
             names = pa.array(sorted(wanted), pa.string())
             tables = [table.filter(pc.is_in(table.column("partition"), value_set=names)) for table in tables]
         if changes or not tables:
             tables.append(rows_of(changes, self.spec))
-        return _group(aligned(tables, self.spec), self.table, homes)
+        return _group(aligned(tables, self.spec), self.table, homes, hashes)
 
 
 def _is_touched(ref: ShardRef, partitions: set[str]) -> bool:
@@ -101,7 +119,7 @@ def _is_touched(ref: ShardRef, partitions: set[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
+class Live:
     """Rows of manifests, dealt to the live homes that they concern. partition, bucket: of every group; counts: by number of partition."""
 
     rows: pa.Table
@@ -129,7 +147,7 @@ class _Live:
         """By group, as `FileGroup.is_plain`."""
         row = self.members.row[self.folded.winner]
         whole = integers(self.rows, "bucket_count")[row] % self.counts[self.partition] == 0
-        counts_as = self._slices().field("slot").to_numpy()
+        counts_as = self.slices().field("slot").to_numpy()
         later = np.zeros(len(row), np.bool_)
         later[self.folded.slice_group[counts_as > self.folded.cut[self.folded.slice_group]]] = True
         result: Mask = self.folded.has_base & whole & ~later
@@ -138,9 +156,14 @@ class _Live:
     def paths(self) -> frozenset[str]:
         row = self.members.row[self.folded.winner[self.folded.has_base]]
         bases = self.rows.column("base_path").take(pa.array(row)).to_pylist()
-        return frozenset(bases) | frozenset(self._slices().field("path").unique().to_pylist())
+        return frozenset(bases) | frozenset(self.slices().field("path").unique().to_pylist())
 
-    def _slices(self) -> pa.StructArray:
+    def bounds(self) -> pa.Table:
+        used = np.unique(self.members.row[self.folded.used])
+        names = [name for name in self.rows.column_names if name.partition("_")[0] in ("lower", "upper", "nulls")]
+        return self.rows.select(["base_path", "rows", *names]).take(pa.array(used))
+
+    def slices(self) -> pa.StructArray:
         values = self.rows.column("logs").combine_chunks().values
         return values.take(pa.array(self.folded.slices))
 
@@ -170,7 +193,7 @@ class _Live:
         wanted = np.zeros(len(folded.winner), np.bool_)
         wanted[chosen] = True
         kept = np.flatnonzero(wanted[folded.slice_group])
-        slices = self._slices().take(pa.array(kept))
+        slices = self.slices().take(pa.array(kept))
         homes = self.rows.select(["partition", "bucket", "bucket_count"]).take(pa.array(folded.slice_row[kept]))
         addressed = zip(*(column.to_pylist() for column in homes.columns), strict=True)
         values = zip(*(slices.field(field.name).to_pylist() for field in SLICE), strict=True)
@@ -187,7 +210,7 @@ class _Live:
         return {number: tuple(slices) for number, slices in found.items()}
 
 
-def _group(rows: pa.Table, table: TableState, homes: Collection[Home] | None) -> _Live:
+def _group(rows: pa.Table, table: TableState, homes: Collection[Home] | None, hashes: Collection[int] | None = None) -> Live:
     """Deal rows to the live homes: those of the partition's present bucket count that have keys in common with the row's."""
     partitions = Partitions.of(rows.column("partition"))
     counts = np.array([table.bucket_count(name) for name in partitions.names], dtype=np.int64)
@@ -202,9 +225,12 @@ def _group(rows: pa.Table, table: TableState, homes: Collection[Home] | None) ->
     if homes is not None:
         kept = np.isin(keys, _keys_of(homes, partitions, counts))
         keys, row = keys[kept], row[kept]
+    if hashes is not None:
+        kept = _holds_any(keys & ((1 << BUCKET_BITS) - 1), counts[keys >> BUCKET_BITS], hashes)
+        keys, row = keys[kept], row[kept]
     unique, group = np.unique(keys, return_inverse=True)
     members = Members(group.astype(np.int64), row)
-    return _Live(rows, partitions, counts, unique >> BUCKET_BITS, unique & ((1 << BUCKET_BITS) - 1), members, fold(rows, members))
+    return Live(rows, partitions, counts, unique >> BUCKET_BITS, unique & ((1 << BUCKET_BITS) - 1), members, fold(rows, members))
 
 
 def _keys_of(homes: Collection[Home], partitions: Partitions, counts: Ints) -> Ints:
@@ -218,6 +244,14 @@ def _keys_of(homes: Collection[Home], partitions: Partitions, counts: Ints) -> I
             buckets = range(home.bucket % divisor, int(counts[code]), divisor)
             keys.extend((code << BUCKET_BITS) | bucket for bucket in buckets)
     return np.array(sorted(set(keys)), dtype=np.int64)
+
+
+def _holds_any(bucket: Ints, count: Ints, hashes: Collection[int]) -> Mask:
+    """Of each home, whether it is that of one of these hashes."""
+    mask = np.zeros(len(bucket), np.bool_)
+    for one in set(hashes):
+        mask |= one % np.maximum(count, 1) == bucket
+    return mask
 
 
 def snapshot_of(view: View[Tables], table: str | None = None, *, where: str) -> Snapshot:

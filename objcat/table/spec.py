@@ -1,15 +1,17 @@
-"""The settings that a table is created with: key, ordering, index, kind."""
+"""The settings that a table is created with: key, ordering, index, partitioning, kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
+import pyarrow as pa
 
 from fileio.config import nearest
+from objcat.arguments import whole_number
 from objcat.errors import InvalidInput, InvalidSchema
+from objcat.table.partition import UNPARTITIONED, Partitioned, Partitioning, parse_partitioning, partitions_of, shape_of
 from objcat.table.schema import Column, TableSchema
-from objcat.timeline import Home
 
 BUCKETS_MAX = 65_536
 MERGE_ON_READ = "merge_on_read"
@@ -17,6 +19,19 @@ MERGE_ON_READ = "merge_on_read"
 COPY_ON_WRITE = "copy_on_write"
 """Writes merge with what is there and rewrite the base files of the buckets that they touch; readers merge nothing."""
 KINDS = (MERGE_ON_READ, COPY_ON_WRITE)
+TABLE_SCOPE = "table"
+"""A key identifies one row of the table: every partition column is a key column."""
+PARTITION_SCOPE = "partition"
+"""A key identifies one row of its partition: the same key with another value of a partition column is another row."""
+KEY_SCOPES = (TABLE_SCOPE, PARTITION_SCOPE)
+TARGET_FILE_BYTES = "target_file_bytes"
+"""Property: how large the files of a table without a key shall become."""
+TARGET_FILE_BYTES_DEFAULT = 128 * 1024**2
+TARGET_FILE_BYTES_MIN, TARGET_FILE_BYTES_MAX = 1024, 64 * 1024**3
+BUCKET_BYTES = 1000**3
+"""What a bucket shall hold at most when its count is chosen; it holds at least half of it."""
+ROW_BYTES = 100
+"""Of a row in a compressed file, where nothing better is known."""
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -28,6 +43,23 @@ class Bucket(msgspec.Struct, frozen=True):
     count: int = 16
     columns: tuple[str, ...] | None = None
 
+    @classmethod
+    def for_size(
+        cls, size_bytes: int | None = None, *, rows: int | None = None, row_bytes: int = ROW_BYTES, columns: tuple[str, ...] | None = None
+    ) -> Bucket:
+        """An index whose buckets come to hold between 512 MB and 1 GB, when a partition holds that much; the count is a power of two.
+
+        size_bytes: of the files of a partition (Parquet, compressed), as far as it will grow. rows: how many it will hold, when its bytes
+        are not known. row_bytes: of a row in a file; measure it in a table like it. Raises InvalidInput.
+        """
+        if (size_bytes is None) == (rows is None):
+            raise InvalidInput("Bucket.for_size() takes size_bytes or rows: give exactly one of them")
+        if rows is not None:
+            size_bytes = whole_number(rows, what="rows") * whole_number(row_bytes, what="row_bytes", least=1)
+        total = whole_number(size_bytes, what="size_bytes")
+        wanted = max(1, -(-total // BUCKET_BYTES))
+        return cls(count=min(BUCKETS_MAX, 1 << (wanted - 1).bit_length()), columns=columns)
+
 
 class BucketIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bucket"):
     """The bucket index as a table keeps it. columns: ids, in hashing order."""
@@ -36,19 +68,34 @@ class BucketIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bucket"):
     columns: tuple[int, ...]
 
 
+class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
+    """Of a table without a key: a row may live in any of `count` homes of its partition, so that each insert finds free ones."""
+
+    count: int = BUCKETS_MAX
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return ()
+
+
 class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What slot 0 of a table says. Columns are meant by id, so that a rename changes nothing here.
 
-    table: the table's id. key: the columns whose values identify a row. ordering: the column whose greater value wins, None for commit
-    order. kind: what a write does to the files of the buckets that it touches, one of `KINDS`.
+    table: the table's id. key: the columns whose values identify a row; none in a table that only grows. ordering: the column whose
+    greater value wins, None for commit order. kind: what a write does to the files of the buckets that it touches, one of `KINDS`.
+    key_scope: within what a key is unique, one of `KEY_SCOPES`. partitioning: where new rows go. former: earlier partitionings under which
+    rows still live, the oldest first.
     """
 
     table: str
     table_schema: TableSchema
     key: tuple[int, ...]
     ordering: int | None
-    index: BucketIndex
+    index: BucketIndex | NoIndex
     kind: str = MERGE_ON_READ
+    key_scope: str = TABLE_SCOPE
+    partitioning: Partitioning = UNPARTITIONED
+    former: tuple[Partitioning, ...] = ()
     properties: dict[str, str] = {}
 
     @property
@@ -65,24 +112,78 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.ordering is None else self.table_schema.by_id(self.ordering)
 
     @property
+    def partition_columns(self) -> list[Column]:
+        """The columns that partitions are made of, in the order of the schema; those of former partitionings too."""
+        ids = {field.column for partitioning in (self.partitioning, *self.former) for field in partitioning.fields}
+        return [column for column in self.table_schema.columns if column.id in ids]
+
+    @property
+    def bounded(self) -> frozenset[int]:
+        """Ids of the columns of which files always know the bounds."""
+        ordering = () if self.ordering is None else (self.ordering,)
+        return frozenset((*self.key, *ordering, *(column.id for column in self.partition_columns)))
+
+    @property
+    def is_keyless(self) -> bool:
+        """Whether rows have no key: then the table keeps all of them, and only grows."""
+        return not self.key
+
+    @property
     def rewrites(self) -> bool:
         """Whether writes rewrite what they touch (copy-on-write) rather than append to it."""
         return self.kind == COPY_ON_WRITE
 
-    def home(self, bucket: int) -> Home:
-        """The home of a bucket at the table's own bucket count."""
-        return Home("", bucket, self.index.count)
+    @property
+    def target_file_bytes(self) -> int:
+        """How large the files of a table without a key shall become."""
+        return int(self.properties.get(TARGET_FILE_BYTES, TARGET_FILE_BYTES_DEFAULT))
+
+    def partition_of(self, rows: pa.Table, live: Collection[str] = ()) -> Partitioned:
+        """The partition of every row. rows: under physical names. live: partitions of former partitionings that have a file group."""
+        return partitions_of(self.partitioning, self.former, live, self.table_schema, rows)
+
+    def is_former(self, partition: str) -> bool:
+        """Whether a partition is of a former partitioning."""
+        return shape_of(partition) in {partitioning.shape for partitioning in self.former}
 
 
-def make_spec(
-    table: str, schema: TableSchema, *, key: Sequence[str], ordering: str | None, index: Bucket, kind: str, properties: Mapping[str, str]
+def make_spec(  # noqa: PLR0913 - one for each setting that a table has
+    table: str,
+    schema: TableSchema,
+    *,
+    key: Sequence[str] | None,
+    ordering: str | None,
+    index: Bucket | None,
+    kind: str,
+    properties: Mapping[str, str],
+    partition_by: Sequence[str] = (),
+    key_scope: str = TABLE_SCOPE,
 ) -> TableSpec:
     """A spec from what a user asked for, by name. Raises InvalidInput that names what would fit."""
     check_texts(properties, what="properties")
+    check_known_properties(properties)
+    if kind not in KINDS:
+        raise InvalidInput(f"kind={kind!r} is not a kind of table of this version: {nearest(kind, KINDS)}")
+    if key_scope not in KEY_SCOPES:
+        raise InvalidInput(f"key_scope={key_scope!r} is not known to this version: {nearest(str(key_scope), KEY_SCOPES)}")
+    partitioning = parse_partitioning(partition_by, schema)
+    if key is None:
+        _check_keyless(ordering, index)
+        return TableSpec(
+            table=table,
+            table_schema=schema,
+            key=(),
+            ordering=None,
+            index=NoIndex(),
+            kind=kind,
+            partitioning=partitioning,
+            properties=dict(properties),
+        )
+    index = index or Bucket()
     check_names_listed(key, what="key")
     check_names_listed(index.columns, what="Bucket(columns)")
     if not key:
-        raise InvalidInput("a table needs a key: give key=['column', ...]")
+        raise InvalidInput("a table needs a key: give key=['column', ...], or key=None where it shall only grow and keep every row")
     if len(set(key)) != len(key):
         raise InvalidInput(f"the key {list(key)} names a column twice: name each once")
     if type(index.count) is not int or not 1 <= index.count <= BUCKETS_MAX:
@@ -90,8 +191,6 @@ def make_spec(
     hashed = list(key) if index.columns is None else list(index.columns)
     if not hashed or any(name not in key for name in hashed):
         raise InvalidInput(f"the bucket index hashes {hashed}, which must be key columns: use some of {list(key)}")
-    if kind not in KINDS:
-        raise InvalidInput(f"kind={kind!r} is not a kind of table of this version: {nearest(kind, KINDS)}")
     key_columns = [_named(schema, name) for name in key]
     for column in key_columns:
         if not isinstance(column.type, str):
@@ -101,15 +200,49 @@ def make_spec(
         raise InvalidSchema(
             f"the ordering column {ordering!r} has the type {ordering_column.type}: use a number, a date, a timestamp or a string"
         )
-    return TableSpec(
+    spec = TableSpec(
         table=table,
         table_schema=schema,
         key=tuple(column.id for column in key_columns),
         ordering=None if ordering_column is None else ordering_column.id,
         index=BucketIndex(count=index.count, columns=tuple(_named(schema, name).id for name in hashed)),
         kind=kind,
+        key_scope=key_scope,
+        partitioning=partitioning,
         properties=dict(properties),
     )
+    check_key_scope(spec)
+    return spec
+
+
+def check_key_scope(spec: TableSpec) -> None:
+    """Raises InvalidInput when equal keys could lie in two partitions of a table whose keys are unique."""
+    if spec.is_keyless or spec.key_scope == PARTITION_SCOPE:
+        return
+    for field in spec.partitioning.fields:
+        if field.column not in spec.key:
+            name = spec.table_schema.by_id(field.column).name
+            raise InvalidInput(
+                f"the partition column {name!r} is not in the key {[column.name for column in spec.key_columns]}, so one key could lie in "
+                "several partitions: add it to the key, or say key_scope='partition', where a key is unique in its partition only"
+            )
+
+
+def _check_keyless(ordering: str | None, index: Bucket | None) -> None:
+    if ordering is not None:
+        raise InvalidInput(f"ordering={ordering!r} says which row of a key wins, but the table has no key: leave it out, or give a key")
+    if index is not None:
+        raise InvalidInput("the bucket index says where a key lives, but the table has no key: leave index out, or give a key")
+
+
+def check_known_properties(properties: Mapping[str, str]) -> None:
+    """Raises InvalidInput for a value that a property of objcat's own does not take."""
+    said = properties.get(TARGET_FILE_BYTES)
+    if said is not None and (not said.isascii() or not said.isdigit() or not TARGET_FILE_BYTES_MIN <= int(said) <= TARGET_FILE_BYTES_MAX):
+        raise InvalidInput(
+            f"the property {TARGET_FILE_BYTES!r} is {said!r}: give bytes as text, a whole number from {TARGET_FILE_BYTES_MIN:,} to "
+            f"{TARGET_FILE_BYTES_MAX:,}, e.g. '{TARGET_FILE_BYTES_DEFAULT}'"
+        )
 
 
 def check_texts(given: Mapping[str, str], *, what: str) -> None:

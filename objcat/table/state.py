@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import msgspec
-
 from objcat.table.manifest import ShardRef
 from objcat.table.rows import Change
 from objcat.table.spec import TableSpec
@@ -30,13 +28,6 @@ class TableState:
     def bucket_count(self, partition: str) -> int:
         """How many buckets a partition has now."""
         return self.bucket_counts.get(partition, self.spec.index.count)
-
-    def spec_now(self, partition: str = "") -> TableSpec:
-        """The spec as a writer to a partition needs it: with the bucket count that the partition has now."""
-        count = self.bucket_count(partition)
-        if count == self.spec.index.count:
-            return self.spec
-        return msgspec.structs.replace(self.spec, index=msgspec.structs.replace(self.spec.index, count=count))
 
 
 Tables: TypeAlias = Mapping[str, TableState]

@@ -5,15 +5,20 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
 
+from objcat.expression import ArrowFilter
 from objcat.predicate import Predicate
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, FileGroup, LogObject, TableSpec
 from objcat.timeline import Home, Txn
+
+Filter: TypeAlias = Predicate | ArrowFilter
+"""What a scan filters by, from SQL text or from Arrow."""
 
 OP_FIELD = pa.field(OP_COLUMN, pa.int8(), nullable=False)
 TXN_FIELD = pa.field(TXN_COLUMN, pa.string(), nullable=False)
@@ -31,21 +36,32 @@ class Operation(enum.StrEnum):
 class WriteTask:
     """Write rows of one transaction.
 
-    live_buckets: of an insert into a merge-on-read table: those that have a file group, where rows go to log rows. groups: of a
-    copy-on-write table: what is live, by bucket. only: the buckets whose rows are written, None for all; the others are left out.
+    bucket_counts: of partitions that were split. live_homes: of an insert into a merge-on-read table: those that have a file group, where
+    rows go to log rows. groups: of a copy-on-write table: what is live, by home. former_partitions: those partitions of former
+    partitionings that have a file group. only: the homes whose rows are written, None for all; the others are left out.
     """
 
     spec: TableSpec
     txn: Txn
     operation: Operation
-    live_buckets: frozenset[int] = frozenset()
-    groups: Mapping[int, FileGroup] = field(default_factory=dict)
-    only: frozenset[int] | None = None
+    bucket_counts: Mapping[str, int] = field(default_factory=dict)
+    live_homes: frozenset[Home] = frozenset()
+    groups: Mapping[Home, FileGroup] = field(default_factory=dict)
+    former_partitions: frozenset[str] = frozenset()
+    only: frozenset[Home] | None = None
 
     @property
     def routed(self) -> bool:
-        """Whether all rows of a bucket must meet in one task."""
-        return self.spec.rewrites or self.operation is Operation.INSERT
+        """Whether all rows of a home must meet in one task."""
+        return not self.spec.is_keyless and (self.spec.rewrites or self.operation is Operation.INSERT)
+
+    def bucket_count(self, partition: str) -> int:
+        """How many buckets a partition has."""
+        return self.bucket_counts.get(partition, self.spec.index.count)
+
+    def home(self, bucket: int, partition: str = "") -> Home:
+        """The home of a bucket."""
+        return Home(partition, bucket, self.bucket_count(partition))
 
 
 class Rewritten(msgspec.Struct, frozen=True, array_like=True):
@@ -76,9 +92,12 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
-    """Read and merge the rows of some file groups. columns: logical names, in order. where: keeps the rows for which it is true."""
+    """Read and merge the rows of some file groups.
+
+    columns: logical names and hidden ones (`FILE_COLUMN`, `TXN_COLUMN`), in order. where: keeps the rows for which it is true.
+    """
 
     spec: TableSpec
     groups: tuple[FileGroup, ...]
     columns: tuple[str, ...]
-    where: Predicate | None
+    where: Filter | None

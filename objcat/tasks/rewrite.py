@@ -11,24 +11,22 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.storage.files import TXN_COLUMN, base_path, constant, read_base, txn_of_path, write_base
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
-from objcat.table import BaseFile, FileGroup, TableSpec
+from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
 from objcat.tasks.model import OP_FIELD, TXN_FIELD, Operation, Rewritten, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 from objcat.tasks.scan import bare, own_rows, read_logs
 from objcat.tasks.write import log_schema, prepare, put_log
+from objcat.timeline import Home
 
 
 def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
-    """Merge rows, which hold *every* row of their buckets in this transaction, with the file groups of a copy-on-write table.
+    """Merge rows, which hold *every* row of their homes in this transaction, with the file groups of a copy-on-write table.
 
     A home whose rows change gets a new base file. Deletes that keep older late rows out go, of all homes together, into one log object.
     """
-    fitted, buckets = prepare(task, rows)
-    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
-    ends = np.append(starts[1:], len(buckets))
+    fitted, runs = prepare(task, rows)
     batch = fitted.append_column(TXN_FIELD, constant(task.txn, fitted.num_rows))
-    runs = [(int(buckets[start]), batch.slice(start, end - start)) for start, end in zip(starts, ends, strict=True)]
-    homes = run_all(fileio.env, lambda run: _rewrite_home(fileio, task, *run), runs)
+    homes = run_all(fileio.env, lambda run: _rewrite_home(fileio, task, run.home, batch.slice(run.start, run.end - run.start)), runs)
     result = WriteResult(
         bases=tuple(home.base for home in homes if home.base is not None),
         rows=fitted.num_rows,
@@ -36,9 +34,10 @@ def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) ->
     )
     kept = [home for home in homes if home.tombstones.num_rows]
     if kept:
-        of_rows = np.repeat([home.rewritten.home.bucket for home in kept], [home.tombstones.num_rows for home in kept]).astype(np.int32)
+        ends = np.cumsum([home.tombstones.num_rows for home in kept]).tolist()
+        runs = tuple(LogRows(home.rewritten.home, end - home.tombstones.num_rows, end) for home, end in zip(kept, ends, strict=True))
         tombstones = pa.concat_tables([home.tombstones for home in kept]).cast(log_schema(task.spec))
-        result += WriteResult(logs=put_log(fileio, task, name, tombstones, of_rows).logs)
+        result += WriteResult(logs=put_log(fileio, task, name, tombstones, runs).logs)
     return result
 
 
@@ -51,12 +50,11 @@ class _RewrittenHome:
     tombstones: pa.Table
 
 
-def _rewrite_home(fileio: FileIO, task: WriteTask, bucket: int, batch: pa.Table) -> _RewrittenHome:
+def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, batch: pa.Table) -> _RewrittenHome:
     spec = task.spec
-    home = spec.home(bucket)
     key = [column.physical for column in spec.key_columns]
     ordering = spec.ordering_column
-    before = current_rows(fileio, spec, task.groups.get(bucket, FileGroup(home)))
+    before = current_rows(fileio, spec, task.groups.get(home, FileGroup(home)))
     rows_before = before.num_rows - _count(before, OP_COLUMN, OP_DELETE)
     merged = merge(
         pa.concat_tables([before, bare(batch).select(before.column_names)]),
@@ -81,7 +79,7 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, bucket: int, batch: pa.Table)
     if changed:
         path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
         schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
-        base = write_base(fileio, path, rows.select(schema.names).cast(schema), home, task.txn)
+        base = write_base(fileio, path, rows.select(schema.names).cast(schema), home, task.txn, bounded=spec.bounded)
     return _RewrittenHome(Rewritten(home, batch.num_rows, *counts, changed=changed), base, tombstones.drop_columns([TXN_COLUMN]))
 
 
@@ -91,14 +89,14 @@ def current_rows(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
     names = [*columns, OP_COLUMN, TXN_COLUMN]
     parts = [spec.table_schema.to_arrow_physical().append(OP_FIELD).append(TXN_FIELD).empty_table()]
     if group.base is not None:
-        base = own_rows(read_base(fileio, group.base, [*columns, TXN_COLUMN]), spec, group, group.base.home)
+        base = own_rows(read_base(fileio, group.base, [*columns, TXN_COLUMN], spec.table_schema), spec, group, group.base.home)
         parts.append(base.append_column(OP_COLUMN, pa.array(np.full(base.num_rows, OP_UPSERT, dtype=np.int8))))
-    logs = read_logs(fileio, [group], columns)
+    logs = read_logs(fileio, [group], columns, spec.table_schema)
     for rows in group.logs:
         table = own_rows(logs[rows.object.path, rows.start], spec, group, rows.home)
         parts.append(table.append_column(TXN_COLUMN, constant(txn_of_path(rows.object.path), table.num_rows)))
     merged = pa.concat_tables([bare(part.select(names)) for part in parts])
-    if not group.logs:
+    if not group.logs or spec.is_keyless:
         return merged
     ordering = spec.ordering_column
     key = [column.physical for column in spec.key_columns]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.storage.batch import conform, conform_delete
 from objcat.storage.files import base_path, log_path, write_base, write_log
-from objcat.storage.hashing import bucket_of
+from objcat.storage.hashing import spark_hash
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
-from objcat.table import BaseFile, TableSpec
+from objcat.table import BaseFile, LogRows, TableSpec
+from objcat.table.partition import Codes
+from objcat.table.spec import PARTITION_SCOPE
 from objcat.tasks.model import OP_FIELD, Operation, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 
@@ -28,60 +29,103 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
     """
     result = WriteResult()
     for number, rows in enumerate(_gather(batches)):
-        fitted, buckets = prepare(task, rows)
-        if fitted.num_rows:
-            result += put_log(fileio, task, f"{name}-{number}", fitted, buckets)
+        fitted, runs = prepare(task, rows)
+        if runs:
+            result += put_log(fileio, task, f"{name}-{number}", fitted, runs)
     return result
 
 
 def write_inserts(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
-    """Write rows that hold *every* row of their buckets in this transaction: base files for buckets that have no file group, log rows
-    else."""
-    fitted, buckets = prepare(task, rows)
-    live = np.isin(buckets, np.fromiter(task.live_buckets, dtype=np.int32))
+    """Write rows that hold *every* row of their homes in this transaction: base files for homes that have no file group, log rows else."""
+    fitted, runs = prepare(task, rows)
+    live = [run for run in runs if run.home in task.live_homes]
+    new = [run for run in runs if run.home not in task.live_homes]
     result = WriteResult()
-    if live.any():
-        chosen = np.flatnonzero(live)
-        result += put_log(fileio, task, name, fitted.take(pa.array(chosen)), buckets[chosen])
-    starts = np.flatnonzero(np.diff(np.where(live, -1, buckets), prepend=-1))
-    runs = [(int(buckets[start]), int(start)) for start in starts if not live[start]]
-    edges = np.append(np.flatnonzero(np.diff(buckets, prepend=-1)), len(buckets))
+    if live:
+        result += put_log(fileio, task, name, *take_runs(fitted, live))
 
-    def write_one(run: tuple[int, int]) -> BaseFile:
-        bucket, start = run
-        end = int(edges[np.searchsorted(edges, start, side="right")])
-        home = task.spec.home(bucket)
-        path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-        return write_base(fileio, path, fitted.slice(start, end - start).drop_columns([OP_COLUMN]), home, task.txn)
+    def write_one(run: LogRows) -> BaseFile:
+        path = base_path(task.txn, run.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+        of_home = fitted.slice(run.start, run.end - run.start).drop_columns([OP_COLUMN])
+        return write_base(fileio, path, of_home, run.home, task.txn, bounded=task.spec.bounded)
 
-    bases = tuple(run_all(fileio.env, write_one, runs))
+    bases = tuple(run_all(fileio.env, write_one, new))
     return result + WriteResult(bases=bases, rows=sum(base.rows for base in bases))
 
 
-def prepare(task: WriteTask, rows: pa.Table) -> tuple[pa.Table, npt.NDArray[np.int32]]:
-    """The rows fitted to the table with their operation, each key once, sorted by (bucket, key); and the bucket of each."""
+def prepare(task: WriteTask, rows: pa.Table) -> tuple[pa.Table, tuple[LogRows, ...]]:
+    """The rows fitted to the table with their operation, each key once, sorted by (home, key); and which of them are of which home.
+
+    Homes are sorted by partition and bucket.
+    """
     spec = task.spec
     deleting = task.operation is Operation.DELETE
     fitted = conform_delete(rows, spec) if deleting else conform(rows, spec)
     op = pa.array(np.full(fitted.num_rows, OP_DELETE if deleting else OP_UPSERT, dtype=np.int8))
+    fitted = fitted.append_column(OP_FIELD, op)
+    partitions = spec.partition_of(fitted, task.former_partitions)
+    key = [column.physical for column in spec.key_columns]
+    if len(partitions.texts) > 1:
+        fitted = fitted.append_column(_PARTITION_FIELD, pa.array(partitions.codes))
+        # Equal keys in two partitions are two rows, where the table allows that at all.
+        key = [_PARTITION_FIELD.name, *key] if spec.key_scope == PARTITION_SCOPE else key
     ordering = spec.ordering_column
-    fitted = merge(
-        fitted.append_column(OP_FIELD, op),
-        key=[column.physical for column in spec.key_columns],
-        ordering=None if ordering is None else ordering.physical,
-        keep_deletes=True,
-    )
-    buckets = bucket_of([fitted.column(column.physical) for column in spec.bucket_columns], spec.index.count)
+    fitted = merge(fitted, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=True)
+    codes = np.zeros(fitted.num_rows, np.int32)
+    if len(partitions.texts) > 1:
+        codes = np.asarray(fitted.column(_PARTITION_FIELD.name).to_numpy())
+        fitted = fitted.drop_columns([_PARTITION_FIELD.name])
+    return _by_home(task, fitted, partitions.texts, codes)
+
+
+_PARTITION_FIELD = pa.field("_objcat_partition", pa.int32(), nullable=False)
+
+
+def _by_home(task: WriteTask, fitted: pa.Table, texts: Sequence[str], codes: Codes) -> tuple[pa.Table, tuple[LogRows, ...]]:
+    """Rows sorted by key as rows sorted by (home, key), without those of homes that are not to be written."""
+    if not fitted.num_rows:
+        return fitted, ()
+    counts = np.array([task.bucket_count(text) for text in texts], dtype=np.int64)
+    hashes = spark_hash([fitted.column(column.physical) for column in task.spec.bucket_columns])
+    # Numbers of 16 bits are sorted by their digits, which is several times faster.
+    buckets = np.mod(hashes, counts[codes] if len(texts) > 1 else counts[0]).astype(np.uint16)
     order = np.argsort(buckets, kind="stable")
-    if task.only is not None:
-        order = order[np.isin(buckets[order], np.fromiter(task.only, dtype=np.int32))]
-    return fitted.take(pa.array(order)), buckets[order]
+    if len(texts) > 1:
+        by_partition = codes[order].astype(np.uint16) if len(texts) <= _UINT16_VALUES else codes[order]
+        order = order[np.argsort(by_partition, kind="stable")]
+    buckets, codes = buckets[order], codes[order]
+    changes = np.diff(buckets.astype(np.int32), prepend=-1) != 0
+    changes |= np.diff(codes, prepend=-1) != 0
+    starts = np.flatnonzero(changes)
+    ends = np.append(starts[1:], len(order)).tolist()
+    runs = [
+        LogRows(task.home(bucket, texts[code]), start, end)
+        for bucket, code, start, end in zip(buckets[starts].tolist(), codes[starts].tolist(), starts.tolist(), ends, strict=True)
+    ]
+    sorted_rows = fitted.take(pa.array(order))
+    if task.only is None:
+        return sorted_rows, tuple(runs)
+    return take_runs(sorted_rows, [run for run in runs if run.home in task.only])
 
 
-def put_log(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table, buckets: npt.NDArray[np.int32]) -> WriteResult:
-    schema = task.spec.table_schema.to_arrow_physical(nullable=True).append(OP_FIELD)
+_UINT16_VALUES = 2**16
+
+
+def take_runs(rows: pa.Table, runs: Sequence[LogRows]) -> tuple[pa.Table, tuple[LogRows, ...]]:
+    """The rows of some homes, one after another."""
+    lengths = [run.end - run.start for run in runs]
+    if sum(lengths) == rows.num_rows:
+        return rows, tuple(runs)
+    ends = np.cumsum(lengths, dtype=np.int64).tolist()
+    moved = tuple(LogRows(run.home, end - length, end) for run, length, end in zip(runs, lengths, ends, strict=True))
+    indices = np.concatenate([np.zeros(0, np.int64), *(np.arange(run.start, run.end) for run in runs)])
+    return rows.take(pa.array(indices)), moved
+
+
+def put_log(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table, runs: tuple[LogRows, ...]) -> WriteResult:
+    """Write one log object. runs: which of its rows, all of them in order, are of which home."""
     path = log_path(task.txn, task=name, attempt=fileio.env.new_id())
-    log = write_log(fileio, path, rows.cast(schema), buckets, task.spec)
+    log = write_log(fileio, path, rows.cast(log_schema(task.spec)), runs, bounded=task.spec.bounded)
     return WriteResult(logs=(log,), rows=log.rows)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
@@ -19,7 +19,7 @@ from objcat.lake import Lake, create_table_at, table_at
 from objcat.lifecycle import create
 from objcat.parts import Change, Part
 from objcat.storage.files import base_path, log_path
-from objcat.table import BaseFile, Bucket, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TablesFold
+from objcat.table import BaseFile, Bucket, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TablesFold, TableSpec
 from objcat.table.files import encode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import MERGE_ON_READ
@@ -109,25 +109,28 @@ class OneFile:
     def name(self) -> str:
         return "explorer"
 
+    def partitions(self, data: Sequence[int], spec: TableSpec, former: Collection[str]) -> None:
+        """Not known."""
+
     def write(self, data: Sequence[int], task: WriteTask) -> WriteResult:
         """A base file for each bucket of an insert that is not live, and for each bucket of a copy-on-write table; one log object for the
         others."""
-        data = [bucket for bucket in data if task.only is None or bucket in task.only]
+        data = [bucket for bucket in data if task.only is None or task.home(bucket) in task.only]
         inserts = task.operation is Operation.INSERT
-        new = [bucket for bucket in data if task.spec.rewrites or (inserts and bucket not in task.live_buckets)]
+        new = [bucket for bucket in data if task.spec.rewrites or (inserts and task.home(bucket) not in task.live_homes)]
         old = [bucket for bucket in data if bucket not in new]
         fileio = self.participant.fileio
         mark = mark_of(self.participant)
         result = WriteResult()
         if old:
             path = log_path(task.txn, task="explorer", attempt=fileio.env.new_id())
-            homes = tuple(LogRows(task.spec.home(bucket), i, i + 1) for i, bucket in enumerate(old))
+            homes = tuple(LogRows(task.home(bucket), i, i + 1) for i, bucket in enumerate(old))
             self._put(path, k=[KEYS[bucket] for bucket in old], v=[mark] * len(old), _objcat_op=[0] * len(old))
             log = LogObject(path=path, bytes=4, rows=len(old), row_group_rows=16, homes=homes)
             result += WriteResult(logs=(log,), rows=len(old))
         for bucket in new:
-            home = task.spec.home(bucket)
-            before = self._read(task.groups[bucket]) if bucket in task.groups else {}
+            home = task.home(bucket)
+            before = self._read(task.groups[home]) if home in task.groups else {}
             rows = {**before, KEYS[bucket]: (before.get(KEYS[bucket], "") if task.spec.rewrites else "") + mark}
             path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
             self._put(path, k=list(rows), v=list(rows.values()))

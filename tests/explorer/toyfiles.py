@@ -6,7 +6,7 @@ Whole tables run under the explorer with them, and what their files hold can be 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
@@ -33,15 +33,15 @@ def encode_rows(**columns: Sequence[object]) -> bytes:
     return json.dumps(columns, separators=(",", ":")).encode()
 
 
-def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn) -> BaseFile:
+def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *, bounded: Collection[int] = ()) -> BaseFile:
     """As `objcat.storage.files.write_base`."""
     columns = rows.to_pydict()
     columns.setdefault(TXN_COLUMN, [str(txn)] * rows.num_rows)
     return BaseFile(path=path, bytes=_put(fileio, path, columns), rows=rows.num_rows, home=home)
 
 
-def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...]) -> LogObject:
-    """As `objcat.storage.files.write_log_of_homes`."""
+def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, bounded: Collection[int] = ()) -> LogObject:
+    """As `objcat.storage.files.write_log`."""
     size = _put(fileio, path, rows.to_pydict())
     return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=ROW_GROUP_ROWS, homes=homes)
 
@@ -60,7 +60,7 @@ def get_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], c
 @contextmanager
 def toy_files() -> Iterator[None]:
     """Until the end of the block, whoever writes or reads a data file writes or reads one of these."""
-    toys: dict[str, Any] = {"write_base": put_base, "write_log_of_homes": put_log, "read_base": get_base, "read_log": get_log}
+    toys: dict[str, Any] = {"write_base": put_base, "write_log": put_log, "read_base": get_base, "read_log": get_log}
     modules = [
         import_module(f"objcat.{name}") for name in ("storage.files", "tasks.write", "tasks.rewrite", "tasks.scan", "services.compact")
     ]

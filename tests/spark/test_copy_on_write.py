@@ -14,7 +14,7 @@ import objcat
 from objcat.errors import InvalidBatch, NullKey
 from objcat.spark.engine import SparkEngine
 from objcat.tasks import Operation, WriteResult, WriteTask
-from objcat.timeline import Action, Committer
+from objcat.timeline import Action, Committer, Home
 from objcat.write import WriteOperation
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string()), pa.field("version", pa.int64())])
@@ -59,7 +59,7 @@ class Recording(SparkEngine):
     def __init__(self, table: objcat.Table, frame: DataFrame, *after: Callable[[], object]) -> None:
         super().__init__(table.fileio.describe())
         self.check(frame, table.spec, Operation.UPSERT)
-        self.asked: list[frozenset[int] | None] = []
+        self.asked: list[frozenset[Home] | None] = []
         self._after = list(after)
 
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
@@ -92,7 +92,7 @@ def test_a_redo_computes_only_the_rows_of_the_buckets_that_were_touched(spark: S
     result, _ = operation(table, engine, batch, Operation.INSERT).run(table.timeline.open())
     theirs = other.history()[1].footprint[table.id]
     (home,) = {*theirs.creates, *theirs.replaces, *theirs.appends}
-    assert engine.asked == [None, frozenset({home.bucket})]
+    assert engine.asked == [None, frozenset({home})]
     assert (result.attempts, result.rows, result.inserted) == (2, 60, 60)
     table.refresh()
     assert values(table) == dict.fromkeys(range(60), "ours") | {1000: "theirs"}

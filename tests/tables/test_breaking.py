@@ -255,8 +255,8 @@ def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(lake: objcat.Lak
     name = "write_log" if operation == "upsert" else "write_base"
     real = getattr(files, name)
 
-    def write_and_fail(*args: Any) -> None:
-        real(*args)
+    def write_and_fail(*args: Any, **settings: Any) -> None:
+        real(*args, **settings)
         raise MemoryError("no memory is left")
 
     monkeypatch.setattr(tasks.write, name, write_and_fail)

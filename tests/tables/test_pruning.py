@@ -7,7 +7,6 @@ import decimal
 import math
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,7 @@ from fileio.store import FileIO
 from objcat.predicate import parse_predicate
 from objcat.storage.bounds import BOUND_BYTES_MAX, COLUMNS_MAX
 from objcat.storage.files import write_base, write_log
-from objcat.table import BaseFile, Bucket, TableDelta
+from objcat.table import BaseFile, Bucket, LogRows, TableDelta
 from objcat.table.files import decode_delta, encode_delta
 from objcat.table.rows import Change, rows_of
 from objcat.table.schema import schema_from_arrow
@@ -215,10 +214,11 @@ def test_columns_beside_nested_ones_keep_their_own_bounds() -> None:
         ]
     )
     schema = schema_from_arrow(arrow)
-    spec = make_spec("t", schema, key=["id"], ordering=None, index=Bucket(4), kind="merge_on_read", properties={})
     physical = schema.to_arrow_physical(nullable=True).append(pa.field("_objcat_op", pa.int8()))
     rows = pa.table([[{"x": 1, "y": [2, 3]}, None], [7, 9], [[("k", 4)], None], ["p", None], [0, 1]], schema=physical)
-    file = write_log(FileIO(MemoryBackend("bounds")), "data/x/l.parquet", rows, np.array([0, 1], np.int32), spec)
+    file = write_log(
+        FileIO(MemoryBackend("bounds")), "data/x/l.parquet", rows, (LogRows(Home("", 0, 4), 0, 1), LogRows(Home("", 1, 4), 1, 2))
+    )
     assert file.bounds == {schema.column("id").id: (7, 9, 0), schema.column("z").id: ("p", "p", 1)}
 
 

@@ -17,7 +17,7 @@ from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, TableClos
 from objcat.local import LocalEngine
 from objcat.table import Manifests, TablesFold
 from objcat.tasks import Operation, WriteResult, WriteTask
-from objcat.timeline import Action, Candidate, CommitPolicy, Committer, Footprint, Timeline, new_txn
+from objcat.timeline import Action, Candidate, CommitPolicy, Committer, Footprint, Home, Timeline, new_txn
 from objcat.write import WriteOperation
 from tests.tables.racing import RacingBackend
 
@@ -77,7 +77,7 @@ def operation(table: objcat.Table, committer: Committer, data: Any, engine: Any 
 def test_only_the_bucket_that_another_commit_rewrote_is_done_again(lake: objcat.Lake, backend: RacingBackend) -> None:
     table = create(lake)
     table.upsert(rows(*range(40)))
-    written: list[frozenset[int] | None] = []
+    written: list[frozenset[Home] | None] = []
     engine = Recording(table.fileio, written)
     other = lake.table("t")
     backend.races = [lambda: other.upsert(rows(7, value="theirs"))]
@@ -86,7 +86,7 @@ def test_only_the_bucket_that_another_commit_rewrote_is_done_again(lake: objcat.
     assert (result.inserted, result.updated, result.files) == (40, 0, BUCKETS)
     assert [entry.slot for entry in followed] == [2, 3]
     theirs = other.history()[2].footprint[table.id].replaces
-    assert written == [None, frozenset(home.bucket for home in theirs)]
+    assert written == [None, frozenset(theirs)]
     assert values(table) == dict.fromkeys(range(80), "a") | {7: "theirs"}
     # What the second try replaced is gone; everything that is there is named.
     assert files_of(table, result.txn) == named_by(table, result.slot)
@@ -96,7 +96,7 @@ def test_only_the_bucket_that_another_commit_rewrote_is_done_again(lake: objcat.
 class Recording(LocalEngine):
     """A local engine that notes which buckets it was asked for."""
 
-    def __init__(self, fileio: FileIO, written: list[frozenset[int] | None]) -> None:
+    def __init__(self, fileio: FileIO, written: list[frozenset[Home] | None]) -> None:
         super().__init__(fileio)
         self._written = written
 

@@ -1,0 +1,82 @@
+"""Where Spark sends rows before they are written: expressions of the JVM that are equal in all rows of a home.
+
+They need not say which home it is: the tasks do, in Arrow, and Spark only has to bring the rows of a home together. So whatever tells
+homes apart no better than it must is enough, as long as no setting of the session (time zone, ANSI, the meaning of `timestamp`) changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from objcat.spark.names import quoted
+from objcat.table import TableSpec
+from objcat.table.partition import IDENTITY, TRUNCATE, PartitionField
+from objcat.table.schema import Column as TableColumn
+from objcat.timeline import Home
+
+_HOUR_US, _DAY_US = 3_600_000_000, 86_400_000_000
+_TYPES = {"timestamp": "timestamp_ltz"}
+"""What SQL calls a type, whatever the session takes the word for."""
+
+
+def home_columns(spec: TableSpec) -> list[Column]:
+    """What is equal in all rows of a home: the bucket under the least count that any partition has, and what partitions are made of.
+
+    A row whose values do not cast goes somewhere; the tasks refuse it with a sentence.
+    """
+    every = [{_identity(field) for field in earlier.fields} for earlier in spec.former]
+    # A row may live in a partition of an earlier partitioning, in which some fields of the present one differ.
+    fields = [field for field in spec.partitioning.fields if all(_identity(field) in known for known in every)]
+    return [bucket_column(spec), *(_partition_column(field, spec.table_schema.by_id(field.column)) for field in fields)]
+
+
+def bucket_column(spec: TableSpec) -> Column:
+    """The bucket that a row has where no partition was split; a split divides buckets, and never moves rows from one to another."""
+    return F.pmod(F.hash(*(_typed(column) for column in spec.bucket_columns)), F.lit(spec.index.count))
+
+
+def in_buckets_of(spec: TableSpec, homes: Collection[Home]) -> Column:
+    """Whether a row may live in one of some homes."""
+    return bucket_column(spec).isin(sorted({home.bucket % spec.index.count for home in homes}))
+
+
+def _identity(field: PartitionField) -> tuple[int, str, int]:
+    return field.column, field.transform, field.width
+
+
+def _typed(column: TableColumn) -> Column:
+    return F.col(quoted(column.name)).try_cast(_TYPES.get(str(column.type), str(column.type)))
+
+
+def _partition_column(field: PartitionField, column: TableColumn) -> Column:
+    value = _typed(column)
+    if field.transform == IDENTITY:
+        return value
+    if field.transform == TRUNCATE:
+        if column.type == "string":
+            return F.substring(value, 1, min(field.width, 2**31 - 1))
+        number = value.cast("bigint")
+        # Null in the one partition that reaches below what the type holds.
+        return F.try_subtract(number, F.pmod(number, F.lit(field.width)))
+    if column.type == "timestamp":
+        micros = F.unix_micros(value)
+        if field.transform == "hour":
+            return F.try_subtract(micros, F.pmod(micros, F.lit(_HOUR_US)))
+        value = F.date_from_unix_date(
+            F.call_function("div", F.try_subtract(micros, F.pmod(micros, F.lit(_DAY_US))), F.lit(_DAY_US)).cast("int")
+        )
+    elif field.transform == "hour":
+        return F.concat_ws(" ", value.cast("date").cast("string"), F.hour(value).cast("string"))
+    else:
+        value = value.cast("date")
+    return _OF_DATES[field.transform](value)
+
+
+_OF_DATES: Mapping[str, Callable[[Column], Column]] = {
+    "day": lambda date: date,
+    "month": lambda date: F.year(date) * 12 + F.month(date),
+    "year": F.year,
+}

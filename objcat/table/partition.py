@@ -1,0 +1,375 @@
+"""Partitionings: which rows lie together, by the values of columns, and the text that names a partition in homes and paths.
+
+The text is made of `name=value` parts with slashes between them, as Hive's is: `pickup_at_hour=2026-11-20-09/city=Rome`. It is ASCII, legal
+in keys of every store, and no two partitions have the same: see `docs/protocol.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.config import nearest
+from objcat.arguments import name_list
+from objcat.errors import InvalidInput, InvalidSchema
+from objcat.table.schema import Column, TableSchema
+
+IDENTITY, TRUNCATE = "identity", "truncate"
+TRANSFORMS = (IDENTITY, "year", "month", "day", "hour", TRUNCATE)
+FIELDS_MAX = 8
+WIDTH_MAX = 2**63 - 1
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for null. No value's text begins with an underscore."""
+VALUE_BYTES_MAX, VALUES_BYTES_MAX = 180, 480
+"""Of the text of one value; and of those of all fields together, which share it evenly. What is longer is cut, and its digest added."""
+NAME_BYTES_MAX, NAMES_BYTES_MAX = 60, 240
+DIGEST_CHARACTERS = 32
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_TIMES = ("timestamp", "timestamp_ntz")
+_VALID_TYPES: Mapping[str, tuple[str, ...]] = {
+    "year": ("date", *_TIMES),
+    "month": ("date", *_TIMES),
+    "day": ("date", *_TIMES),
+    "hour": _TIMES,
+    TRUNCATE: (*_INTEGERS, "string"),
+}
+_HOUR_US, _DAY_US = 3_600_000_000, 86_400_000_000
+_CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
+
+Codes = npt.NDArray[np.int32]
+
+
+class PartitionField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One part of a partition's text.
+
+    name: what the text says before the `=`; fixed, whatever the column is called later. column: the id of the source column. transform: one
+    of `TRANSFORMS`. width: of `truncate`, how many numbers, or code points, are one partition.
+    """
+
+    name: str
+    column: int
+    transform: str = IDENTITY
+    width: int = 0
+
+
+class Partitioning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How rows are dealt to partitions. No fields: all of them are in one.
+
+    mark: a part of its own that the text begins with, where an earlier partitioning of the table had fields of the same names.
+    """
+
+    fields: tuple[PartitionField, ...] = ()
+    mark: str = ""
+
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """What tells its partitions from those of the other partitionings of the table."""
+        return (*([self.mark] if self.mark else []), *(field.name for field in self.fields))
+
+    @property
+    def value_bytes_max(self) -> int:
+        """Of the text of each value."""
+        return min(VALUE_BYTES_MAX, VALUES_BYTES_MAX // max(1, len(self.fields)))
+
+    def text(self, values: Sequence[str]) -> str:
+        """The partition of some values, as `value_text` gives them."""
+        parts = [f"{field.name}={value}" for field, value in zip(self.fields, values, strict=True)]
+        return "/".join(([self.mark] if self.mark else []) + parts)
+
+
+UNPARTITIONED = Partitioning()
+
+
+def shape_of(partition: str) -> tuple[str, ...]:
+    """The shape of the partitioning that a partition is of."""
+    return tuple(part.partition("=")[0] for part in partition.split("/")) if partition else ()
+
+
+# ---- from what a user asks for -----------------------------------------------------------------------------------
+
+
+def parse_partitioning(asked: Any, schema: TableSchema, *, others: Collection[Partitioning] = ()) -> Partitioning:
+    """A partitioning from a list of texts: a column, or `hour(column)`, `day`, `month`, `year`, `truncate(column, width)`, `identity`.
+
+    others: partitionings that the table has had; their names keep their meaning. Raises InvalidInput and InvalidSchema that name what fits.
+    """
+    texts = name_list(asked, what="partition_by")
+    if len(texts) > FIELDS_MAX:
+        raise InvalidInput(f"partition_by has {len(texts)} fields: use at most {FIELDS_MAX}")
+    known = {(field.column, field.transform, field.width): field.name for other in others for field in other.fields}
+    taken = {name.lower() for name in known.values()}
+    fields: list[PartitionField] = []
+    for text in texts:
+        column, transform, width = _parse_field(text, schema)
+        identity = (column.id, transform, width)
+        if any((field.column, field.transform, field.width) == identity for field in fields):
+            raise InvalidInput(f"partition_by names {text!r} twice: name each field once")
+        name = known.get(identity)
+        if name is None:
+            name = _free_name(column.name, transform, width, taken, len(texts))
+            taken.add(name.lower())
+        fields.append(PartitionField(name=name, column=column.id, transform=transform, width=width))
+    found = Partitioning(fields=tuple(fields))
+    shapes = {other.shape for other in others}
+    number = 1
+    while found.shape in shapes:
+        number += 1
+        found = Partitioning(fields=tuple(fields), mark=f"v{number}")
+    return found
+
+
+def _parse_field(text: str, schema: TableSchema) -> tuple[Column, str, int]:
+    call = None if text in schema.names else _CALL.fullmatch(text)
+    transform, argument, width = IDENTITY, text, 0
+    if call is not None:
+        transform, argument = call.group(1).lower(), call.group(2)
+        if transform not in TRANSFORMS:
+            raise InvalidInput(f"partition_by has {text!r}, and {transform!r} is no transform: {nearest(transform, TRANSFORMS)}")
+    if transform == TRUNCATE:
+        argument, _, said = argument.rpartition(",")
+        if not argument or not re.fullmatch(r"\s*[0-9]{1,19}\s*", said) or not 1 <= int(said) <= WIDTH_MAX:
+            raise InvalidInput(f"partition_by has {text!r}, which lacks a width of 1 or more: write truncate(column, 10)")
+        width = int(said)
+    column = _column(argument, schema, text)
+    if not isinstance(column.type, str):
+        raise InvalidSchema(f"partition_by has {text!r}, but the column {column.name!r} is nested: partition by a column of plain values")
+    valid = _VALID_TYPES.get(transform)
+    if valid is not None and column.type not in valid:
+        raise InvalidSchema(
+            f"partition_by has {text!r}, but the column {column.name!r} is of type {column.type}: {transform} takes {', '.join(valid)}"
+        )
+    return column, transform, width
+
+
+def _column(argument: str, schema: TableSchema, text: str) -> Column:
+    name = argument if argument in schema.names else argument.strip()
+    if len(name) > 1 and name.startswith("`") and name.endswith("`"):
+        name = name[1:-1].replace("``", "`")
+    try:
+        return schema.column(name)
+    except KeyError:
+        raise InvalidInput(f"partition_by has {text!r}, but there is no column {name!r}: {nearest(name, schema.names)}") from None
+
+
+def _free_name(column: str, transform: str, width: int, taken: Collection[str], count: int) -> str:
+    suffix = {IDENTITY: "", TRUNCATE: f"_truncate_{width}"}.get(transform, f"_{transform}")
+    wanted = column + suffix
+    number = 1
+    while True:
+        name = encoded(wanted if number == 1 else f"{wanted}_{number}", most=min(NAME_BYTES_MAX, NAMES_BYTES_MAX // count))
+        if name.lower() not in taken:
+            return name
+        number += 1
+
+
+# ---- text --------------------------------------------------------------------------------------------------------
+
+_KEPT = re.compile(rb"[^A-Za-z0-9._-]")
+
+
+def encoded(text: str, *, most: int) -> str:
+    """Text as a part of a partition's text, of at most so many bytes: see `docs/protocol.md`."""
+    raw = text.encode()
+    kept = _KEPT.sub(lambda found: b"%%%02X" % found.group()[0], raw).decode()
+    if kept.startswith("_"):
+        kept = "%5F" + kept[1:]
+    if kept.endswith("."):
+        kept = kept[:-1] + "%2E"
+    if len(kept) <= most:
+        return kept
+    digest = hashlib.sha256(raw).hexdigest()[: min(DIGEST_CHARACTERS, most - 1)]
+    head = kept[: most - len(digest) - 1]
+    # An escape is never cut in two.
+    escape = head.rfind("%", len(head) - 2) if len(head) > 1 else -1
+    return f"{head[:escape] if escape >= 0 else head}~{digest}"
+
+
+def value_text(partitioning: Partitioning, field: PartitionField, column: Column, unit: Any) -> str:
+    """The text of one value. unit: as `_units` gives it; None for null."""
+    if unit is None:
+        return NULL
+    assert isinstance(column.type, str)
+    return encoded(_say(field, column.type, unit), most=partitioning.value_bytes_max)
+
+
+_UNITS: Mapping[str, Callable[[int], str]] = {
+    "year": lambda years: _year(1970 + years),
+    "month": lambda months: f"{_year(1970 + months // 12)}-{months % 12 + 1:02d}",
+    "day": lambda days: _date(days),  # noqa: PLW0108 - it comes further down
+    "hour": lambda hours: f"{_date(hours // 24)}-{hours % 24:02d}",
+}
+
+
+def _say(field: PartitionField, column_type: str, unit: Any) -> str:
+    if field.transform in _UNITS:
+        return _UNITS[field.transform](unit)
+    if field.transform == TRUNCATE and column_type != "string":
+        return str(unit * field.width)
+    kind = column_type.partition("(")[0]
+    match kind:
+        case "boolean":
+            return "true" if unit else "false"
+        case "date":
+            return _date(unit)
+        case "timestamp" | "timestamp_ntz":
+            seconds, micros = divmod(unit % _DAY_US, 1_000_000)
+            clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{micros:06d}"
+            return f"{_date(unit // _DAY_US)}T{clock}{'Z' if kind == 'timestamp' else ''}"
+        case "float" | "double":
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(repr(unit), repr(unit))
+        case "decimal":
+            return f"{unit:f}"
+        case "binary":
+            return str(unit.hex())
+    return str(unit)
+
+
+def _year(year: int) -> str:
+    return f"{year:04d}" if year >= 0 else f"-{-year:04d}"
+
+
+def _date(days: int) -> str:
+    months = int(np.datetime64(days, "D").astype("datetime64[M]").astype(np.int64))
+    first = int(np.datetime64(months, "M").astype("datetime64[D]").astype(np.int64))
+    return f"{_year(1970 + months // 12)}-{months % 12 + 1:02d}-{days - first + 1:02d}"
+
+
+# ---- rows to partitions ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """The partition of every row. texts: ascending, each of some row. codes: of each row the number of its text."""
+
+    texts: tuple[str, ...]
+    codes: Codes
+
+
+def partitions_of(
+    partitioning: Partitioning, former: Sequence[Partitioning], live: Collection[str], schema: TableSchema, rows: pa.Table
+) -> Partitioned:
+    """The partition in which each row lives: of the oldest partitioning under which it is live, else of the present one.
+
+    former: earlier partitionings, the oldest first. live: the partitions of those that have a file group. rows: under physical names.
+    """
+    found = _of_one(partitioning, schema, rows)
+    for earlier in reversed(former):
+        of_earlier = _of_one(earlier, schema, rows)
+        is_live = np.array([text in live for text in of_earlier.texts], np.bool_)
+        if is_live.any():
+            codes = np.where(is_live[of_earlier.codes], of_earlier.codes + len(found.texts), found.codes).astype(np.int32)
+            found = _ordered((*found.texts, *of_earlier.texts), codes)
+    return found
+
+
+def _of_one(partitioning: Partitioning, schema: TableSchema, rows: pa.Table) -> Partitioned:
+    zeros = np.zeros(rows.num_rows, np.int32)
+    if not partitioning.fields:
+        return Partitioned((partitioning.text(()),), zeros)
+    if not rows.num_rows:
+        return Partitioned((), zeros)
+    codes = np.zeros(rows.num_rows, np.int64)
+    values: list[tuple[str, ...]] = [()]
+    for field in partitioning.fields:
+        column = schema.by_id(field.column)
+        own, units = _units(field, column, rows.column(column.physical))
+        said = [value_text(partitioning, field, column, unit) for unit in units]
+        if len(said) == 1:
+            values = [(*before, said[0]) for before in values]
+        else:
+            # Kept dense, so that no number of fields overflows.
+            codes, used = _dense(codes * len(said) + own)
+            values = [(*values[code // len(said)], said[code % len(said)]) for code in used.tolist()]
+    return _ordered([partitioning.text(of_row) for of_row in values], codes.astype(np.int32))
+
+
+def _ordered(texts: Sequence[str], codes: Codes) -> Partitioned:
+    """The same with each text once, ascending, and none that no row has."""
+    used = np.flatnonzero(np.bincount(codes, minlength=len(texts))).tolist()
+    names = sorted({texts[i] for i in used})
+    rank = {name: i for i, name in enumerate(names)}
+    if len(names) == 1:
+        return Partitioned((names[0],), np.zeros(len(codes), np.int32))
+    new = np.zeros(len(texts), np.int32)
+    new[used] = [rank[texts[i]] for i in used]
+    return Partitioned(tuple(names), new[codes])
+
+
+def _dense(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    encoding = pa.array(codes).dictionary_encode()
+    return np.asarray(encoding.indices.to_numpy(), np.int64), np.asarray(encoding.dictionary.to_numpy(), np.int64)
+
+
+def _units(field: PartitionField, column: Column, values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    """What is equal in all rows of a partition: the number of each row's value, and the values; None is null."""
+    assert isinstance(column.type, str)
+    if field.transform != IDENTITY or column.type in ("date", *_TIMES):
+        values = _NUMBERS[field.transform](values, field.width)
+    elif column.type in ("float", "double"):
+        values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 becomes 0.0
+    bounds = pc.min_max(values) if pa.types.is_integer(values.type) and not values.null_count else None
+    if bounds is not None and bounds["min"] == bounds["max"]:
+        return np.zeros(len(values), np.int64), [bounds["min"].as_py()]
+    encoding = values.combine_chunks()
+    if isinstance(encoding, pa.ChunkedArray):
+        encoding = pa.concat_arrays([chunk.cast(_LARGE.get(chunk.type, chunk.type)) for chunk in encoding.chunks])
+    encoding = encoding.dictionary_encode(null_encoding="encode")
+    found = encoding.dictionary.to_pylist()
+    if column.type == "float":
+        found = [None if one is None else float(one) for one in found]
+    return np.asarray(encoding.indices.to_numpy(zero_copy_only=False), np.int64), found
+
+
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+def _integers(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return values.cast(pa.int32() if pa.types.is_date(values.type) else pa.int64()).cast(pa.int64())
+
+
+def _mapped(values: pa.ChunkedArray, function: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]) -> pa.ChunkedArray:
+    """A function of whole numbers over a column; null stays null."""
+    chunks = []
+    for chunk in _integers(values).chunks:
+        result = function(np.asarray(chunk.fill_null(0).to_numpy(zero_copy_only=False), np.int64))
+        mask = np.asarray(chunk.is_null().to_numpy(zero_copy_only=False)) if chunk.null_count else None
+        chunks.append(pa.array(result, pa.int64(), mask=mask))
+    return pa.chunked_array(chunks, pa.int64())
+
+
+def _days(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return _integers(values) if pa.types.is_date(values.type) else _mapped(values, lambda us: np.floor_divide(us, _DAY_US))
+
+
+def _calendar(unit: str) -> Callable[[pa.ChunkedArray, int], pa.ChunkedArray]:
+    def mapped(values: pa.ChunkedArray, _width: int) -> pa.ChunkedArray:
+        return _mapped(_days(values), lambda days: days.astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int64))
+
+    return mapped
+
+
+def _truncated(values: pa.ChunkedArray, width: int) -> pa.ChunkedArray:
+    """Of numbers, how many widths fit: the lowest number of a partition may be below what the type holds."""
+    if pa.types.is_string(values.type):
+        return pc.utf8_slice_codeunits(values, 0, min(width, 2**31 - 1))
+    return _mapped(values, lambda numbers: np.floor_divide(numbers, width))
+
+
+_NUMBERS: Mapping[str, Callable[[pa.ChunkedArray, int], pa.ChunkedArray]] = {
+    IDENTITY: lambda values, _: _integers(values),
+    "hour": lambda values, _: _mapped(values, lambda us: np.floor_divide(us, _HOUR_US)),
+    "day": lambda values, _: _days(values),
+    "month": _calendar("M"),
+    "year": _calendar("Y"),
+    TRUNCATE: _truncated,
+}
