@@ -15,20 +15,26 @@ from objcat.handle import Table
 from objcat.lake import Lake, connect, create_table_at, table_at
 from objcat.scan import Scan
 from objcat.table import Bucket
+from objcat.table.evolution import AddColumn, DropColumn, MoveColumn, RenameColumn, WidenColumn
 from objcat.timeline import AppVersion, CommittedAt, RolledBackAt
 from objcat.transaction import Transaction
 from objcat.write import CommitResult
 
 __all__ = [
+    "AddColumn",
     "AppVersion",
     "Bucket",
     "CommitResult",
     "CommittedAt",
+    "DropColumn",
     "Lake",
+    "MoveColumn",
+    "RenameColumn",
     "RolledBackAt",
     "Scan",
     "Table",
     "Transaction",
+    "WidenColumn",
     "connect",
     "create_table_at",
     "errors",

@@ -42,52 +42,50 @@ _STEP = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class AddColumn:
+class ColumnChange:
+    """A change of one column, or of one field inside of one. path: its name, or `struct.field`."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn(ColumnChange):
     """A new column, or a new field of a struct: null in all rows that are there.
 
     path: its name, or `struct.name`. type: an Arrow type, or a name as in `docs/protocol.md`: `bigint`, `decimal(10,2)`. after: the
     neighbour that it comes after; first: whether it comes before all of them. Else it comes last.
     """
 
-    path: str
     type: pa.DataType | str
     after: str | None = None
     first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class DropColumn:
+class DropColumn(ColumnChange):
     """A column, or a field of a struct, that is no more. Older snapshots still have it; a later column of that name is another one."""
-
-    path: str
 
 
 @dataclass(frozen=True, slots=True)
-class RenameColumn:
+class RenameColumn(ColumnChange):
     """Another name for a column or a field. name: the new one alone, without the structs that it is in."""
 
-    path: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class MoveColumn:
+class MoveColumn(ColumnChange):
     """Another place among its neighbours. after: the neighbour that it comes after; first: before all of them. Say one of the two."""
 
-    path: str
     after: str | None = None
     first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class WidenColumn:
+class WidenColumn(ColumnChange):
     """A type that holds every value of the present one: see `is_wider`. path: a column, a field, or the `element` or `value` in one."""
 
-    path: str
     type: pa.DataType | str
-
-
-ColumnChange: TypeAlias = AddColumn | DropColumn | RenameColumn | MoveColumn | WidenColumn
 
 
 class SchemaMode(enum.StrEnum):

@@ -1,0 +1,300 @@
+"""Schemas change while tables live: old files under the new schema, old snapshots under the old one, and writers in between."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.store import FileIO
+from objcat.errors import InvalidInput, InvalidPredicate, InvalidSchema
+from objcat.timeline import Action
+from tests.tables.racing import RacingBackend
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("n", pa.int32()),
+        ("fare", pa.decimal128(6, 2)),
+        ("city", pa.string()),
+        ("place", pa.struct([("x", pa.float32()), ("name", pa.string())])),
+        ("stops", pa.list_(pa.struct([("at", pa.int32())]))),
+    ]
+)
+KINDS = ["merge_on_read", "copy_on_write"]
+
+
+@pytest.fixture
+def backend() -> RacingBackend:
+    return RacingBackend("evolution")
+
+
+@pytest.fixture
+def lake(backend: RacingBackend) -> objcat.Lake:
+    return objcat.Lake(FileIO(backend))
+
+
+def create(lake: objcat.Lake, kind: str = "merge_on_read", schema: pa.Schema = SCHEMA, buckets: int = 2, **options: Any) -> objcat.Table:
+    return lake.create_table("t", schema, key=["id"], kind=kind, index=objcat.Bucket(buckets), **options)
+
+
+def row(key: int, **values: Any) -> dict[str, Any]:
+    return {
+        "id": key,
+        "n": key,
+        "fare": Decimal("1.50"),
+        "city": "Rome",
+        "place": {"x": 0.5, "name": "p"},
+        "stops": [{"at": key}],
+        **values,
+    }
+
+
+def read(table: objcat.Table, **scan: Any) -> dict[int, dict[str, Any]]:
+    """The rows by key. The key is read too, whatever is selected."""
+    columns = scan.pop("columns", None)
+    found = table.scan(columns=columns and ["id", *columns], **scan).to_arrow()
+    rows = found.to_pylist()
+    assert len({one["id"] for one in rows}) == len(rows), "a key is there twice"
+    return {one.pop("id"): one for one in rows}
+
+
+def column(table: objcat.Table, name: str, **scan: Any) -> dict[int, Any]:
+    return {key: one[name] for key, one in read(table, columns=[name], **scan).items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_of_every_age_are_read_under_the_newest_schema(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert([row(1), row(2), row(3)])
+    table.add_column("tip", pa.float64(), after="fare")
+    table.widen_column("n", "bigint")
+    table.widen_column("fare", "decimal(12,2)")
+    table.add_column("place.z", "int", first=True)
+    table.widen_column("place.x", "double")
+    table.rename_column("place.name", "label")
+    table.add_column("stops.element.why", "string")
+    table.drop_column("city")
+    place = {"z": 7, "x": 0.1, "label": "q"}
+    newer = {"n": 2**40, "fare": Decimal("1234567.25"), "tip": 0.25, "place": place, "stops": [{"at": 2, "why": "y"}]}
+    table.upsert([{"id": 2, **newer}, {"id": 4, **newer}])
+    older = {"fare": Decimal("1.50"), "tip": None, "place": {"z": None, "x": 0.5, "label": "p"}}
+    expected = {
+        1: {"n": 1, **older, "stops": [{"at": 1, "why": None}]},
+        2: newer,
+        3: {"n": 3, **older, "stops": [{"at": 3, "why": None}]},
+        4: newer,
+    }
+    assert table.schema.names == ["id", "n", "fare", "tip", "place", "stops"]
+    assert read(table) == expected
+    table.compact()
+    assert read(table) == expected
+    assert read(lake.table("t")) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_older_snapshots_are_read_under_their_own_schema(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert([row(1)])
+    table.rename_column("city", "town")
+    table.add_column("city", "int")
+    table.widen_column("n", "bigint")
+    table.upsert([{"id": 1, "n": 2**40, "town": "Oslo", "city": 5}])
+    table.drop_column("town")
+    table.compact()
+    assert column(table, "city") == {1: 5}
+    assert read(table, as_of=1) == {1: {name: value for name, value in row(1).items() if name != "id"}}
+    assert table.scan(as_of=1).to_arrow().schema == SCHEMA
+    assert column(table, "city", as_of=3) == {1: None}
+    assert column(table, "town", as_of=5) == {1: "Oslo"}
+    with pytest.raises(InvalidInput, match="no column 'town'"):
+        table.scan(columns=["town"])
+    with pytest.raises(InvalidPredicate, match="'town', which is not a column"):
+        table.scan(where="town = 'Oslo'")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_that_comes_again_has_none_of_the_old_values(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert([row(1), row(2)])
+    for _ in range(3):
+        table.drop_column("city")
+        table.drop_column("place.name")
+        table.alter([objcat.AddColumn("city", "string"), objcat.AddColumn("place.name", "string")])
+    assert column(table, "city") == {1: None, 2: None}
+    assert column(table, "place") == {key: {"x": 0.5, "name": None} for key in (1, 2)}
+    table.upsert([row(1, city="new", place={"x": 1.0, "name": "new"})])
+    table.compact()
+    assert column(table, "city") == {1: "new", 2: None}
+    assert column(table, "place") == {1: {"x": 1.0, "name": "new"}, 2: {"x": 0.5, "name": None}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_columns_swap_their_names(lake: objcat.Lake, kind: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.string()), ("b", pa.string())])
+    table = create(lake, kind, schema)
+    table.insert([{"id": 1, "a": "A", "b": "B"}, {"id": 2, "a": "A", "b": "B"}])
+    swap = [objcat.RenameColumn("a", "c"), objcat.RenameColumn("b", "a"), objcat.RenameColumn("c", "b")]
+    table.alter(swap)
+    assert read(table) == {key: {"a": "B", "b": "A"} for key in (1, 2)}
+    assert read(table, where="a = 'B'", columns=["b"]) == {key: {"b": "A"} for key in (1, 2)}
+    assert read(table, where="a = 'A'") == {}
+    table.upsert([{"id": 2, "a": "x", "b": "y"}])
+    assert read(table, where="a <> 'B'") == {2: {"a": "x", "b": "y"}}
+    table.compact()
+    table.alter(swap)
+    assert read(table) == {1: {"a": "A", "b": "B"}, 2: {"a": "y", "b": "x"}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_filters_and_pruning_are_right_on_columns_that_files_lack_or_hold_in_narrower_types(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind, buckets=8)
+    table.insert([row(key) for key in range(8)])
+    table.alter([objcat.AddColumn("tip", "bigint"), objcat.WidenColumn("n", "bigint"), objcat.WidenColumn("fare", "decimal(30,2)")])
+    table.upsert([row(key, n=2**40, fare=Decimal(10) ** 20, tip=5) for key in (100, 101)])
+    old, new = set(range(8)), {100, 101}
+    cases = {
+        "tip is null": old,
+        "tip is not null": new,
+        "tip = 5": new,
+        "tip <> 5": set(),
+        "not (tip = 5)": set(),
+        "tip in (5, 6)": new,
+        "n = 3": {3},
+        "n > 5": {6, 7} | new,
+        "n > 2147483648": new,
+        "n < 2147483648": old,
+        "n = 1099511627776": new,
+        "fare = 1.50": old,
+        "fare > 99999999": new,
+        "fare < 99999999 and tip is null": old,
+    }
+    for after in (lambda: None, table.compact, lambda: _checkpoint(table)):
+        after()
+        assert {where: set(read(table, where=where)) for where in cases} == cases
+        assert {where: set(read(lake.table("t"), where=where)) for where in cases} == cases
+    groups = table.refresh().file_groups
+    assert len(groups(table.manifests, where=table.scan(where="n > 2147483648").plan.where.to_pruning())) < 8  # type: ignore[union-attr]
+
+
+def _checkpoint(table: objcat.Table) -> None:
+    """Commits until the table stands on a newer checkpoint, so that bounds of all ages are in one manifest."""
+    for number in range(40):
+        table.set_properties({"n": str(number)})
+
+
+def test_deletes_and_late_rows_are_merged_across_a_wider_ordering_column(lake: objcat.Lake) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("version", pa.int32()), ("value", pa.string())])
+    table = create(lake, schema=schema, ordering="version")
+    table.insert([{"id": key, "version": 10, "value": "old"} for key in range(6)])
+    table.delete([{"id": 0, "version": 20}])
+    table.alter([objcat.WidenColumn("version", "bigint"), objcat.RenameColumn("version", "v"), objcat.AddColumn("more", "int")])
+    table.upsert(
+        [{"id": 0, "v": 15, "value": "late"}, {"id": 1, "v": 2**40, "value": "new", "more": 1}, {"id": 2, "v": 9, "value": "late"}]
+    )
+    expected = dict.fromkeys((2, 3, 4, 5), "old") | {1: "new"}
+    assert column(table, "value") == expected
+    table.compact()
+    table.upsert([{"id": 0, "v": 19, "value": "late"}])
+    assert column(table, "value") == expected
+    assert column(table, "more") == dict.fromkeys(expected) | {1: 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_key_columns_are_renamed_and_rows_are_found_by_the_new_name(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert([row(1), row(2)])
+    table.rename_column("id", "trip")
+    table.upsert([{"trip": 2, "city": "Oslo"}])
+    table.delete([{"trip": 1}])
+    assert table.scan(columns=["trip", "city"]).to_arrow().to_pylist() == [{"trip": 2, "city": "Oslo"}]
+
+
+def test_a_restore_brings_the_schema_back_and_no_id_is_given_twice(lake: objcat.Lake) -> None:
+    table = create(lake)
+    table.insert([row(1)])
+    table.add_column("tip", "int")
+    added = table.spec.table_schema.column("tip")
+    table.upsert([row(2, tip=5)])
+    table.restore(to=1)
+    assert table.schema == SCHEMA
+    assert set(read(table)) == {1}
+    table.add_column("tip", "string")
+    again = table.spec.table_schema.column("tip")
+    assert again.id > added.id
+    assert again.physical != added.physical
+    assert column(table, "tip") == {1: None}
+    table.restore(to=3)
+    assert column(table, "tip") == {1: None, 2: 5}
+    table.add_column("last", "int")
+    assert table.spec.table_schema.column("last").id > again.id
+
+
+def test_each_change_is_one_commit_and_what_is_refused_changes_nothing(lake: objcat.Lake) -> None:
+    table = create(lake)
+    for refused in (
+        lambda: table.drop_column("id"),
+        lambda: table.widen_column("city", "binary"),
+        lambda: table.alter([objcat.AddColumn("new", "int"), objcat.DropColumn("nope")]),
+        lambda: table.alter(["drop city"]),  # type: ignore[list-item]
+        lambda: table.alter(objcat.DropColumn("city")),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidInput):
+            refused()
+    assert table.refresh().slot == 0
+    table.alter([])
+    table.widen_column("n", "int")
+    assert table.refresh().slot == 0, "what changes nothing is no commit"
+    table.alter([objcat.AddColumn("new", "int"), objcat.DropColumn("city")])
+    entry = table.history()[-1]
+    assert (entry.slot, entry.action) == (1, Action.SCHEMA)
+    schema = entry.footprint[table.id].schema
+    assert schema is not None
+    assert set(schema.columns) == {4, table.spec.table_schema.column("new").id}
+    assert not schema.needs_data
+
+
+def test_two_that_change_the_schema_at_once_both_get_what_they_asked_for_or_are_told(lake: objcat.Lake, backend: RacingBackend) -> None:
+    table, other = create(lake), lake.table("t")
+    backend.races = [lambda: other.add_column("theirs", "int")]
+    table.add_column("mine", "int")
+    assert table.schema.names[-2:] == ["theirs", "mine"]
+    ids = [one.id for one in table.spec.table_schema.columns]
+    assert len(set(ids)) == len(ids)
+    backend.races = [lambda: other.add_column("same", "int")]
+    with pytest.raises(InvalidSchema, match="there is a column 'same' already"):
+        table.add_column("same", "int")
+    backend.races = [lambda: other.set_properties({"a": "b"})]
+    table.drop_column("same")
+    assert table.properties == {"a": "b"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_writer_that_planned_before_a_change_writes_what_it_meant(lake: objcat.Lake, backend: RacingBackend, kind: str) -> None:
+    table, other = create(lake, kind), lake.table("t")
+    table.insert([row(1), row(2), row(3)])
+    swap = [objcat.RenameColumn("city", "town"), objcat.AddColumn("city", "string"), objcat.WidenColumn("n", "bigint")]
+    backend.races = [lambda: other.alter(swap)]
+    assert table.upsert([row(1, city="mine"), row(4, city="mine")]).attempts == 1
+    assert column(table, "town") == {1: "mine", 2: "Rome", 3: "Rome", 4: "mine"}
+    assert column(table, "city") == dict.fromkeys(range(1, 5))
+    assert column(table, "n") == {key: key for key in range(1, 5)}
+
+
+def test_a_compaction_that_planned_before_a_change_loses_nothing(lake: objcat.Lake, backend: RacingBackend) -> None:
+    table, other = create(lake), lake.table("t")
+    table.insert([row(1), row(2)])
+    table.upsert([row(2, city="Oslo")])
+
+    def race() -> None:
+        other.alter([objcat.AddColumn("tip", "int"), objcat.WidenColumn("n", "bigint")])
+        other.upsert([row(1, tip=5, n=2**40)])
+
+    backend.races = [race]
+    table.compact()
+    assert column(table, "tip") == {1: 5, 2: None}
+    assert column(table, "n") == {1: 2**40, 2: 2}
+    assert column(table, "city") == {1: "Rome", 2: "Oslo"}
