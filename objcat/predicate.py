@@ -9,7 +9,7 @@ import contextlib
 import datetime as dt
 import decimal
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -69,12 +69,41 @@ class Predicate:
         with _bounded(self.text):
             return _Translator(self).boolean(_parse(self.text))
 
-    def to_pruning(self) -> Pruning:
-        """Over the bounds of files: true where a row may pass."""
+    def to_pruning(self, *, only: Collection[str] | None = None) -> Pruning:
+        """Over the bounds of files: true where a row may pass. only: columns whose bounds count; of others nothing is known."""
         with _bounded(self.text):
-            may, _ = _Bounds(self).possible(_parse(self.text))
-        columns = (self.schema.column(name) for name in self.columns)
-        return Pruning(may, tuple(column.id for column in columns))
+            may, _ = _Bounds(self, only).possible(_parse(self.text))
+        return Pruning(may, self._ids(only))
+
+    def to_failing(self) -> Pruning:
+        """Over the bounds of files: true where a row may not pass."""
+        with _bounded(self.text):
+            _, fails = _Bounds(self).possible(_parse(self.text))
+        for column_id in self._ids(None):
+            # What is false is known of values; of a null the whole may be null, and does not pass either.
+            fails |= _or_true(pc.field(f"nulls_{column_id}") > 0)
+        return Pruning(fails, self._ids(None))
+
+    def fixed(self) -> dict[str, list[Any]]:
+        """The columns that a row must have one of a few values in to pass, by `=` or IN, with the values in the type of the column."""
+        found: dict[str, list[Any]] = {}
+        with _bounded(self.text):
+            translator = _Translator(self)
+            for term in _terms(_parse(self.text)):
+                match term:
+                    case sql.EQ() if isinstance(term.this, sql.Column) and not isinstance(term.expression, sql.Column):
+                        column, literals = term.this, [term.expression]
+                    case sql.EQ() if isinstance(term.expression, sql.Column) and not isinstance(term.this, sql.Column):
+                        column, literals = term.expression, [term.this]
+                    case sql.In() if isinstance(term.this, sql.Column):
+                        column, literals = term.this, list(term.expressions)
+                    case _:
+                        continue
+                found.setdefault(_name(self.text, column, self.schema), translator.equal(literals, column))
+        return found
+
+    def _ids(self, only: Collection[str] | None) -> tuple[int, ...]:
+        return tuple(self.schema.column(name).id for name in self.columns if only is None or name in only)
 
     def to_spark_sql(self) -> str:
         """As Spark SQL text: every column quoted, every time with type and zone, so that no setting of the session changes its meaning."""
@@ -268,14 +297,18 @@ class _Translator:
         wide = pa.float64() if pa.types.is_floating(data_type) else data_type
         found = column.cast(wide).isin(pa.array(self.members(node), type=wide))
         unknown = pc.scalar(pa.scalar(None, pa.bool_()))
-        if any(isinstance(value, sql.Null) for value in node.expressions):
+        if any(isinstance(_unwrapped(value), sql.Null) for value in node.expressions):
             return pc.if_else(found, True, unknown)
         return pc.if_else(column.is_null(), unknown, found)
 
     def members(self, node: sql.In) -> list[Any]:
         """The values that an IN lists, in the type of its column."""
-        values = [value for value in node.expressions if not isinstance(value, sql.Null)]
-        return [member for value in values for member in self._members(value, beside=node.this)]
+        return self.equal(node.expressions, node.this)
+
+    def equal(self, literals: Sequence[sql.Expression], column: sql.Expression) -> list[Any]:
+        """What a column may hold that equals one of some literals; nothing equals null."""
+        values = [value for value in literals if not isinstance(_unwrapped(value), sql.Null)]
+        return [member for value in values for member in self._members(value, beside=column)]
 
     def _members(self, node: sql.Expression, *, beside: sql.Expression) -> list[Any]:
         """What a column may hold that equals a literal: nothing where its type does not hold that number."""
@@ -355,7 +388,8 @@ class _Bounds:
     Both are kept, so that NOT only swaps them. What is not known may be either; NULL is neither.
     """
 
-    def __init__(self, predicate: Predicate) -> None:
+    def __init__(self, predicate: Predicate, only: Collection[str] | None = None) -> None:
+        self._only = only
         self._ids = {column.name: column.id for column in predicate.schema.columns}
         self._schema = predicate.schema
         self._text = predicate.text
@@ -373,6 +407,8 @@ class _Bounds:
                 return _both(type(node), [self.possible(term) for term in node.flatten(unnest=False)])
             case sql.Boolean():
                 return pc.scalar(bool(node.this)), pc.scalar(not node.this)
+            case _ if self._only is not None and not all(self._name(column) in self._only for column in node.find_all(sql.Column)):
+                return pc.scalar(True), pc.scalar(True)
             case sql.Between():
                 ends = [self._compared(kind, node.this, node.args[end]) for kind, end in ((sql.GTE, "low"), (sql.LTE, "high"))]
                 return _both(sql.And, ends)
@@ -434,6 +470,16 @@ class _Bounds:
 
     def _name(self, column: sql.Column) -> str:
         return _name(self._text, column, self._schema)
+
+
+def _terms(node: Any) -> Iterator[Any]:
+    """What all must be true for the whole to be."""
+    node = _unwrapped(node)
+    if isinstance(node, sql.And):
+        for term in node.flatten(unnest=False):
+            yield from _terms(term)
+    else:
+        yield node
 
 
 def _unwrapped(node: Any) -> Any:

@@ -2,46 +2,280 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fileio.config import nearest
+from fileio.errors import MissingDependency
 from fileio.store import FileIO
-from objcat.errors import CorruptTable
-from objcat.local import LocalEngine
+from objcat.arguments import shown
+from objcat.errors import CorruptTable, InvalidInput
 from objcat.read import ScanPlan
-from objcat.tasks import scan_schema
+from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
+from objcat.read.explain import Explanation, explain_plan
+from objcat.read.metadata import UNKNOWN, Extreme, as_numbers, extremes_of
+from objcat.read.plan import COMMIT_COLUMNS, HIDDEN, hidden_field
+from objcat.storage.files import TXN_COLUMN
+from objcat.table import FileGroup, Manifests
+from objcat.tasks import ahead_of, scan_groups
+from objcat.timeline import Txn
 
 if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
     from pyspark.sql import DataFrame, SparkSession
+
+BATCH_ROWS_MAX = 64 * 1024
+
+CommitsOf = Callable[[Collection[Txn]], Mapping[Txn, CommitPoint]]
 
 
 class Scan:
-    """A planned scan, pinned to one snapshot. check: raises SnapshotExpired when the log says that the snapshot was cleaned."""
+    """A planned scan, pinned to one snapshot: it reads the same rows whenever it is asked, until the snapshot is cleaned.
 
-    def __init__(self, fileio: FileIO, plan: ScanPlan, *, check: Callable[[], None] = lambda: None) -> None:
+    Nothing is read before one of its methods is called. Rows come in no order that may be relied on. Safe for many threads. All methods
+    that read raise SnapshotExpired when the snapshot was cleaned meanwhile, CorruptTable, and storage errors.
+    """
+
+    def __init__(
+        self,
+        fileio: FileIO,
+        plan: ScanPlan,
+        manifests: Manifests,
+        *,
+        limit: int | None = None,
+        check: Callable[[], None] = lambda: None,
+        commits: CommitsOf | None = None,
+    ) -> None:
+        """limit: rows at most. check: raises SnapshotExpired when the log says that the snapshot was cleaned. commits: finds the commits of
+        transactions that rows name."""
         self._fileio = fileio
+        self._manifests = manifests
         self._check = check
+        self._commits = commits
         self.plan = plan
+        self.limit = limit
+
+    def __repr__(self) -> str:
+        where = "" if self.plan.where is None else f", where {shown(self.plan.where.text)}"
+        return f"Scan({', '.join(self.plan.columns)} at slot {self.plan.snapshot.slot}{where})"
 
     @property
     def schema(self) -> pa.Schema:
-        return scan_schema(self.plan.snapshot.spec, self.plan.columns)
+        """Of what it reads."""
+        schema = self.plan.snapshot.spec.table_schema.to_arrow()
+        return pa.schema([hidden_field(name) if name in HIDDEN else schema.field(name) for name in self.plan.columns])
+
+    def explain(self) -> Explanation:
+        """Which files it reads, and which it leaves out because of what; `print` it. Reads no data."""
+        return explain_plan(self.plan, self._manifests, limit=self.limit)
+
+    # ---- rows
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """The rows as a stream of record batches, to iterate or to hand on; it can be consumed once.
+
+        Memory is bounded by row groups, not by the table: what is read ahead of the consumer is some 256 MB of Arrow at most, and with log
+        rows some 200 MB more. A stream that is dropped reads no further.
+        """
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in this process. Raises SnapshotExpired when the snapshot was cleaned since it was planned."""
-        groups = [*self.plan.plain, *self.plan.merged]
-        tasks = self.plan.tasks(groups, count_max=self._fileio.env.parallelism)
+        """All rows, in this process."""
+        return pa.Table.from_batches(self._batches(rows_max=None), schema=self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas frame. Raises MissingDependency."""
         try:
-            tables = list(LocalEngine(self._fileio).scan(tasks))
-        except CorruptTable:
-            self._check()
-            raise
-        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+            import pandas as pd
+        except ImportError as error:
+            raise MissingDependency("to_pandas() needs pandas: pip install 'objcat[local]'") from error
+        return pd.DataFrame(self.to_arrow().to_pandas())
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as a polars frame. Raises MissingDependency."""
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise MissingDependency("to_polars() needs polars: pip install 'objcat[local]'") from error
+        return pl.DataFrame(self.to_arrow())
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """The rows as a DuckDB relation over the stream of `to_batches`, which one query can consume once.
+
+        connection: DuckDB's default one when None. No name is registered there. Raises MissingDependency.
+        """
+        try:
+            import duckdb
+        except ImportError as error:
+            raise MissingDependency("to_duckdb() needs duckdb: pip install 'objcat[local]'") from error
+        return (connection or duckdb.default_connection()).from_arrow(self.to_batches())
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """A lazy Spark DataFrame: native Parquet scans where the cluster reads the scheme, Arrow through `fileio` elsewhere."""
         from objcat.spark.read import scan_dataframe
 
-        return scan_dataframe(spark, self._fileio.describe(), self.plan)
+        frame = scan_dataframe(
+            spark,
+            self._fileio.describe(),
+            self.plan,
+            bounds=lambda: self.plan.snapshot.bounds(self._manifests),
+            commits=self._commit_points,
+        )
+        return frame if self.limit is None else frame.limit(self.limit)
+
+    # ---- answers
+
+    def count(self) -> int:
+        """How many rows there are.
+
+        From metadata alone where that is exact: for base files without log rows, when there is no filter or their bounds say that all of
+        their rows pass. Of the other file groups only the columns of key, ordering and filter are read.
+        """
+        certain, others = self._counted_by_metadata()
+        known = sum(map(_base_rows, certain))
+        if self.limit is not None and known >= self.limit:
+            return self.limit
+        first = (self.plan.snapshot.spec.key_columns or self.plan.snapshot.spec.table_schema.columns)[0]
+        for rows in self._tables(others, columns=[first.name], lazy=self.limit is not None):
+            known += rows.num_rows
+            if self.limit is not None and known >= self.limit:
+                return self.limit
+        return known
+
+    def min(self, column: str) -> Any:
+        """The least value of a column; None when there is none but null. NaN does not count.
+
+        From metadata alone where that is exact: for base files without log rows and without a filter. Of the others those are read that,
+        by their bounds, may hold a lesser value. Raises InvalidInput for a column that is not there, or nested.
+        """
+        return self._extreme(column, least=True)
+
+    def max(self, column: str) -> Any:
+        """The greatest value of a column; else as `min`. Bounds of text may be cut, so at least one file is read for it."""
+        return self._extreme(column, least=False)
+
+    # ---- how
+
+    def _commit_points(self) -> pa.Table:
+        """When the rows were committed, to join with."""
+        assert self._commits is not None
+        return commits_table(self._commits(txns_of(self._fileio, self.plan.groups)))
+
+    def _batches(self, *, rows_max: int | None = BATCH_ROWS_MAX) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        if left == 0:
+            return
+        groups = self.plan.groups
+        if left is not None and self.plan.where is None:
+            # Those that are known to have most rows first: so the fewest files have enough.
+            groups = (*sorted(self.plan.plain, key=_base_rows, reverse=True), *self.plan.merged)
+        for rows in self._tables(groups, lazy=left is not None):
+            taken = rows if left is None else rows.slice(0, left)
+            yield from self._finished(taken).to_batches(max_chunksize=rows_max)
+            if left is not None:
+                left -= taken.num_rows
+                if left <= 0:
+                    return
+
+    def _tables(self, groups: Sequence[FileGroup], *, columns: Iterable[str] | None = None, lazy: bool = False) -> Iterator[pa.Table]:
+        task = self.plan.task(groups, columns=None if columns is None else list(columns))
+        try:
+            yield from scan_groups(self._fileio, task, at_once=ahead_of(groups, most=self._fileio.env.parallelism), lazy=lazy)
+        except CorruptTable:
+            self._check()
+            raise
+
+    def _finished(self, rows: pa.Table) -> pa.Table:
+        """With the columns that are found in the log."""
+        if not any(name in COMMIT_COLUMNS for name in self.plan.columns):
+            return rows
+        assert self._commits is not None
+        txns = rows.column(TXN_COLUMN).unique().to_pylist()
+        return with_commits(rows, self._commits([Txn(txn) for txn in txns])).select(list(self.plan.columns)).cast(self.schema)
+
+    def _counted_by_metadata(self) -> tuple[list[FileGroup], list[FileGroup]]:
+        """The groups of which all rows count, and the others."""
+        where = self.plan.where
+        if where is None:
+            return list(self.plan.plain), list(self.plan.merged)
+        failing = where.to_failing()
+        if failing is None:
+            return [], list(self.plan.groups)
+        homes = [group.home for group in self.plan.plain]
+        if not homes:
+            return [], list(self.plan.merged)
+        may_fail = {group.home for group in self.plan.snapshot.file_groups(self._manifests, where=failing, homes=homes)}
+        certain = [group for group in self.plan.plain if group.home not in may_fail]
+        return certain, [*(group for group in self.plan.plain if group.home in may_fail), *self.plan.merged]
+
+    def _extreme(self, name: str, *, least: bool) -> Any:
+        schema = self.plan.snapshot.spec.table_schema
+        if name not in schema.names:
+            raise InvalidInput(f"the table has no column {name!r}: {nearest(name, schema.names)}")
+        column = schema.column(name)
+        if not isinstance(column.type, str):
+            raise InvalidInput(f"the column {name!r} is nested, and has no least or greatest value: name a column of plain values")
+        if self.limit is not None:
+            raise InvalidInput("min and max of some rows say nothing of the others: leave limit out")
+        data_type = schema.to_arrow().field(name).type
+        where = self.plan.where
+        known = extremes_of(
+            self.plan.snapshot,
+            self._manifests,
+            column,
+            least=least,
+            where=None if where is None else where.to_pruning(),
+            hashes=self.plan.hashes,
+        )
+        best = _Best(least=least)
+        waiting: list[tuple[FileGroup, Extreme]] = []
+        for group in self.plan.groups:
+            extreme = known.get(group.home, UNKNOWN)
+            if extreme.exact and where is None:
+                best.meet(extreme.bound)
+            elif not extreme.none:
+                waiting.append((group, extreme))
+        unknown = [pair for pair in waiting if pair[1].bound is None]
+        bounded = sorted((pair for pair in waiting if pair[1].bound is not None), key=lambda pair: pair[1].bound, reverse=not least)
+        # The one that promises most first: it may spare all others.
+        for part in (unknown + bounded[:1], bounded[1:]):
+            groups = [group for group, extreme in part if extreme.bound is None or best.would_improve(extreme.bound)]
+            for rows in self._tables(groups, columns=[name]):
+                best.meet((pc.min if least else pc.max)(as_numbers(rows.column(name))).as_py())
+        return best.value_of(data_type)
+
+
+def _base_rows(group: FileGroup) -> int:
+    return 0 if group.base is None else group.base.rows
+
+
+class _Best:
+    """The least, or greatest, value met so far."""
+
+    def __init__(self, *, least: bool) -> None:
+        self._least = least
+        self._value: Any = None
+
+    def meet(self, value: Any) -> None:
+        """value: of `as_numbers`; None and NaN are nothing."""
+        is_nan = isinstance(value, float) and math.isnan(value)
+        if value is not None and not is_nan and self.would_improve(value):
+            self._value = value
+
+    def would_improve(self, value: Any) -> bool:
+        return self._value is None or bool(value < self._value if self._least else value > self._value)
+
+    def value_of(self, data_type: pa.DataType) -> Any:
+        """As the column's type has it."""
+        if self._value is None:
+            return None
+        if pa.types.is_temporal(data_type):
+            return pa.scalar(self._value, pa.int32() if pa.types.is_date(data_type) else pa.int64()).cast(data_type).as_py()
+        # Bounds of files do not tell 0.0 from -0.0.
+        return self._value + 0.0 if isinstance(self._value, float) else self._value

@@ -10,14 +10,16 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
-from objcat.arguments import name_list, one_of, text, text_mapping
+from objcat.arguments import name_list, one_of, text, text_mapping, whole_number
 from objcat.catalog import Binding, Catalog, Names
 from objcat.errors import CheckpointCollected, InvalidInput, ObjcatError, SeveralDomains
 from objcat.handle import REOPENINGS_MAX, change_of
 from objcat.parts import Change, Part
 from objcat.read import plan_scan
+from objcat.read.commits import Commits
 from objcat.scan import Scan
 from objcat.services.savepoint import check_readable
 from objcat.table import Manifests, Snapshot, Tables
@@ -120,15 +122,25 @@ class TransactionTable:
         """
         self._change(keys, Operation.DELETE)
 
-    def scan(self, *, where: str | None = None, columns: Sequence[str] | None = None) -> Scan:
+    def scan(self, *, where: str | pc.Expression | None = None, columns: Sequence[str] | None = None, limit: int | None = None) -> Scan:
         """A scan of the transaction's snapshot: without its own writes, whatever others commit meanwhile. Else as `Table.scan`."""
         block, table = self._block, self._table
         block.check_open()
         if columns is not None:
             name_list(columns, what="columns")
+        if limit is not None:
+            whole_number(limit, what="limit")
         plan = block.standing(lambda: plan_scan(self.snapshot, block.manifests, where=where, columns=columns))
         block.read.add(table)
-        return Scan(block.timeline.fileio, plan, check=lambda: block.check_readable(table))
+        commits = Commits(block.timeline.fileio)
+        return Scan(
+            block.timeline.fileio,
+            plan,
+            block.manifests,
+            limit=limit,
+            check=lambda: block.check_readable(table),
+            commits=lambda txns: block.standing(lambda: commits.find(block.view.outcomes, txns)),
+        )
 
     def _change(self, data: Any, operation: Operation) -> None:
         self._block.check_open()

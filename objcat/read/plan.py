@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fileio.config import nearest
-from objcat.errors import InvalidInput
-from objcat.predicate import Predicate, parse_predicate
-from objcat.table import FileGroup, Manifests, Snapshot
-from objcat.tasks import ScanTask
+from objcat.arguments import shown
+from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.expression import check_expression
+from objcat.predicate import parse_predicate
+from objcat.read.commits import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
+from objcat.storage.files import TXN_COLUMN
+from objcat.storage.hashing import spark_hash
+from objcat.table import FileGroup, Manifests, Snapshot, TableSchema, TableSpec
+from objcat.table.schema import arrow_type
+from objcat.tasks import FILE_COLUMN, HIDDEN_FIELDS, Filter, ScanTask
+
+COMMIT_COLUMNS = (COMMIT_SLOT, COMMIT_TIME)
+HIDDEN = (*COMMIT_COLUMNS, FILE_COLUMN)
+"""Columns that every table has besides its own; they are there when they are named."""
+HASHES_MAX = 256
+"""Keys of a filter that are looked up by their home; of more of them, all homes are asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan reads. columns: logical names, in order. plain: groups whose rows are those of their base file. merged: the other
-    groups."""
+    """What a scan reads.
+
+    columns: logical names and hidden ones (`HIDDEN`), in order. plain: groups whose rows are those of their base file. merged: the other
+    groups. hashes: of the keys that can pass, where the filter says which; groups of other homes are left out. mode: one of `MODES`.
+    """
 
     snapshot: Snapshot
     columns: tuple[str, ...]
-    where: Predicate | None
+    where: Filter | None
     plain: tuple[FileGroup, ...]
     merged: tuple[FileGroup, ...]
+    hashes: frozenset[int] | None = None
+    mode: str = "snapshot"
+
+    @property
+    def groups(self) -> tuple[FileGroup, ...]:
+        return (*self.plain, *self.merged)
+
+    def task(self, groups: Sequence[FileGroup], *, columns: Sequence[str] | None = None) -> ScanTask:
+        """One task that reads these groups. columns: others than those of the plan."""
+        chosen = self.columns if columns is None else tuple(columns)
+        by_txn = any(name in COMMIT_COLUMNS for name in chosen)
+        read = [name for name in chosen if name not in COMMIT_COLUMNS]
+        return ScanTask(self.snapshot.spec, tuple(groups), (*read, TXN_COLUMN) if by_txn else tuple(read), self.where)
 
     def tasks(self, groups: Sequence[FileGroup], *, count_max: int) -> list[ScanTask]:
         """The groups dealt to at most `count_max` tasks of about equal bytes, neighbours together."""
@@ -32,29 +65,89 @@ class ScanPlan:
         for group in groups:
             dealt[min(wanted - 1, done * wanted // max(1, total))].append(group)
             done += _bytes(group)
-        return [ScanTask(self.snapshot.spec, tuple(part), self.columns, self.where) for part in dealt if part]
+        return [self.task(part) for part in dealt if part]
 
 
-def plan_scan(snapshot: Snapshot, manifests: Manifests, *, where: str | None, columns: Sequence[str] | None) -> ScanPlan:
-    """The plan of a scan. Raises InvalidPredicate, and InvalidInput for an unknown column."""
+SNAPSHOT = "snapshot"
+"""Every row as of the slot."""
+READ_OPTIMISED = "read_optimised"
+"""Base files alone: what compaction (or a copy-on-write write) has put there, without the log rows on top."""
+MODES = (SNAPSHOT, READ_OPTIMISED)
+
+
+def plan_scan(
+    snapshot: Snapshot,
+    manifests: Manifests,
+    *,
+    where: str | pc.Expression | None,
+    columns: Sequence[str] | None,
+    mode: str = SNAPSHOT,
+) -> ScanPlan:
+    """The plan of a scan. where: SQL text or an Arrow expression over logical names. mode: one of `MODES`.
+
+    Raises InvalidPredicate, and InvalidInput for an unknown column.
+    """
     schema = snapshot.spec.table_schema
-    chosen = tuple(schema.names if columns is None else columns)
-    for name in chosen:
-        if name not in schema.names:
-            raise InvalidInput(f"the table has no column {name!r}: {nearest(name, schema.names)}")
-    if not chosen:
-        raise InvalidInput("columns=[] selects nothing: name at least one column, or leave it out for all")
-    if len(set(chosen)) != len(chosen):
-        raise InvalidInput(f"columns={list(chosen)} names a column twice: name each once")
-    predicate = None if where is None else parse_predicate(where, schema)
-    groups = snapshot.file_groups(manifests, where=None if predicate is None else predicate.to_pruning())
+    chosen = _chosen(columns, schema)
+    predicate = parse_filter(where, schema)
+    hashes = None if predicate is None else key_hashes(predicate, snapshot.spec)
+    groups = snapshot.file_groups(manifests, where=None if predicate is None else predicate.to_pruning(), hashes=hashes)
+    if mode == READ_OPTIMISED and not snapshot.spec.rewrites:
+        # The log objects of a copy-on-write table hold only deletes that await late rows: its base files are the table.
+        groups = [replace(group, logs=()) for group in groups if group.base is not None]
     return ScanPlan(
         snapshot,
         chosen,
         predicate,
         plain=tuple(group for group in groups if group.is_plain),
         merged=tuple(group for group in groups if not group.is_plain),
+        hashes=hashes,
+        mode=mode,
     )
+
+
+def parse_filter(where: str | pc.Expression | None, schema: TableSchema) -> Filter | None:
+    """A filter from what a user gave. Raises InvalidPredicate."""
+    if where is None:
+        return None
+    if isinstance(where, pc.Expression):
+        return check_expression(where, schema)
+    if not isinstance(where, str):
+        raise InvalidPredicate(f"where is {shown(where)}: give SQL text as after WHERE, or a pyarrow.compute.Expression")
+    return parse_predicate(where, schema)
+
+
+def key_hashes(predicate: Filter, spec: TableSpec) -> frozenset[int] | None:
+    """The hashes of the keys that can pass, where the filter gives every hashed column a few values; None where it does not."""
+    columns = spec.bucket_columns
+    fixed = predicate.fixed()
+    # As 0.1 in a column of 32 bits, a literal of a floating column is not the value that it equals.
+    if not columns or any(column.name not in fixed or column.type in ("float", "double") for column in columns):
+        return None
+    if math.prod(len(fixed[column.name]) for column in columns) > HASHES_MAX:
+        return None
+    keys = list(itertools.product(*(fixed[column.name] for column in columns)))
+    if not keys:
+        return frozenset()
+    arrays = [pa.array(values, arrow_type(column.type)) for values, column in zip(zip(*keys, strict=True), columns, strict=True)]
+    return frozenset(spark_hash(arrays).tolist())
+
+
+def hidden_field(name: str) -> pa.Field:
+    """The Arrow field of a hidden column."""
+    return {field.name: field for field in (*COMMIT_FIELDS, *HIDDEN_FIELDS)}[name]
+
+
+def _chosen(columns: Sequence[str] | None, schema: TableSchema) -> tuple[str, ...]:
+    chosen = tuple(schema.names if columns is None else columns)
+    for name in chosen:
+        if name not in schema.names and name not in HIDDEN:
+            raise InvalidInput(f"the table has no column {name!r}: {nearest(name, [*schema.names, *HIDDEN])}")
+    if not chosen:
+        raise InvalidInput("columns=[] selects nothing: name at least one column, or leave it out for all")
+    if len(set(chosen)) != len(chosen):
+        raise InvalidInput(f"columns={list(chosen)} names a column twice: name each once")
+    return chosen
 
 
 def _bytes(group: FileGroup) -> int:

@@ -4,6 +4,7 @@ Arrow out."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,37 @@ def merge(rows: pa.Table, *, key: Sequence[str], ordering: str | None, keep_dele
         winners = winners[op[winners] != OP_DELETE]
     result = rows.take(pa.array(order[winners]))
     return result if keep_deletes else result.drop_columns([OP_COLUMN])
+
+
+def overlay(base: pa.Table, logs: pa.Table, *, key: Sequence[str], ordering: str | None) -> list[pa.Table]:
+    """The rows that `merge` of both would return, in no order: base rows that no log row can concern are not sorted, which most are.
+
+    base: rows without `_objcat_op`, each key once; logs: with it; else the same columns.
+    """
+    if not base.num_rows:
+        return [merge(logs, key=key, ordering=ordering)]
+    touched = _touched(base, logs, key)
+    meeting = base.filter(touched)
+    meeting = meeting.append_column(logs.schema.field(OP_COLUMN), pa.array(np.full(meeting.num_rows, OP_UPSERT, dtype=np.int8)))
+    merged = merge(pa.concat_tables([meeting, logs.select(meeting.column_names)]), key=key, ordering=ordering)
+    return [base.filter(pc.invert(touched)), merged]
+
+
+def _touched(base: pa.Table, logs: pa.Table, key: Sequence[str]) -> pa.ChunkedArray | pa.Array:
+    """Of every base row, whether a log row may have its key: false only where a key column holds a value that no log row has."""
+    touched: Any = pa.array(np.full(base.num_rows, True))
+    for name in key:
+        values = logs.column(name)
+        # Lookups tell 0.0 from -0.0 and one NaN from another, which are equal here.
+        if not pa.types.is_floating(values.type):
+            touched = pc.and_(touched, pc.is_in(base.column(name), value_set=values.combine_chunks()))
+    return touched
+
+
+def key_runs(rows: pa.Table, key: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The positions of rows, at least one, sorted by key and then as they stand; and where in them the last row of every key is."""
+    order = _order(rows, key=key, ordering=None)
+    return order, _last_of_runs(rows, order, key)
 
 
 def _order(rows: pa.Table, *, key: Sequence[str], ordering: str | None) -> npt.NDArray[np.int64]:

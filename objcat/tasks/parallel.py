@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
+from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from fileio.env import Env
@@ -30,3 +34,40 @@ def run_all(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]
     if failure is not None:
         raise failure
     return results
+
+
+def interleave(env: Env, iterators: Iterable[Iterator[T]], *, at_once: int) -> Iterator[T]:
+    """What the iterators yield, by turns, in an order that depends on nothing else: of each one item, then of each the next.
+
+    `at_once` of them take their next step on the Env's threads, beside the consumer; so no more than as many items are held. When one ends
+    the next begins. Raises what one of them raised, after the steps under way have ended.
+    """
+    waiting = iter(iterators)
+    if at_once <= 1:
+        for iterator in waiting:
+            yield from iterator
+        return
+    turns: deque[tuple[Iterator[T], Future[list[T]]]] = deque()
+
+    def enter(iterator: Iterator[T]) -> None:
+        turns.append((iterator, env.submit(partial(_step, iterator))))
+
+    try:
+        for iterator in islice(waiting, at_once):
+            enter(iterator)
+        while turns:
+            iterator, future = turns.popleft()
+            items = future.result()
+            following = iterator if items else next(waiting, None)
+            if following is not None:
+                enter(following)
+            yield from items
+    finally:
+        for _, future in turns:
+            future.cancel()
+        wait([future for _, future in turns])
+
+
+def _step(iterator: Iterator[T]) -> list[T]:
+    """The next item; none at the end."""
+    return list(islice(iterator, 1))

@@ -1,41 +1,166 @@
-"""Reading file groups, merged."""
+"""Reading file groups, merged, a few row groups at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.storage.files import read_base, read_log
+from objcat.storage.files import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, read_log, txn_of_path
+from objcat.storage.fitting import relabelled
 from objcat.storage.hashing import bucket_of
-from objcat.storage.merge import OP_COLUMN, OP_UPSERT, merge
-from objcat.table import FileGroup, LogObject, TableSpec
+from objcat.storage.logs import EXPANSION, LogReader
+from objcat.storage.merge import OP_COLUMN, merge, overlay
+from objcat.storage.streaming import cut_sorted, sort_by_key
+from objcat.table import FileGroup, LogObject, LogSlice, TableSchema, TableSpec
 from objcat.tasks.model import ScanTask
+from objcat.tasks.parallel import interleave
 from objcat.timeline import Home
 
+FILE_COLUMN = "_file"
+"""Hidden column: the data file that a row comes from, a path below the prefix of the table's log."""
+HIDDEN_FIELDS = (pa.field(FILE_COLUMN, pa.string()), pa.field(TXN_COLUMN, pa.string()))
+"""What a task can select besides the columns of the table."""
+GROUP_LOGS_BYTES_MAX = 64 * 1024**2
+"""Arrow bytes of the log rows of one file group that are merged from memory. More of them are read as the merge goes on."""
+AHEAD_BYTES_MAX = 256 * 1024**2
+"""Arrow bytes that a scan reads ahead of its consumer, about."""
 
-def scan_groups(fileio: FileIO, task: ScanTask) -> Iterator[pa.Table]:
-    """The merged rows of every file group of a task, one table a group, under logical names."""
-    spec = task.spec
-    needed = _physical_columns(task)
+_SOURCE = "_objcat_source"
+"""The number of the file that a row comes from, while it is merged."""
+
+
+def scan_groups(fileio: FileIO, task: ScanTask, *, at_once: int = 1, lazy: bool = False) -> Iterator[pa.Table]:
+    """The merged rows of the file groups of a task in tables of about a row group each, under logical names; those of a group are by key,
+    more or less.
+
+    at_once: groups that are read beside one another. lazy: read nothing before it is asked for, log objects of later groups neither; then
+    groups come one after another. Holds a few row groups of each group that is being read, and the log rows that fit, see `LogReader`.
+    Raises CorruptTable, storage errors.
+    """
+    reader = _GroupReader(fileio, task)
     # Deletes that a compaction kept change nothing in the rows that it wrote.
     groups = [replace(group, logs=()) if group.is_plain else group for group in task.groups]
-    logs = read_logs(fileio, groups, needed)
-    ordering = spec.ordering_column
+    if lazy:
+        for group in groups:
+            reader.logs.load([group])
+            yield from reader.rows(group)
+        return
+    reader.logs.load(groups)
+    yield from interleave(fileio.env, (reader.rows(group) for group in groups), at_once=at_once)
+
+
+def ahead_of(groups: Iterable[FileGroup], *, most: int) -> int:
+    """How many of some groups to read beside one another, so that what is read ahead stays within its bounds."""
+    largest = 1
     for group in groups:
-        parts = []
         if group.base is not None:
-            base = own_rows(read_base(fileio, group.base, needed), spec, group, group.base.home)
-            parts.append(base.append_column(OP_COLUMN, pa.array(np.full(base.num_rows, OP_UPSERT, dtype=np.int8))) if group.logs else base)
-        parts.extend(own_rows(logs[rows.object.path, rows.start], spec, group, rows.home) for rows in group.logs)
-        merged = pa.concat_tables([bare(part) for part in parts])
-        if group.logs:
-            key = [column.physical for column in spec.key_columns]
-            merged = merge(merged, key=key, ordering=None if ordering is None else ordering.physical)
-        yield _project(merged, task)
+            rows = min(BASE_ROW_GROUP_ROWS, group.base.rows)
+            largest = max(largest, EXPANSION * group.base.bytes * rows // max(1, group.base.rows))
+    return max(1, min(most, AHEAD_BYTES_MAX // largest))
+
+
+def scan_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of what a scan of these logical and hidden columns yields."""
+    schema = spec.table_schema.to_arrow()
+    hidden = {field.name: field for field in HIDDEN_FIELDS}
+    return pa.schema([hidden[name] if name in hidden else schema.field(name) for name in columns])
+
+
+class _GroupReader:
+    """Reads the groups of one task. Safe for many threads."""
+
+    def __init__(self, fileio: FileIO, task: ScanTask) -> None:
+        self._fileio = fileio
+        self._task = task
+        self._spec = task.spec
+        self._columns = _physical_columns(task)
+        self._key = [column.physical for column in task.spec.key_columns]
+        ordering = task.spec.ordering_column
+        self._ordering = None if ordering is None else ordering.physical
+        self._schema = scan_schema(task.spec, task.columns)
+        where = task.where
+        # A base row that a log row may replace, or that may win over one, is left out only where its key cannot pass.
+        self._plain_where = None if where is None else where.to_pruning()
+        self._merged_where = None if where is None else where.to_pruning(only=[column.name for column in task.spec.key_columns])
+        self.logs = LogReader(fileio, self._columns, task.spec.table_schema)
+
+    def rows(self, group: FileGroup) -> Iterator[pa.Table]:
+        """The rows of a group that pass, as they are selected."""
+        try:
+            for rows in self._merged(group) if group.logs else self._base(group):
+                projected = self._project(rows, group)
+                if projected.num_rows:
+                    yield projected
+        finally:
+            self.logs.done(group)
+
+    def _merged(self, group: FileGroup) -> Iterator[pa.Table]:
+        numbered = [(part, number) for number, part in enumerate(group.logs, start=1)]
+        if not self._key:
+            # Without a key there is nothing to merge, and nothing to delete.
+            yield from self._base(group)
+            for part, number in numbered:
+                for rows in self.logs.pieces(part):
+                    yield self._of_log(rows, group, part, number).drop_columns([OP_COLUMN])
+            return
+        sources: list[Iterable[pa.Table]] = [self._base(group)]
+        if self.logs.bytes_of(group) <= GROUP_LOGS_BYTES_MAX:
+            together = pa.concat_tables([self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered])
+            sources.append([sort_by_key(together, key=self._key)])
+        else:
+            sources.extend(self._log_pieces(group, part, number) for part, number in numbered)
+        for base, *logs in cut_sorted(sources, key=self._key):
+            present = [rows for rows in logs if rows is not None]
+            if not present:
+                assert base is not None
+                yield base
+                continue
+            on_top = pa.concat_tables(present)
+            if base is None:
+                yield merge(on_top, key=self._key, ordering=self._ordering)
+            else:
+                yield from overlay(base, on_top, key=self._key, ordering=self._ordering)
+
+    def _base(self, group: FileGroup) -> Iterator[pa.Table]:
+        base = group.base
+        if base is None:
+            return
+        columns = [*self._columns, *([TXN_COLUMN] if TXN_COLUMN in self._task.columns else [])]
+        where = self._merged_where if group.logs else self._plain_where
+        for rows in base_pieces(self._fileio, base, columns, where=where, spec=self._spec):
+            yield self._numbered(bare(own_rows(rows, self._spec, group, base.home)), 0)
+
+    def _log_pieces(self, group: FileGroup, part: LogSlice, number: int) -> Iterator[pa.Table]:
+        for rows in self.logs.pieces(part):
+            yield self._of_log(rows, group, part, number)
+
+    def _of_log(self, rows: pa.Table, group: FileGroup, part: LogSlice, number: int) -> pa.Table:
+        rows = bare(own_rows(rows, self._spec, group, part.home))
+        if TXN_COLUMN in self._task.columns:
+            # Beside the columns of base files, in their order.
+            op = rows.column_names.index(OP_COLUMN)
+            rows = rows.add_column(op, TXN_COLUMN, constant(txn_of_path(part.object.path), rows.num_rows))
+        return self._numbered(rows, number)
+
+    def _numbered(self, rows: pa.Table, number: int) -> pa.Table:
+        if FILE_COLUMN not in self._task.columns:
+            return rows
+        return rows.append_column(_SOURCE, pa.array(np.full(rows.num_rows, number, dtype=np.int32)))
+
+    def _project(self, rows: pa.Table, group: FileGroup) -> pa.Table:
+        """Logical names, filtered."""
+        names = {column.physical: column.name for column in self._spec.table_schema.columns}
+        rows = rows.rename_columns([names.get(name, name) for name in rows.column_names])
+        if self._task.where is not None:
+            rows = rows.filter(self._task.where.to_arrow())
+        if FILE_COLUMN in self._task.columns:
+            paths = [None if group.base is None else group.base.path, *(part.object.path for part in group.logs)]
+            rows = rows.append_column(FILE_COLUMN, pa.array(paths, pa.string()).take(rows.column(_SOURCE)))
+        return pa.Table.from_arrays([relabelled(rows.column(field.name), field.type) for field in self._schema], schema=self._schema)
 
 
 def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, home: Home) -> pa.Table:
@@ -49,45 +174,31 @@ def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, home: Home) -> p
     return rows.filter(pa.array(buckets == group.home.bucket))
 
 
-def scan_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of what a scan of these logical columns yields."""
-    schema = spec.table_schema.to_arrow()
-    return pa.schema([schema.field(name) for name in columns])
-
-
 def _physical_columns(task: ScanTask) -> list[str]:
     """Physical names to read: what is selected, filtered by, and merged by."""
     spec = task.spec
-    names = {*task.columns, *(task.where.columns if task.where else ())}
+    hidden = {field.name for field in HIDDEN_FIELDS}
+    names = {*task.columns, *(task.where.columns if task.where else ())} - hidden
     wanted = {spec.table_schema.column(name).physical for name in names}
     if any(not group.is_plain for group in task.groups):
         wanted |= {column.physical for column in spec.key_columns}
         wanted |= {spec.ordering_column.physical} if spec.ordering_column else set()
     if not wanted:
-        wanted = {spec.key_columns[0].physical}
+        wanted = {(spec.key_columns or spec.table_schema.columns)[0].physical}
     return [column.physical for column in spec.table_schema.columns if column.physical in wanted]
 
 
-def read_logs(fileio: FileIO, groups: Sequence[FileGroup], columns: Sequence[str]) -> dict[tuple[str, int], pa.Table]:
-    """The log rows of all groups by (object, first row), each log object opened once."""
+def read_logs(fileio: FileIO, groups: Sequence[FileGroup], columns: Sequence[str], schema: TableSchema) -> dict[tuple[str, int], pa.Table]:
+    """The log rows of all groups by (object, first row), as `schema` has them, each log object opened once."""
     wanted: dict[str, tuple[LogObject, list[tuple[int, int]]]] = {}
     for group in groups:
         for rows in group.logs:
             wanted.setdefault(rows.object.path, (rows.object, []))[1].append((rows.start, rows.end))
     tables: dict[tuple[str, int], pa.Table] = {}
     for path, (log, ranges) in wanted.items():
-        for (start, _), table in zip(ranges, read_log(fileio, log, ranges, columns), strict=True):
+        for (start, _), table in zip(ranges, read_log(fileio, log, ranges, columns, schema), strict=True):
             tables[path, start] = table
     return tables
-
-
-def _project(rows: pa.Table, task: ScanTask) -> pa.Table:
-    """Logical names and types, filtered."""
-    columns = {column.physical: column for column in task.spec.table_schema.columns}
-    rows = rows.rename_columns([columns[name].name for name in rows.column_names])
-    if task.where is not None:
-        rows = rows.filter(task.where.to_arrow())
-    return rows.select(list(task.columns)).cast(scan_schema(task.spec, task.columns))
 
 
 def bare(rows: pa.Table) -> pa.Table:

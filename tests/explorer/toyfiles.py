@@ -46,24 +46,40 @@ def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...
     return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=ROW_GROUP_ROWS, homes=homes)
 
 
-def get_base(fileio: FileIO, base: BaseFile, columns: Sequence[str]) -> pa.Table:
+def get_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], *_: Any) -> pa.Table:
     """As `objcat.storage.files.read_base`."""
     return _get(fileio, base.path, columns)
 
 
-def get_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], columns: Sequence[str]) -> list[pa.Table]:
+def get_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], columns: Sequence[str], *_: Any) -> list[pa.Table]:
     """As `objcat.storage.files.read_log`."""
     rows = _get(fileio, log.path, [*columns, OP_COLUMN])
     return [rows.slice(start, end - start) for start, end in ranges]
 
 
+def base_pieces(fileio: FileIO, base: BaseFile, columns: Sequence[str], **_: Any) -> Iterator[pa.Table]:
+    """As `objcat.storage.files.base_pieces`."""
+    yield get_base(fileio, base, columns)
+
+
+def log_pieces(fileio: FileIO, log: LogObject, start: int, end: int, columns: Sequence[str], *_: Any) -> Iterator[pa.Table]:
+    """As `objcat.storage.files.log_pieces`."""
+    yield from get_log(fileio, log, [(start, end)], columns)
+
+
 @contextmanager
 def toy_files() -> Iterator[None]:
     """Until the end of the block, whoever writes or reads a data file writes or reads one of these."""
-    toys: dict[str, Any] = {"write_base": put_base, "write_log": put_log, "read_base": get_base, "read_log": get_log}
-    modules = [
-        import_module(f"objcat.{name}") for name in ("storage.files", "tasks.write", "tasks.rewrite", "tasks.scan", "services.compact")
-    ]
+    toys: dict[str, Any] = {
+        "write_base": put_base,
+        "write_log": put_log,
+        "read_base": get_base,
+        "read_log": get_log,
+        "base_pieces": base_pieces,
+        "log_pieces": log_pieces,
+    }
+    names = ("storage.files", "storage.logs", "tasks.write", "tasks.rewrite", "tasks.scan", "services.compact")
+    modules = [import_module(f"objcat.{name}") for name in names]
     with ExitStack() as stack:
         for module in modules:
             for name in toys.keys() & vars(module).keys():

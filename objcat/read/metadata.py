@@ -1,0 +1,339 @@
+"""What the metadata of a snapshot says without a look at any row: how much there is, in which files, and within which bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from objcat.read.plan import READ_OPTIMISED
+from objcat.table import Column, Manifests, Pruning, Snapshot
+from objcat.table.rows import Ints, bounded_columns, integers
+from objcat.table.snapshot import Live
+from objcat.timeline import Home
+
+CUT_BYTES_MIN = 61
+"""Of a lower bound that was cut, see `objcat.storage.bounds`: a text of up to 64 bytes, less a last character that did not fit."""
+
+
+# ---- how much ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """How much some file groups hold.
+
+    groups: of them `plain` are one base file of their own. base_files, log_objects: each counted once, whoever shares it. log_rows: that
+    count on top of base files. log_bytes: of the log objects, by the share of these rows.
+    """
+
+    groups: int = 0
+    plain: int = 0
+    base_files: int = 0
+    base_rows: int = 0
+    base_bytes: int = 0
+    log_objects: int = 0
+    log_rows: int = 0
+    log_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.base_bytes + self.log_bytes
+
+
+def survey_of(
+    snapshot: Snapshot,
+    manifests: Manifests,
+    *,
+    where: Pruning | None = None,
+    hashes: Collection[int] | None = None,
+    mode: str = "snapshot",
+) -> Survey:
+    """How much there is in the file groups that `Snapshot.file_groups` would return; mode: as of a scan. Raises as `Manifests.load`."""
+    live = snapshot.live(manifests, () if where is None else where.columns, hashes=hashes)
+    chosen = live.folded.is_live.copy()
+    if where is not None:
+        chosen &= live.may_match(where, snapshot.spec)
+    plain, folded = live.is_plain, live.folded
+    optimised = mode == READ_OPTIMISED and not snapshot.spec.rewrites
+    if optimised:
+        chosen &= folded.has_base
+    # After a split several groups share a base file.
+    base = np.unique(live.members.row[folded.winner[chosen & folded.has_base]])
+    slices = live.slices().take(pa.array(np.flatnonzero(chosen[folded.slice_group]))) if not optimised else live.slices().slice(0, 0)
+    rows, sizes, counts = (np.asarray(values, dtype=np.int64) for values in (_lengths(slices), slices.field("bytes"), slices.field("rows")))
+    return Survey(
+        groups=int(chosen.sum()),
+        plain=int(chosen.sum() if optimised else (chosen & plain).sum()),
+        base_files=len(base),
+        base_rows=int(integers(live.rows.select(["base_rows"]).take(pa.array(base)), "base_rows").sum()),
+        base_bytes=int(integers(live.rows.select(["base_bytes"]).take(pa.array(base)), "base_bytes").sum()),
+        log_objects=len(slices.field("path").unique()),
+        log_rows=int(rows.sum()),
+        log_bytes=int((sizes * rows // np.maximum(counts, 1)).sum()),
+    )
+
+
+def _lengths(slices: pa.StructArray) -> pa.Array:
+    return pc.subtract(slices.field("end"), slices.field("start"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStats:
+    """What a table holds as of a slot, by its metadata alone.
+
+    rows: of the table; exact when `rows_exact`, else at most so many: log rows may replace or delete others. bytes: of data files that the
+    slot needs. base, log: the files of either kind.
+    """
+
+    slot: int
+    rows: int
+    rows_exact: bool
+    bytes: int
+    partitions: int
+    groups: int
+    groups_unmerged: int
+    base_files: int
+    base_rows: int
+    base_bytes: int
+    log_objects: int
+    log_rows: int
+    log_bytes: int
+
+
+def stats_of(snapshot: Snapshot, manifests: Manifests) -> TableStats:
+    """Count a snapshot. Reads manifests only. Raises as `Manifests.load`."""
+    survey = survey_of(snapshot, manifests)
+    merges = survey.plain < survey.groups
+    rows = survey.base_rows + (survey.log_rows if merges else 0)
+    return TableStats(
+        slot=snapshot.slot,
+        rows=rows,
+        rows_exact=snapshot.spec.is_keyless or not merges,
+        bytes=survey.bytes,
+        partitions=len(snapshot.live_partitions(manifests)),
+        groups=survey.groups,
+        groups_unmerged=survey.groups - survey.plain,
+        base_files=survey.base_files,
+        base_rows=survey.base_rows,
+        base_bytes=survey.base_bytes,
+        log_objects=survey.log_objects,
+        log_rows=survey.log_rows,
+        log_bytes=survey.log_bytes,
+    )
+
+
+# ---- which files -------------------------------------------------------------------------------------------------
+
+FILES = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("partition", pa.string()),
+        pa.field("bucket", pa.int32()),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("slot", pa.int64(), nullable=False),
+        pa.field("lower", pa.map_(pa.string(), pa.string())),
+        pa.field("upper", pa.map_(pa.string(), pa.string())),
+    ]
+)
+"""Of `files_of`.
+
+kind: `base`, or `log` for an object with rows of many file groups, which has no partition and bucket of its own. rows: of a base file; of a
+log object those that still count on top of base files. bytes: of the whole file. slot: of the commit that brought it. lower, upper: by
+column, what no value is below or above, as text; null where only bounds of several files together are known.
+"""
+
+
+def files_of(snapshot: Snapshot, manifests: Manifests) -> pa.Table:
+    """The data files that a snapshot needs, one row for each, as `FILES` says. Reads manifests only. Raises as `Manifests.load`."""
+    live = snapshot.live(manifests, None)
+    return pa.concat_tables([_base_files(live, snapshot), _log_objects(live)])
+
+
+def _base_files(live: Live, snapshot: Snapshot) -> pa.Table:
+    folded = live.folded
+    rows = live.rows.take(pa.array(np.unique(live.members.row[folded.winner[folded.is_live & folded.has_base]])))
+    # A row of a manifest that names log rows too has bounds over all of them.
+    own = np.asarray(pc.equal(rows.column("rows"), rows.column("base_rows")))
+    lower: list[list[tuple[str, str]]] = [[] for _ in range(rows.num_rows)]
+    upper: list[list[tuple[str, str]]] = [[] for _ in range(rows.num_rows)]
+    for column in bounded_columns(snapshot.spec):
+        if f"nulls_{column.id}" in rows.column_names:
+            for kind, said in (("lower", lower), ("upper", upper)):
+                for number, text in enumerate(_texts(rows.column(f"{kind}_{column.id}"))):
+                    if text is not None:
+                        said[number].append((column.name, text))
+    columns = [
+        rows.column("base_path"),
+        pa.array(["base"] * rows.num_rows, pa.string()),
+        rows.column("partition"),
+        rows.column("bucket"),
+        rows.column("base_rows"),
+        rows.column("base_bytes"),
+        rows.column("slot"),
+        *(
+            pa.array([pairs if mine else None for pairs, mine in zip(said, own, strict=True)], FILES.field("lower").type)
+            for said in (lower, upper)
+        ),
+    ]
+    return pa.Table.from_arrays(columns, schema=FILES)
+
+
+def _texts(values: pa.ChunkedArray) -> list[str | None]:
+    if pa.types.is_binary(values.type):
+        return [None if value is None else value.hex() for value in values.to_pylist()]
+    texts: list[str | None] = values.cast(pa.string()).to_pylist()
+    return texts
+
+
+def _log_objects(live: Live) -> pa.Table:
+    slices = live.slices()
+    found = pa.table(
+        {"path": slices.field("path"), "bytes": slices.field("bytes"), "slot": slices.field("named_at"), "rows": _lengths(slices)}
+    )
+    grouped = found.group_by("path", use_threads=False).aggregate([("bytes", "max"), ("slot", "max"), ("rows", "sum")])
+    number = grouped.num_rows
+    columns = [
+        grouped.column("path"),
+        pa.array(["log"] * number, pa.string()),
+        pa.nulls(number, pa.string()),
+        pa.nulls(number, pa.int32()),
+        grouped.column("rows_sum"),
+        grouped.column("bytes_max"),
+        grouped.column("slot_max"),
+        pa.nulls(number, FILES.field("lower").type),
+        pa.nulls(number, FILES.field("upper").type),
+    ]
+    return pa.Table.from_arrays(columns, schema=FILES)
+
+
+PARTITIONS = pa.schema(
+    [
+        pa.field("partition", pa.string(), nullable=False),
+        pa.field("groups", pa.int64(), nullable=False),
+        pa.field("groups_unmerged", pa.int64(), nullable=False),
+        pa.field("base_rows", pa.int64(), nullable=False),
+        pa.field("base_bytes", pa.int64(), nullable=False),
+        pa.field("log_rows", pa.int64(), nullable=False),
+        pa.field("log_bytes", pa.int64(), nullable=False),
+        pa.field("slot", pa.int64(), nullable=False),
+    ]
+)
+"""Of `partitions_of_snapshot`.
+
+partition: as paths say it, empty in a table without partitions. groups_unmerged: those that are more than one base file of their own.
+log_bytes: of log objects, by the share of the partition's rows. slot: of the newest commit that brought rows, or a base file.
+"""
+
+
+def partitions_of_snapshot(snapshot: Snapshot, manifests: Manifests) -> pa.Table:
+    """The live partitions, sorted, one row for each, as `PARTITIONS` says. Reads manifests only. Raises as `Manifests.load`."""
+    live = snapshot.live(manifests)
+    folded, count = live.folded, len(live.partitions.names)
+    is_live, slices = folded.is_live, live.slices()
+    of_slice = live.partition[folded.slice_group]
+    base = live.members.row[folded.winner[folded.has_base]]
+    base, first = np.unique(base, return_index=True)
+    of_base = live.partition[np.flatnonzero(folded.has_base)[first]]
+    files = live.rows.select(["base_rows", "base_bytes", "slot"]).take(pa.array(base))
+    rows, sizes, totals, slots = (
+        np.asarray(values, dtype=np.int64) for values in (_lengths(slices), *(slices.field(name) for name in ("bytes", "rows", "slot")))
+    )
+    newest = np.full(count, -1, np.int64)
+    np.maximum.at(newest, of_base, integers(files, "slot"))
+    np.maximum.at(newest, of_slice, slots)
+    groups = np.bincount(live.partition[is_live], minlength=count)
+    columns = [
+        live.partitions.names,
+        groups,
+        np.bincount(live.partition[is_live & ~live.is_plain], minlength=count),
+        _sums(of_base, integers(files, "base_rows"), count),
+        _sums(of_base, integers(files, "base_bytes"), count),
+        _sums(of_slice, rows, count),
+        _sums(of_slice, sizes * rows // np.maximum(totals, 1), count),
+        newest,
+    ]
+    table = pa.table([pa.array(values, field.type) for values, field in zip(columns, PARTITIONS, strict=True)], schema=PARTITIONS)
+    return table.filter(pa.array(groups > 0))
+
+
+def _sums(codes: Ints, values: Ints, count: int) -> Ints:
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, codes, values)
+    return sums
+
+
+# ---- within which bounds -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """What is known of the least or greatest value of a column in a file group.
+
+    bound: none is beyond; dates and times as numbers; None when nothing is known. none: whether it holds nothing but null. exact: whether
+    `bound` is itself a value of a row that counts.
+    """
+
+    bound: Any
+    none: bool
+    exact: bool
+
+
+UNKNOWN = Extreme(None, none=False, exact=False)
+
+
+def extremes_of(
+    snapshot: Snapshot,
+    manifests: Manifests,
+    column: Column,
+    *,
+    least: bool,
+    where: Pruning | None = None,
+    hashes: Collection[int] | None = None,
+) -> dict[Home, Extreme]:
+    """By home of the file groups that `Snapshot.file_groups` would return. Reads manifests only. Raises as `Manifests.load`."""
+    live = snapshot.live(manifests, (column.id, *(() if where is None else where.columns)), hashes=hashes)
+    folded = live.folded
+    chosen = folded.is_live if where is None else folded.is_live & live.may_match(where, snapshot.spec)
+    if f"nulls_{column.id}" not in live.rows.column_names:
+        return dict.fromkeys(live.homes(np.flatnonzero(chosen)), UNKNOWN)
+    bounds = as_numbers(live.rows.column(f"{'lower' if least else 'upper'}_{column.id}")).to_pylist()
+    nulls, rows, base_rows = (live.rows.column(name).to_pylist() for name in (f"nulls_{column.id}", "rows", "base_rows"))
+    used = np.flatnonzero(folded.used)
+    members: dict[int, list[int]] = {}
+    for group, row in zip(live.members.group[used].tolist(), live.members.row[used].tolist(), strict=True):
+        members.setdefault(group, []).append(row)
+    plain = live.is_plain
+    numbers = np.flatnonzero(chosen)
+    found: dict[Home, Extreme] = {}
+    for number, home in zip(numbers.tolist(), live.homes(numbers), strict=True):
+        of_group = members.get(number, [])
+        some = [row for row in of_group if nulls[row] is None or nulls[row] < rows[row]]
+        values = [bounds[row] for row in some]
+        if None in values:
+            found[home] = UNKNOWN
+            continue
+        bound = (min(values) if least else max(values)) if values else None
+        exact = bool(plain[number]) and len(of_group) == 1 and rows[of_group[0]] == base_rows[of_group[0]]
+        found[home] = Extreme(bound, none=bool(of_group) and not some, exact=exact and _is_value(bound, least=least))
+    return found
+
+
+def as_numbers(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Dates and times as numbers, which Python has for all of them; other values as they are."""
+    if pa.types.is_date32(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+
+
+def _is_value(bound: Any, *, least: bool) -> bool:
+    """Whether a bound of a file is a value in it: those of text may have been cut."""
+    if isinstance(bound, (str, bytes)):
+        return least and len(bound.encode() if isinstance(bound, str) else bound) < CUT_BYTES_MIN
+    return True

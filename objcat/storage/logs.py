@@ -1,0 +1,101 @@
+"""The log rows of many file groups, each log object read once: it holds rows of most of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from fileio.env import on_fork
+from fileio.store import FileIO
+from objcat.storage.files import log_pieces, read_log
+from objcat.table import FileGroup, LogObject, LogSlice, TableSchema
+
+HELD_BYTES_MAX = 128 * 1024**2
+"""Arrow bytes of log rows that a scan holds. What is beyond is read for each file group anew."""
+EXPANSION = 8
+"""About how much larger rows are in Arrow than in a compressed file, on the safe side."""
+
+
+class LogReader:
+    """Log rows of file groups, under physical names and with `_objcat_op`. Safe for many threads.
+
+    columns: physical names. schema: as which they are read, however old the log objects are. held_bytes_max: Arrow bytes that it holds.
+    """
+
+    def __init__(self, fileio: FileIO, columns: Sequence[str], schema: TableSchema, *, held_bytes_max: int = HELD_BYTES_MAX) -> None:
+        self._fileio = fileio
+        self._schema = schema
+        self._columns = list(columns)
+        self._left = held_bytes_max
+        self._held: dict[str, dict[tuple[int, int], pa.Table]] = {}
+        self._uses: dict[str, int] = {}
+        self._lock = threading.Lock()
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def load(self, groups: Iterable[FileGroup]) -> None:
+        """Read what these groups need, every log object once and in parallel, as long as there is room. Each is `done` later.
+
+        Raises CorruptTable, storage errors.
+        """
+        wanted: dict[str, tuple[LogObject, list[tuple[int, int]]]] = {}
+        for part in (part for group in groups for part in group.logs):
+            wanted.setdefault(part.object.path, (part.object, []))[1].append((part.start, part.end))
+            with self._lock:
+                self._uses[part.object.path] = self._uses.get(part.object.path, 0) + 1
+        waiting = [pair for path, pair in wanted.items() if path not in self._held]
+        while waiting:
+            # What was read is known to take less than was feared, mostly: so there may be room for more.
+            wave, room = [], self._left
+            for log, ranges in waiting:
+                room -= _bytes(log, sum(end - start for start, end in ranges))
+                if room < 0:
+                    break
+                wave.append((log, ranges))
+            if not wave:
+                return
+            read = list(self._fileio.env.map(self._read, wave))
+            with self._lock:
+                for (log, ranges), tables in zip(wave, read, strict=True):
+                    self._held[log.path] = dict(zip(ranges, tables, strict=True))
+                    self._left -= sum(table.nbytes for table in tables)
+            waiting = waiting[len(wave) :]
+
+    def _read(self, one: tuple[LogObject, list[tuple[int, int]]]) -> list[pa.Table]:
+        return read_log(self._fileio, *one, self._columns, self._schema)
+
+    def rows(self, part: LogSlice) -> pa.Table:
+        """The rows of a slice. Raises CorruptTable, storage errors."""
+        held = self._held.get(part.object.path)
+        if held is not None and (part.start, part.end) in held:
+            return held[part.start, part.end]
+        return read_log(self._fileio, part.object, [(part.start, part.end)], self._columns, self._schema)[0]
+
+    def pieces(self, part: LogSlice) -> Iterator[pa.Table]:
+        """The rows of a slice, a row group at a time."""
+        if part.object.path in self._held:
+            yield self.rows(part)
+        else:
+            yield from log_pieces(self._fileio, part.object, part.start, part.end, self._columns, self._schema)
+
+    def done(self, group: FileGroup) -> None:
+        """The group is read: what nobody else needs is dropped."""
+        with self._lock:
+            for part in group.logs:
+                path = part.object.path
+                self._uses[path] = self._uses.get(path, 1) - 1
+                if not self._uses[path]:
+                    dropped = self._held.pop(path, {})
+                    self._left += sum(table.nbytes for table in dropped.values())
+
+    def bytes_of(self, group: FileGroup) -> int:
+        """About how many Arrow bytes the log rows of a group take."""
+        return sum(_bytes(part.object, part.rows) for part in group.logs)
+
+
+def _bytes(log: LogObject, rows: int) -> int:
+    return EXPANSION * log.bytes * rows // max(1, log.rows)
