@@ -5,6 +5,7 @@ what: how the caller names the argument, for the sentence. All raise InvalidInpu
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -93,6 +94,19 @@ def instances(value: Any, kind: type[T], *, what: str, such_as: str) -> list[T]:
         if not isinstance(one, kind):
             raise InvalidInput(f"{what} holds {shown(one)}: give {such_as}")
     return found
+
+
+def moment_ms(value: Any, *, what: str) -> int:
+    """Milliseconds since 1970 UTC of a datetime, or of ISO 8601 text; without a zone it is UTC."""
+    if not isinstance(value, (str, dt.datetime)):
+        raise InvalidInput(f"{what}={shown(value)} is neither a slot nor a time: give an int, a datetime, or ISO 8601 text")
+    try:
+        moment = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise InvalidInput(f"{what}={shown(value)} is not a time: write ISO 8601, e.g. '2026-11-20 09:00'") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return int(moment.timestamp() * 1000)
 
 
 def check_unicode(value: str, *, what: str) -> None:

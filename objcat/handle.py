@@ -10,15 +10,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
+from objcat.arguments import instances, moment_ms, one_of, whole_number
 from objcat.errors import CheckpointCollected, CommitConflict, InvalidInput, ObjcatError
-from objcat.lifecycle import change_properties
+from objcat.feed import Feed, Source, changes, incremental
+from objcat.lifecycle import change_partitioning, change_properties, change_schema
 from objcat.local import LocalEngine, to_arrow_table
 from objcat.parts import Change
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
+from objcat.read.metadata import TableStats, files_of, partitions_of_snapshot, stats_of
+from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
 from objcat.services import (
     CleanResult,
@@ -35,9 +40,10 @@ from objcat.services import (
 )
 from objcat.services.savepoint import check_readable
 from objcat.table import Manifests, Snapshot, Tables, TableSpec
+from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
 from objcat.table.files import decode_delta
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import check_names_listed, check_texts
+from objcat.table.spec import SchemaMode, check_names_listed, check_texts
 from objcat.tasks import Operation
 from objcat.timeline import AppVersion, Committer, Entry, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
@@ -92,6 +98,63 @@ class Table:
         """
         self._keep(change_properties(self.timeline, self._view, self.id, set_=properties or {}, unset=unset))
 
+    def set_partitioning(self, partition_by: Sequence[str]) -> None:
+        """Deal new rows to partitions in another way, as one commit that moves no data: [] for one partition of everything.
+
+        Rows that are there stay where they are, and so do later rows of partitions that are there: a partition of before that has files
+        takes the rows that belong to it as ever. Running writers write again. partition_by: as of `Lake.create_table`. Raises
+        InvalidInput and InvalidSchema, TableClosed, Contention, Fenced, CommitUnknown.
+        """
+        self.refresh()
+        self._keep(self._standing(lambda: change_partitioning(self.timeline, self._view, self.id, self.manifests, partition_by)))
+
+    # ---- columns
+
+    def alter(self, changes: Iterable[ColumnChange]) -> None:
+        """Change columns, one change after the other, as one commit that touches no file.
+
+        changes: `objcat.AddColumn`, `DropColumn`, `RenameColumn`, `MoveColumn` and `WidenColumn`. A column or a field of a struct is named
+        by its path: `city`, `place.x`; inside of lists and maps `stops.element.x`, `tags.value.x`; a name with a dot in it in backticks.
+        Running writers go on. Older snapshots keep their schema. Raises InvalidSchema and InvalidInput that say what would fit (nothing
+        was changed), TableClosed, Contention, Fenced, CommitUnknown.
+        """
+        kinds = "AddColumn, DropColumn, RenameColumn, MoveColumn or WidenColumn"
+        given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {kinds}")
+        self.refresh()
+        self._keep(change_schema(self.timeline, self._view, self.id, given))
+
+    def add_column(self, path: str, type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
+        """Add a column, or a field of a struct, which is null in all rows that are there.
+
+        type: an Arrow type, or a name such as `bigint` or `decimal(10,2)`. after: the neighbour that it comes after; first: before all of
+        them; else it comes last. Raises as `alter`.
+        """
+        self.alter([AddColumn(path, type, after=after, first=first)])
+
+    def drop_column(self, path: str) -> None:
+        """Drop a column, or a field of a struct; one of its name that is added later has none of its values. Raises as `alter`, and for
+        columns by which rows are found or ordered."""
+        self.alter([DropColumn(path)])
+
+    def rename_column(self, path: str, name: str) -> None:
+        """Give a column, or a field of a struct, another name. name: the new one, without the structs around it. Raises as `alter`."""
+        self.alter([RenameColumn(path, name)])
+
+    def move_column(self, path: str, *, after: str | None = None, first: bool = False) -> None:
+        """Move a column among its neighbours: after one of them, or before all. Raises as `alter`."""
+        self.alter([MoveColumn(path, after=after, first=first)])
+
+    def widen_column(self, path: str, type: pa.DataType | str) -> None:
+        """Give a column a type that holds every value of the present one.
+
+        tinyint, smallint, int, bigint: each to a later one; all but bigint to double; float to double; a decimal to more digits at the
+        same scale; an integer to a decimal with at least 10 digits before the point, bigint with 20. Raises as `alter`, and for key
+        columns and those that partitions are made of.
+        """
+        self.alter([WidenColumn(path, type)])
+
+    # ---- the newest state
+
     @property
     def snapshot(self) -> Snapshot:
         """The newest snapshot that this handle has seen; `refresh()` asks for newer ones."""
@@ -127,7 +190,14 @@ class Table:
 
     # ---- writing
 
-    def upsert(self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult:
+    def upsert(
+        self,
+        data: Any,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        app: AppVersion | None = None,
+        schema_mode: str | None = None,
+    ) -> CommitResult:
         """Insert or replace rows by key, as one commit.
 
         A merge-on-read table is not read: the rows are appended. Of a copy-on-write table, the buckets that hold the keys are read and
@@ -136,15 +206,24 @@ class Table:
         data: an Arrow table, a pandas or polars frame or a list of dicts is written by this process, a Spark DataFrame by Spark. Columns
         match by name; missing nullable ones are null. metadata: kept with the commit and shown in the log. app: makes a write that is
         tried again count once: when the table has this version of the application already, nothing is written, and the result says so in
-        `already_applied`.
+        `already_applied`. schema_mode: "strict", the batch must fit the table; "add", columns and fields that the table lacks are added
+        to it by the same commit; "widen", types become wider too, as `widen_column` does. None: the table's property `schema_mode`, else
+        "strict".
         Raises InvalidBatch and NullKey (nothing was written), CommitConflict (nothing is visible: write again), StreamRewound (a RESTORE
         took back versions of `app`), Fenced, CommitUnknown (look before you write again).
         """
-        return self._write(data, Operation.UPSERT, metadata, app)
+        return self._write(data, Operation.UPSERT, metadata, app, schema_mode)
 
-    def insert(self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult:
+    def insert(
+        self,
+        data: Any,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        app: AppVersion | None = None,
+        schema_mode: str | None = None,
+    ) -> CommitResult:
         """Insert rows whose keys the caller declares new, as one commit; buckets without rows get base files. Else as `upsert`."""
-        return self._write(data, Operation.INSERT, metadata, app)
+        return self._write(data, Operation.INSERT, metadata, app, schema_mode)
 
     def delete(self, keys: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult:
         """Delete rows by key, as one commit. Keys that do not exist are no error.
@@ -157,21 +236,87 @@ class Table:
 
     # ---- reading
 
-    def scan(self, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: AsOf | None = None) -> Scan:
-        """A scan of the newest snapshot, or of an older one; nothing is read before one of its `to_...` is called.
+    def scan(
+        self,
+        *,
+        where: str | pc.Expression | None = None,
+        columns: Sequence[str] | None = None,
+        as_of: AsOf | None = None,
+        limit: int | None = None,
+        mode: str = SNAPSHOT,
+    ) -> Scan:
+        """A scan of the newest snapshot, or of an older one; nothing is read before one of its methods is called.
 
-        where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`. columns: names, in order; all when None. as_of: a slot, a datetime, or ISO
-        text (UTC where it has no zone): the newest commit at or before it. Raises InvalidPredicate, InvalidInput, and SnapshotExpired when
-        the slot was cleaned.
+        where: SQL text, e.g. `"fare > 10 and city = 'Rome'"`, or a `pyarrow.compute.Expression` over the columns. columns: names, in
+        order; all when None; `_file`, `_commit_slot` and `_commit_time` are there when they are named. as_of: a slot, a datetime, or ISO
+        text (UTC where it has no zone): the newest commit at or before it. limit: rows at most, which of them is not said. mode:
+        "snapshot", every row; or "read_optimised", of a merge-on-read table what its base files hold, as fast as Parquet: rows that no
+        compaction has merged yet are not there (of a copy-on-write table the same as "snapshot"). Raises InvalidPredicate, InvalidInput,
+        and SnapshotExpired when the slot was cleaned.
         """
         check_names_listed(columns, what="columns")
+        mode = one_of(mode, MODES, what="mode")
+        if limit is not None:
+            whole_number(limit, what="limit")
 
         def plan() -> ScanPlan:
             snapshot = self.refresh() if as_of is None else self._snapshot_as_of(as_of)
-            return plan_scan(snapshot, self.manifests, where=where, columns=columns)
+            return plan_scan(snapshot, self.manifests, where=where, columns=columns, mode=mode)
 
         planned = self._standing(plan)
-        return Scan(self.fileio, planned, check=lambda: self._check_readable(planned.snapshot.slot))
+        return Scan(
+            self.fileio,
+            planned,
+            self.manifests,
+            limit=limit,
+            check=lambda: self._check_readable(planned.snapshot.slot),
+            commits=self._commits_of,
+        )
+
+    def stats(self) -> TableStats:
+        """How much the newest snapshot holds: rows, bytes, files, file groups, by its metadata alone. Raises storage errors."""
+        return self._standing(lambda: stats_of(self.refresh(), self.manifests))
+
+    def files(self) -> pa.Table:
+        """The data files of the newest snapshot, one row for each: see `objcat.read.metadata.FILES`. Raises storage errors."""
+        return self._standing(lambda: files_of(self.refresh(), self.manifests))
+
+    def partitions(self) -> pa.Table:
+        """The partitions of the newest snapshot, one row for each: see `objcat.read.metadata.PARTITIONS`. Raises storage errors."""
+        return self._standing(lambda: partitions_of_snapshot(self.refresh(), self.manifests))
+
+    def incremental(
+        self, *, since: AsOf, until: AsOf | None = None, where: str | None = None, columns: Sequence[str] | None = None
+    ) -> Feed:
+        """The latest state, as of `until`, of every row that was inserted or updated after `since`.
+
+        Reads what was written in the range, not the table. Keys that were deleted do not appear, nor do rows that came late and lost; a
+        compaction adds nothing and hides nothing.
+        since: excluded; until: included, the newest when None. Each is a slot, the txn of a commit, a datetime or ISO text (the newest
+        commit at or before it); since=-1 is before the first. where, columns: as of `scan`; columns may name `_commit_slot` and
+        `_commit_time`, of the commit that wrote the row. Raises InvalidPredicate, InvalidInput, SnapshotExpired when `until` was cleaned
+        (`since` may be).
+        """
+        check_names_listed(columns, what="columns")
+        return self._standing(lambda: incremental(self._source(), since, until, where=where, columns=columns))
+
+    def changes(self, *, since: AsOf, until: AsOf | None = None, columns: Sequence[str] | None = None, net: bool = False) -> Feed:
+        """What every commit after `since` up to `until` inserted, updated and deleted, exactly.
+
+        Rows have `_change_type` ("insert", "update_before", "update_after" or "delete"), `_commit_slot`, `_commit_time`, and the columns:
+        of a delete and of update_before as they were. A late row that lost is no change, a compaction and a split are none, a RESTORE is
+        what it changed. net: one change a key over the whole range, or none, at its last commit.
+        Reads the homes that changed as of `since`, and what was written to them. Points as of `incremental`. Rows are under the schema of
+        `until`. Raises InvalidInput, SnapshotExpired when files since `since` were cleaned: it names the slot from which on changes can
+        be read.
+        """
+        return self._standing(lambda: changes(self._source(), since, until, columns=columns, net=net))
+
+    def _source(self) -> Source:
+        self.refresh()
+        return Source(
+            timeline=self.timeline, table=self.id, name=self.name, manifests=self.manifests, commits=self._commits, view=self._view
+        )
 
     # ---- services
 
@@ -225,9 +370,16 @@ class Table:
 
     # ---- how
 
-    def _write(self, data: Any, operation: Operation, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult:
+    def _write(
+        self,
+        data: Any,
+        operation: Operation,
+        metadata: Mapping[str, str] | None,
+        app: AppVersion | None,
+        schema_mode: str | None = None,
+    ) -> CommitResult:
         check_texts(metadata or {}, what="metadata")
-        change = change_of(self.fileio, data, self.spec, operation)
+        change = change_of(self.fileio, data, self.spec, operation, schema_mode, newest=lambda: self.refresh().spec)
         # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there.
         if operation is Operation.INSERT or self.spec.rewrites or app is not None:
             self.refresh()
@@ -239,6 +391,7 @@ class Table:
             engine=change.engine,
             data=change.data,
             operation=operation,
+            schema_mode=change.schema_mode,
             metadata=dict(metadata or {}),
             app=app,
         )
@@ -311,7 +464,7 @@ class Table:
                 raise InvalidInput(f"the table {self.name!r} has no slot {as_of}: slots go from 0 to {newest.slot}")
             view = self.timeline.at(as_of)
         else:
-            when_ms = _milliseconds(as_of)
+            when_ms = moment_ms(as_of, what="as_of")
             try:
                 view = self.timeline.at_time(when_ms, self._view)
             except InvalidInput as error:
@@ -322,8 +475,21 @@ class Table:
         return self._snapshot_of(view)
 
 
-def change_of(fileio: FileIO, data: Any, spec: TableSpec, operation: Operation) -> Change:
-    """A batch with the engine that writes it: rows in this process are written here, a Spark DataFrame by Spark. Raises InvalidBatch."""
+def change_of(
+    fileio: FileIO,
+    data: Any,
+    spec: TableSpec,
+    operation: Operation,
+    schema_mode: str | None = None,
+    *,
+    newest: Callable[[], TableSpec] | None = None,
+) -> Change:
+    """A batch with the engine that writes it: rows in this process are written here, a Spark DataFrame by Spark.
+
+    schema_mode: what it may do to the schema, as the table says when None. newest: asks for the newest spec, under which a batch may fit
+    that does not fit `spec`. Raises InvalidBatch and InvalidSchema.
+    """
+    mode = spec.schema_mode if schema_mode is None else SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
     rows = to_arrow_table(data)
     if rows is not None:
         engine: Any = LocalEngine(fileio)
@@ -331,25 +497,17 @@ def change_of(fileio: FileIO, data: Any, spec: TableSpec, operation: Operation) 
         from objcat.spark.engine import SparkEngine
 
         rows, engine = data, SparkEngine(fileio.describe())
-    engine.check(rows, spec, operation)
-    return Change(engine, rows, operation)
+    change = Change(engine, rows, operation, mode)
+    try:
+        engine.check(rows, change.grown(spec), operation)
+    except InvalidInput:
+        newer = spec if newest is None else newest()
+        if newer.table_schema == spec.table_schema:
+            raise
+        engine.check(rows, change.grown(newer), operation)
+    return change
 
 
 def files_named_by(entry: Entry) -> list[str]:
     """The data files that an entry names, of all tables; its changes must be there."""
     return [path for raw in entry.changes.values() for path in decode_delta(raw).paths]
-
-
-def _milliseconds(when: str | dt.datetime) -> int:
-    """Milliseconds since 1970 UTC. Text is ISO 8601; without a zone it is UTC."""
-    if not isinstance(when, (str, dt.datetime)):
-        raise InvalidInput(f"as_of={when!r} is neither a slot nor a time: give an int, a datetime, or ISO 8601 text")
-    try:
-        moment = dt.datetime.fromisoformat(when) if isinstance(when, str) else when
-    except ValueError as error:
-        raise InvalidInput(f"as_of={when!r} is not a time: write ISO 8601, e.g. '2026-11-20 09:00'") from error
-    if not isinstance(moment, dt.datetime):
-        raise InvalidInput(f"as_of={when!r} is not a moment: give a slot, a datetime, or ISO text such as '2026-11-20 09:00'")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    return int(moment.timestamp() * 1000)

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fileio.env import on_fork
 from fileio.store import FileIO
@@ -24,14 +23,11 @@ from objcat.errors import CorruptTable
 from objcat.storage.files import TXN_COLUMN, txn_of_path, txns_of_base
 from objcat.table import FileGroup
 from objcat.tasks import run_all
+from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME, dated
 from objcat.timeline import Txn
 from objcat.timeline.outcomes import Outcomes
 
-COMMIT_SLOT = "_commit_slot"
-"""Hidden column: the slot of the commit that wrote the row."""
-COMMIT_TIME = "_commit_time"
-"""Hidden column: the commit time of that slot."""
-COMMIT_FIELDS = (pa.field(COMMIT_SLOT, pa.int64()), pa.field(COMMIT_TIME, pa.timestamp("us", tz="UTC")))
+__all__ = ["COMMIT_FIELDS", "COMMIT_SLOT", "COMMIT_TIME", "CommitPoint", "Commits", "commits_table", "txns_of", "with_commits"]
 
 KEPT_MAX = 200_000
 """Commits that one handle remembers; the longest known go first."""
@@ -120,8 +116,4 @@ def commits_table(found: Mapping[Txn, CommitPoint]) -> pa.Table:
 
 def with_commits(rows: pa.Table, found: Mapping[Txn, CommitPoint]) -> pa.Table:
     """Rows that have `_objcat_txn`, with `_commit_slot` and `_commit_time` as last columns; null where `found` lacks the transaction."""
-    table = commits_table(found)
-    where = pc.index_in(rows.column(TXN_COLUMN), value_set=table.column(TXN_COLUMN).combine_chunks())
-    for field in COMMIT_FIELDS:
-        rows = rows.append_column(field, table.column(field.name).take(where))
-    return rows
+    return dated(rows, commits_table(found))

@@ -155,8 +155,16 @@ class Timeline(Generic[S]):
         newest: a view that saves opening the log; later commits are not looked for. Raises InvalidInput when there is no such commit.
         """
         newest = newest or self.open()
+        slot = self.slot_at_time(when_ms, newest)
+        if slot < 0:
+            first = "it is empty" if newest.slot < 0 else "its first commit is later"
+            raise InvalidInput(f"the log of {self.fileio.url} has no commit at or before {when_ms} ms since 1970: {first}")
+        return newest if slot == newest.slot else self.at(slot)
+
+    def slot_at_time(self, when_ms: int, newest: View[S]) -> int:
+        """The newest slot up to `newest` that was committed at or before a time, -1 for none. O(log n) GETs. Raises CorruptTable."""
         if newest.slot >= 0 and newest.log.committed_at_ms <= when_ms:
-            return newest
+            return newest.slot
         low, high = -1, newest.slot
         while high - low > 1:
             middle = (low + high) // 2
@@ -167,10 +175,7 @@ class Timeline(Generic[S]):
                 low = middle
             else:
                 high = middle
-        if low < 0:
-            first = "it is empty" if newest.slot < 0 else "its first commit is later"
-            raise InvalidInput(f"the log of {self.fileio.url} has no commit at or before {when_ms} ms since 1970: {first}")
-        return self.at(low)
+        return low
 
     # ---- checkpoints
 

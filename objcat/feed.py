@@ -1,0 +1,201 @@
+"""What users hold of a read that follows what changed: the rows of a range of slots, pinned when they were planned, in several forms."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from fileio.store import FileIO
+from objcat.arguments import moment_ms, name_list, shown
+from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
+from objcat.predicate import parse_predicate
+from objcat.read.changes import ChangesPlan, Range, plan_changes
+from objcat.read.commits import Commits
+from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
+from objcat.services.savepoint import check_readable
+from objcat.table import Manifests, Snapshot, Tables
+from objcat.table.snapshot import snapshot_of
+from objcat.tasks.changes import read_changed
+from objcat.timeline import Entry, Timeline, Txn, View
+from objcat.timeline.checkpoint import TAIL_SLOTS_MAX
+from objcat.timeline.side import with_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Point: TypeAlias = int | str | dt.datetime
+"""A place in the log: a slot, a transaction, or a time (the newest commit at or before it)."""
+
+_TXN = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
+
+
+class Feed:
+    """The rows of a range of slots. check: raises SnapshotExpired when the log says that files of the range were cleaned."""
+
+    def __init__(self, fileio: FileIO, plan: IncrementalPlan | ChangesPlan, *, since: int, until: int, check: Callable[[], None]) -> None:
+        self._fileio = fileio
+        self._check = check
+        self.plan = plan
+        self.since = since
+        self.until = until
+
+    def __repr__(self) -> str:
+        return f"Feed({self._fileio.url!r}, slots {self.since + 1} to {self.until})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.plan.schema
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, in this process. Changes come in the order of their slots. Raises SnapshotExpired when files were cleaned since it was
+        planned."""
+        env = self._fileio.env
+        tasks: Sequence[Any] = self.plan.tasks(count_max=env.parallelism)
+        try:
+            parts = list(env.map(lambda task: list(read_changed(self._fileio, task)), tasks))
+        except CorruptTable:
+            self._check()
+            raise
+        tables = [table for part in parts for table in part]
+        rows = pa.concat_tables([self.schema.empty_table(), *tables])
+        return rows if self.plan.sort_by is None else rows.sort_by(self.plan.sort_by)
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas frame. As `to_arrow`."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """All rows as a polars frame. As `to_arrow`."""
+        import polars as pl
+
+        return pl.from_arrow(self.to_arrow())
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """A lazy Spark DataFrame, in no order: its workers read through `fileio`, a task for each part of the table that changed."""
+        from objcat.spark.changes import feed_dataframe
+
+        return feed_dataframe(spark, self._fileio.describe(), self.plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A table as feeds need it. view: the newest, opened or refreshed just now. name: as the user calls the table."""
+
+    timeline: Timeline[Tables]
+    table: str
+    name: str
+    manifests: Manifests
+    commits: Commits
+    view: View[Tables]
+
+    @property
+    def url(self) -> str:
+        return self.timeline.fileio.url
+
+    def snapshot(self, slot: int) -> Snapshot:
+        """Raises SnapshotExpired, InvalidInput for a slot before the table was created, TableClosed."""
+        view = self.view_at(slot)
+        check_readable(self.view.log, self.table, slot, where=self.url)
+        if self.table not in view.state:
+            raise InvalidInput(f"the table {self.name!r} did not exist at slot {slot}: it was created later, in a log that others share")
+        return snapshot_of(view, self.table, where=self.url)
+
+    def view_at(self, slot: int) -> View[Tables]:
+        return self.view if slot == self.view.slot else self.timeline.at(slot)
+
+    def slots(self, since: Point, until: Point | None) -> tuple[int, int]:
+        """The slots of a range. Raises InvalidInput."""
+        first = self._slot(since, what="since")
+        last = self.view.slot if until is None else self._slot(until, what="until")
+        if last < first:
+            raise InvalidInput(f"until={shown(until)} is slot {last}, which comes before since={shown(since)}, slot {first}: swap them")
+        return first, last
+
+    def entries(self, since: int, until: int) -> list[Entry]:
+        """The entries above a slot, with their changes. Sends no request for those that the view remembers."""
+        kept = [entry for entry in self.view.tail if since < entry.slot <= until]
+        if len(kept) < until - since:
+            kept = self.timeline.log.read_after(since, until=until, window=TAIL_SLOTS_MAX)
+        return with_changes(self.timeline.fileio, kept)
+
+    def restores(self, since: int, until: int) -> bool:
+        """Whether a RESTORE of the range brings back a slot before it. Reads the range only where that is older than all checkpoints."""
+        log = self.view.log
+        if since >= log.root_bound:
+            return any(since < slot <= until and restored < since for slot, restored in log.restores)
+        footprints = (entry.footprint.get(self.table) for entry in self.entries(since, until))
+        return any(found is not None and found.restores is not None and found.restores < since for found in footprints)
+
+    def _slot(self, point: Point, *, what: str) -> int:
+        newest = self.view.slot
+        if isinstance(point, int) and not isinstance(point, bool):
+            least = -1 if what == "since" else 0
+            if not least <= point <= newest:
+                raise InvalidInput(f"{what}={point}: the table {self.name!r} has slots from 0 to {newest}; since=-1 is before the first")
+            return point
+        if isinstance(point, str) and _TXN.fullmatch(point):
+            try:
+                return self.commits.find(self.view.outcomes, [Txn(point)])[Txn(point)].slot
+            except CorruptTable as error:
+                raise InvalidInput(
+                    f"{what}={point!r}: no slot of the table {self.name!r} commits that transaction, see `objcat log`"
+                ) from error
+        slot = self.timeline.slot_at_time(moment_ms(point, what=what), self.view)
+        if slot < 0 and what == "until":
+            raise InvalidInput(f"the table {self.name!r} did not exist at {point}: it was created later")
+        return slot
+
+
+def incremental(source: Source, since: Point, until: Point | None, *, where: str | None, columns: Sequence[str] | None) -> Feed:
+    """See `Table.incremental`."""
+    first, last = source.slots(since, until)
+    snapshot = source.snapshot(last)
+    if source.restores(first, last):
+        # Rows of before the range are back: their transactions do not tell, only what the table was does.
+        named = chosen_columns(snapshot.spec, columns, hidden=HIDDEN)
+        predicate = None if where is None else parse_predicate(where, snapshot.spec.table_schema)
+        changed = replace(_changes(source, first, snapshot, columns=named, net=True), latest=True, where=predicate)
+        return Feed(source.timeline.fileio, changed, since=first, until=last, check=lambda: _check_whole(source, first))
+    commits = source.commits.between(source.view.outcomes, first, last)
+    plan = plan_incremental(snapshot, source.manifests, commits, since=first, where=where, columns=columns)
+    return Feed(source.timeline.fileio, plan, since=first, until=last, check=lambda: _check(source, last))
+
+
+def changes(source: Source, since: Point, until: Point | None, *, columns: Sequence[str] | None, net: bool) -> Feed:
+    """See `Table.changes`."""
+    first, last = source.slots(since, until)
+    snapshot = source.snapshot(last)
+    named = chosen_columns(snapshot.spec, None if columns is None else name_list(columns, what="columns"))
+    plan = _changes(source, first, snapshot, columns=named, net=net)
+    return Feed(source.timeline.fileio, plan, since=first, until=last, check=lambda: _check_whole(source, first))
+
+
+def _changes(source: Source, since: int, until: Snapshot, *, columns: Sequence[str], net: bool) -> ChangesPlan:
+    _check_whole(source, since)
+    within = Range(
+        table=source.table,
+        before=source.view_at(since) if since >= 0 else None,
+        until=until,
+        entries=source.entries(since, until.slot),
+        at=source.view_at,
+    )
+    return plan_changes(within, source.manifests, columns=columns, net=net)
+
+
+def _check(source: Source, slot: int) -> None:
+    check_readable(source.timeline.refresh(source.view).log, source.table, slot, where=source.url)
+
+
+def _check_whole(source: Source, since: int) -> None:
+    """Raises SnapshotExpired unless every slot from `since` on is readable."""
+    bound = source.timeline.refresh(source.view).log.marks(source.table).bound
+    if max(since, 0) < bound:
+        raise SnapshotExpired(
+            f"changes of table {source.name!r} at {source.url} since slot {since} need files that were cleaned: changes since slot {bound} "
+            f"can be read, and incremental(since={since}) still says what rows that changed are now"
+        )

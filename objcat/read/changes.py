@@ -1,0 +1,230 @@
+"""Changes: what each commit of a range of slots inserted, updated and deleted, planned home by home."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+import msgspec
+import pyarrow as pa
+
+from objcat.table import FileGroup, Manifests, Snapshot, TableDelta, Tables, TableSpec
+from objcat.table.files import LogSlice, decode_delta
+from objcat.tasks.changes import COMMIT_SLOT, ChangeStep, ChangeTask, change_schema, increment_schema
+from objcat.tasks.model import Filter
+from objcat.timeline import Action, Entry, Home, View
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A class of homes, with what is live in it before a range and what the commits of the range did to it, see `ChangeTask`."""
+
+    before: tuple[FileGroup, ...]
+    steps: tuple[ChangeStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesPlan:
+    """What a read of changes reads. columns, net, latest, where: as of `ChangeTask`."""
+
+    spec: TableSpec
+    classes: tuple[Changed, ...]
+    columns: tuple[str, ...]
+    net: bool
+    latest: bool = False
+    where: Filter | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return increment_schema(self.spec, self.columns) if self.latest else change_schema(self.spec, self.columns)
+
+    @property
+    def sort_by(self) -> str | None:
+        """The column by which the changes of all tasks are put in order."""
+        return None if self.latest else COMMIT_SLOT
+
+    def tasks(self, *, count_max: int) -> list[ChangeTask]:  # noqa: ARG002 - each class is one state, which is not divided
+        """One for each class."""
+        return [
+            ChangeTask(self.spec, changed.before, changed.steps, self.columns, self.net, self.latest, self.where)
+            for changed in self.classes
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A range of the log of one table.
+
+    before: the log as of the slot before the range; None when that is before its first. until: the table at its end. entries: of the
+    range, with their changes. at: the log as of a slot.
+    """
+
+    table: str
+    before: View[Tables] | None
+    until: Snapshot
+    entries: Sequence[Entry]
+    at: Callable[[int], View[Tables]]
+
+    @property
+    def since(self) -> int:
+        return -1 if self.before is None else self.before.slot
+
+
+def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str], net: bool) -> ChangesPlan:
+    """The plan of a read of changes. Raises as `Manifests.load`, and what `within.at` raises."""
+    happened = [step for entry in within.entries if (step := _happened(entry, within)) is not None]
+    spec = within.until.spec
+    states = [within.until, *_snapshots(within, happened)]
+    classes = _Classes(_divisors(within, states, happened, mixed=spec.is_keyless and any(event.restores is not None for event in happened)))
+    for event in happened:
+        if event.restores is None:
+            classes.written(event)
+        else:
+            classes.restored(
+                event, _groups(within, within.at(event.restores), manifests), _groups(within, within.at(event.entry.slot - 1), manifests)
+            )
+    touched = sorted(classes.steps)
+    before: dict[_Class, list[FileGroup]] = {}
+    needs_state = not spec.is_keyless or any(event.restores is not None for event in happened)
+    if within.before is not None and within.table in within.before.state and needs_state:
+        homes = [Home(partition, bucket, classes.divisors[partition]) for partition, bucket in touched]
+        for group in Snapshot(within.before.log, within.before.state[within.table]).file_groups(manifests, homes=homes):
+            before.setdefault(classes.of(group.home), []).append(group)
+    changed = tuple(Changed(tuple(before.get(one, ())), tuple(classes.steps[one])) for one in touched)
+    return ChangesPlan(spec, changed, tuple(columns), net)
+
+
+_Class = tuple[str, int]
+"""A partition, and what the buckets of a class of homes leave when they are divided by the partition's divisor."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """An entry that may change rows of the table. restores: the slot that a RESTORE brings back."""
+
+    entry: Entry
+    delta: TableDelta
+    restores: int | None
+
+
+def _happened(entry: Entry, within: Range) -> _Event | None:
+    """What an entry does to the table; None when it changes no row of it: a compaction and a split do not."""
+    footprint = entry.footprint.get(within.table)
+    if footprint is not None and footprint.restores is not None:
+        return _Event(entry, TableDelta(), footprint.restores)
+    if within.table not in entry.changes or entry.action is Action.COMPACTION:
+        return None
+    delta = decode_delta(entry.changes[within.table])
+    return _Event(entry, delta, None) if delta.bases or delta.logs or delta.retires else None
+
+
+def _snapshots(within: Range, happened: Sequence[_Event]) -> list[Snapshot]:
+    """The states whose bucket counts a class must be divisible by, besides the last."""
+    views = [within.before] if within.before is not None else []
+    views += [within.at(slot) for event in happened if event.restores is not None for slot in (event.restores, event.entry.slot - 1)]
+    return [Snapshot(view.log, view.state[within.table]) for view in views if within.table in view.state]
+
+
+def _divisors(within: Range, states: Sequence[Snapshot], happened: Sequence[_Event], *, mixed: bool) -> dict[str, int]:
+    """By partition a number that divides every bucket count which the range has seen. mixed: rows move between homes, so that it is 1."""
+    deltas = [decode_delta(entry.changes[within.table]) for entry in within.entries if within.table in entry.changes]
+    named = [home for event in happened for home in _homes(event.delta)]
+    partitions = {home.partition for home in named} | {partition for state in states for partition in state.table.bucket_counts}
+    found: dict[str, int] = dict.fromkeys(partitions, 1) if mixed else {}
+    if mixed:
+        return _Default(found, 1)
+    common = 0
+    for state in states:
+        common = gcd(common, state.spec.index.count)
+    for partition in partitions:
+        found[partition] = gcd(common, *(state.table.bucket_count(partition) for state in states))
+    for home in named:
+        found[home.partition] = gcd(found[home.partition], home.bucket_count)
+    for delta in deltas:
+        for partition, count in delta.splits.items():
+            found[partition] = gcd(found.get(partition, common), count)
+    return _Default(found, common)
+
+
+class _Default(dict[str, int]):
+    """A mapping that answers for what it lacks."""
+
+    def __init__(self, known: dict[str, int], otherwise: int) -> None:
+        super().__init__(known)
+        self._otherwise = otherwise
+
+    def __missing__(self, key: str) -> int:
+        return self._otherwise
+
+
+def _homes(delta: TableDelta) -> Iterable[Home]:
+    yield from (base.home for base in delta.bases)
+    yield from delta.retires
+    yield from (rows.home for log in delta.logs for rows in log.homes)
+
+
+def _groups(within: Range, view: View[Tables], manifests: Manifests) -> list[FileGroup]:
+    if within.table not in view.state:
+        return []
+    return Snapshot(view.log, view.state[within.table]).file_groups(manifests)
+
+
+@dataclass(slots=True)
+class _Classes:
+    """The steps of every class of homes. divisors: by partition."""
+
+    divisors: dict[str, int]
+    steps: dict[_Class, list[ChangeStep]] = field(default_factory=dict)
+
+    def of(self, home: Home) -> _Class:
+        return home.partition, home.bucket % self.divisors[home.partition]
+
+    def written(self, event: _Event) -> None:
+        """What an entry wrote: base files stand for their homes with the deletes that go with them, as nothing came in between."""
+        entry, delta = event.entry, event.delta
+        slices: dict[Home, list[LogSlice]] = {}
+        rewritten = {base.home for base in delta.bases}
+        for number, log in enumerate(delta.logs):
+            bare = msgspec.structs.replace(log, homes=())
+            for rows in log.homes:
+                counts_as = delta.as_of if delta.as_of is not None and rows.home in rewritten else entry.slot
+                part = LogSlice(counts_as, bare, rows.start, rows.end, rows.home, entry.slot, number)
+                slices.setdefault(rows.home, []).append(part)
+        groups = {home: FileGroup(home, logs=tuple(slices.get(home, ()))) for home in delta.retires}
+        for base in delta.bases:
+            as_of = -1 if delta.as_of is None else delta.as_of
+            groups[base.home] = FileGroup(base.home, base, entry.slot, entry.txn, as_of, tuple(slices.get(base.home, ())))
+        added: dict[_Class, list[LogSlice]] = {}
+        for home, parts in slices.items():
+            if home not in groups:
+                added.setdefault(self.of(home), []).extend(parts)
+        replaced: dict[_Class, list[FileGroup]] = {}
+        for home, group in groups.items():
+            replaced.setdefault(self.of(home), []).append(group)
+        for one in {**added, **replaced}:
+            parts = sorted(added.get(one, ()), key=lambda part: (part.number, part.start))
+            self._add(one, ChangeStep(entry.slot, entry.committed_at_ms, tuple(parts), tuple(replaced.get(one, ()))))
+
+    def restored(self, event: _Event, now: Sequence[FileGroup], former: Sequence[FileGroup]) -> None:
+        """A RESTORE: of all classes whose files are others than before it. now, former: the groups after and before it."""
+        after, before = self._dealt(now), self._dealt(former)
+        for one in {**after, **before}:
+            groups = after.get(one, [])
+            if _files(groups) != _files(before.get(one, [])):
+                self._add(one, ChangeStep(event.entry.slot, event.entry.committed_at_ms, groups=tuple(groups), whole=True))
+
+    def _dealt(self, groups: Iterable[FileGroup]) -> dict[_Class, list[FileGroup]]:
+        dealt: dict[_Class, list[FileGroup]] = {}
+        for group in groups:
+            dealt.setdefault(self.of(group.home), []).append(group)
+        return dealt
+
+    def _add(self, one: _Class, step: ChangeStep) -> None:
+        self.steps.setdefault(one, []).append(step)
+
+
+def _files(groups: Iterable[FileGroup]) -> set[tuple[str, int, int]]:
+    """What tells two sets of file groups of one class apart."""
+    bases = {(group.base.path, 0, 0) for group in groups if group.base is not None}
+    return bases | {(rows.object.path, rows.start, rows.slot) for group in groups for rows in group.logs}

@@ -1,0 +1,85 @@
+"""Incremental reads: the latest state of every row that changed in a range of slots, read from what was written there.
+
+Each row names the transaction that wrote it, through every rewrite. So the rows that changed in a range are those rows of its last
+snapshot whose transaction is committed in it: they lie in files that are younger than its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fileio.config import nearest
+from objcat.errors import InvalidInput
+from objcat.predicate import parse_predicate
+from objcat.read.commits import COMMIT_FIELDS, CommitPoint, commits_table
+from objcat.table import FileGroup, Manifests, Snapshot, TableSpec
+from objcat.tasks.changes import IncrementTask, increment_schema
+from objcat.tasks.model import Filter
+from objcat.timeline import Txn
+
+HIDDEN = tuple(field.name for field in COMMIT_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalPlan:
+    """What an incremental read reads: rows of the snapshot that commits above the slot `since` wrote.
+
+    groups: those that something was written to since. commits: of the range, as a table to join with. columns: hidden ones among them.
+    """
+
+    snapshot: Snapshot
+    since: int
+    groups: tuple[FileGroup, ...]
+    commits: pa.Table
+    columns: tuple[str, ...]
+    where: Filter | None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return increment_schema(self.snapshot.spec, self.columns)
+
+    @property
+    def sort_by(self) -> str | None:
+        """The column by which rows are put in order: none."""
+        return None
+
+    def tasks(self, *, count_max: int) -> list[IncrementTask]:
+        """The groups dealt to at most `count_max` tasks, neighbours together."""
+        size = max(1, -(-len(self.groups) // max(1, count_max)))
+        parts = [self.groups[at : at + size] for at in range(0, len(self.groups), size)]
+        return [IncrementTask(self.snapshot.spec, part, self.since, self.commits, self.columns, self.where) for part in parts]
+
+
+def plan_incremental(
+    snapshot: Snapshot,
+    manifests: Manifests,
+    commits: Mapping[Txn, CommitPoint],
+    *,
+    since: int,
+    where: str | None,
+    columns: Sequence[str] | None,
+) -> IncrementalPlan:
+    """The plan of an incremental read up to a snapshot. commits: those of the range. Raises InvalidPredicate, InvalidInput."""
+    spec = snapshot.spec
+    chosen = chosen_columns(spec, columns, hidden=HIDDEN)
+    predicate = None if where is None else parse_predicate(where, spec.table_schema)
+    groups = snapshot.file_groups(manifests, where=None if predicate is None else predicate.to_pruning())
+    touched = tuple(group for group in groups if group.base_slot > since or any(rows.named_at > since for rows in group.logs))
+    return IncrementalPlan(snapshot, since, touched, commits_table(commits), chosen, predicate)
+
+
+def chosen_columns(spec: TableSpec, columns: Sequence[str] | None, *, hidden: Sequence[str] = ()) -> tuple[str, ...]:
+    """The columns of a read: all of the table when None. hidden: others that may be named. Raises InvalidInput."""
+    names = spec.table_schema.names
+    chosen = tuple(names if columns is None else columns)
+    for name in chosen:
+        if name not in names and name not in hidden:
+            raise InvalidInput(f"the table has no column {name!r}: {nearest(name, [*names, *hidden])}")
+    if not chosen:
+        raise InvalidInput("columns=[] selects nothing: name at least one column, or leave it out for all")
+    if len(set(chosen)) != len(chosen):
+        raise InvalidInput(f"columns={list(chosen)} names a column twice: name each once")
+    return chosen

@@ -1,0 +1,381 @@
+"""What changed: the rows that commits of a range wrote, and the changes that each of them made, read home by home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.store import FileIO
+from objcat.storage.files import TXN_COLUMN, constant, read_base, txn_of_path
+from objcat.storage.hashing import bucket_of
+from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
+from objcat.table import FileGroup, TableSpec
+from objcat.table.files import LogSlice
+from objcat.tasks.model import Filter
+from objcat.tasks.rewrite import current_rows
+from objcat.tasks.scan import bare, own_rows, read_logs
+from objcat.timeline import Home
+
+COMMIT_SLOT = "_commit_slot"
+"""Hidden column: the slot of the commit that wrote the row."""
+COMMIT_TIME = "_commit_time"
+"""Hidden column: the commit time of that slot."""
+COMMIT_FIELDS = (pa.field(COMMIT_SLOT, pa.int64()), pa.field(COMMIT_TIME, pa.timestamp("us", tz="UTC")))
+
+CHANGE_TYPE = "_change_type"
+"""Of a change: one of the four below."""
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = CHANGES = ("insert", "update_before", "update_after", "delete")
+CHANGE_FIELDS = (pa.field(CHANGE_TYPE, pa.string()), *COMMIT_FIELDS)
+
+Ints = npt.NDArray[np.int64]
+
+
+def dated(rows: pa.Table, commits: pa.Table) -> pa.Table:
+    """Rows that have `_objcat_txn`, with `_commit_slot` and `_commit_time` as last columns; null where `commits` lacks the transaction.
+
+    commits: `_objcat_txn`, `_commit_slot`, `_commit_time`, one row for a transaction.
+    """
+    where = pc.index_in(rows.column(TXN_COLUMN), value_set=commits.column(TXN_COLUMN).combine_chunks())
+    for field in COMMIT_FIELDS:
+        rows = rows.append_column(field, commits.column(field.name).take(where))
+    return rows
+
+
+# ---- incremental -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementTask:
+    """The latest rows of some file groups that commits above the slot `since` wrote.
+
+    commits: those of the range, as for `dated`. columns: logical names, hidden ones among them. where: keeps the rows for which it is true.
+    """
+
+    spec: TableSpec
+    groups: tuple[FileGroup, ...]
+    since: int
+    commits: pa.Table
+    columns: tuple[str, ...]
+    where: Filter | None
+
+
+def increments(fileio: FileIO, task: IncrementTask) -> Iterator[pa.Table]:
+    """The rows of every file group of a task that has some, one table a group, under logical names.
+
+    Reads what was written in the range; and, where an ordering column decides and log rows were written, keys and ordering values of the
+    older rows of their homes: a late row that lost against one changed nothing.
+    """
+    spec = task.spec
+    needed = _needed(spec, {*task.columns, *(task.where.columns if task.where else ())})
+    deciding = _needed(spec, ())
+    ages = [_by_age(group, task.since) for group in task.groups]
+    fresh = read_logs(
+        fileio, [replace(group, logs=new) for group, (_, new) in zip(task.groups, ages, strict=True)], needed, spec.table_schema
+    )
+    older = [
+        replace(group, logs=old if new and spec.ordering is not None else ()) for group, (old, new) in zip(task.groups, ages, strict=True)
+    ]
+    read = read_logs(fileio, older, deciding, spec.table_schema) | fresh
+    for group, (_, new) in zip(task.groups, ages, strict=True):
+        parts = _base_parts(fileio, task, group, needed, deciding, merged=bool(new))
+        slices = group.logs if spec.ordering is not None else new
+        for rows in slices if new else ():
+            part = own_rows(read[rows.object.path, rows.start], spec, group, rows.home)
+            txn = txn_of_path(rows.object.path) if rows in new else ""
+            parts.append(part.append_column(TXN_COLUMN, constant(txn, part.num_rows)))
+        if not parts:
+            continue
+        merged = pa.concat_tables([bare(part) for part in parts], promote_options="default")
+        if new:
+            merged = _merged(merged, spec)
+        rows = dated(merged, task.commits)
+        yield _logical(rows.filter(pc.is_valid(rows.column(COMMIT_SLOT))), task)
+
+
+def _by_age(group: FileGroup, since: int) -> tuple[tuple[LogSlice, ...], tuple[LogSlice, ...]]:
+    """The log rows of a group that come before the range, and those of the range. Deletes that a compaction kept are of before: it has
+    changed no row."""
+    new = tuple(rows for rows in group.logs if rows.named_at > since and rows.slot > group.as_of)
+    return tuple(rows for rows in group.logs if rows not in new), new
+
+
+def _base_parts(
+    fileio: FileIO, task: IncrementTask, group: FileGroup, needed: Sequence[str], deciding: Sequence[str], *, merged: bool
+) -> list[pa.Table]:
+    """What the base file of a group adds. merged: log rows of the range lie on top of it."""
+    base = group.base
+    if base is None:
+        return []
+    columns: Sequence[str] = ()
+    if group.base_slot > task.since:
+        txns = read_base(fileio, base, [TXN_COLUMN]).column(0)
+        if pc.any(pc.is_in(txns, value_set=task.commits.column(TXN_COLUMN).combine_chunks())).as_py():
+            columns = [*needed, TXN_COLUMN]
+    if not columns and merged and task.spec.ordering is not None:
+        columns = deciding
+    if not columns:
+        return []
+    rows = own_rows(read_base(fileio, base, columns, task.spec.table_schema), task.spec, group, base.home)
+    if TXN_COLUMN not in columns:
+        rows = rows.append_column(TXN_COLUMN, constant("", rows.num_rows))
+    return [rows.append_column(OP_COLUMN, pa.array(np.full(rows.num_rows, OP_UPSERT, dtype=np.int8))) if merged else rows]
+
+
+def _needed(spec: TableSpec, names: set[str] | tuple[()]) -> list[str]:
+    """Physical names of these logical columns, and of what rows are merged by, in the order of the table."""
+    wanted = {column.physical for column in (*spec.key_columns, *spec.bucket_columns)}
+    wanted |= {spec.ordering_column.physical} if spec.ordering_column else set()
+    return [column.physical for column in spec.table_schema.columns if column.physical in wanted or column.name in names]
+
+
+def _merged(rows: pa.Table, spec: TableSpec, *, keep_deletes: bool = False) -> pa.Table:
+    ordering = spec.ordering_column
+    key = [column.physical for column in spec.key_columns]
+    return merge(rows, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=keep_deletes)
+
+
+def _logical(rows: pa.Table, task: IncrementTask | ChangeTask) -> pa.Table:
+    columns = {column.physical: column.name for column in task.spec.table_schema.columns}
+    rows = rows.rename_columns([columns.get(name, name) for name in rows.column_names])
+    if task.where is not None:
+        rows = rows.filter(task.where.to_arrow())
+    return rows.select(list(task.columns)).cast(increment_schema(task.spec, task.columns))
+
+
+def read_changed(fileio: FileIO, task: IncrementTask | ChangeTask) -> Iterator[pa.Table]:
+    """The rows of a task of either kind."""
+    if isinstance(task, IncrementTask):
+        yield from increments(fileio, task)
+    else:
+        yield changes_of(fileio, task)
+
+
+def increment_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of what an increment with these columns yields."""
+    schema = spec.table_schema.to_arrow()
+    hidden = {field.name: field for field in COMMIT_FIELDS}
+    return pa.schema([hidden.get(name) or schema.field(name) for name in columns])
+
+
+# ---- changes -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStep:
+    """What one commit did to a class of homes.
+
+    added: log rows that it put on top. groups: what is live since then in the homes that it wrote anew or ended. whole: they are all that
+    is left of the class.
+    """
+
+    slot: int
+    committed_at_ms: int
+    added: tuple[LogSlice, ...] = ()
+    groups: tuple[FileGroup, ...] = ()
+    whole: bool = False
+
+    @property
+    def replaces(self) -> bool:
+        return self.whole or bool(self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTask:
+    """The changes of one class of homes: one partition, and the buckets that are equal modulo a number that divides every bucket count
+    which the range has seen. So a key stays in its class through splits.
+
+    before: the file groups of the class before the range. steps: of the commits that touch it, in slot order. columns: logical names, in
+    order. net: one change a key instead of every commit's. latest: of the net changes only the rows that are there, as `increments` yields
+    them. where: of them, keeps the rows for which it is true.
+    """
+
+    spec: TableSpec
+    before: tuple[FileGroup, ...]
+    steps: tuple[ChangeStep, ...]
+    columns: tuple[str, ...]
+    net: bool
+    latest: bool = False
+    where: Filter | None = None
+
+
+def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
+    """The changes of a task: `_change_type`, `_commit_slot`, `_commit_time` and the columns, by slot, then key, a row's old state first.
+
+    Reads the rows before the range (only keys that the range has log rows of stay in memory, unless it wrote base files there), and each
+    file of the range once. Holds the rows of one class, twice.
+    """
+    spec = task.spec
+    read = read_logs(fileio, [_carrier(step) for step in task.steps if step.added], _physical(spec), spec.table_schema)
+    state = _concat(spec, [current_rows(fileio, spec, group) for group in task.before])
+    if not any(step.replaces for step in task.steps):
+        state = _of_keys(state, [rows.select([c.physical for c in spec.key_columns]) for rows in read.values()], spec)
+    found = []
+    for step in task.steps:
+        after = _replaced(fileio, state, step, spec)
+        if step.added:
+            parts = [read[rows.object.path, rows.start] for rows in step.added]
+            marked = [
+                part.append_column(TXN_COLUMN, constant(txn_of_path(rows.object.path), part.num_rows))
+                for part, rows in zip(parts, step.added, strict=True)
+            ]
+            after = _lasting(_merged(_concat(spec, [after, *marked]), spec, keep_deletes=True), spec)
+        found.append(_difference(state, after, step, spec))
+        state = after
+    changes = pa.concat_tables(found) if found else _difference(state, state, ChangeStep(0, 0), spec)
+    if task.net or task.latest:
+        changes = _net(changes, spec)
+    if task.latest:
+        return _logical(changes.filter(pc.is_in(changes.column(CHANGE_TYPE), value_set=pa.array([INSERT, UPDATE_AFTER]))), task)
+    logical = {column.physical: column.name for column in spec.table_schema.columns}
+    changes = changes.rename_columns([logical.get(name, name) for name in changes.column_names])
+    schema = change_schema(spec, task.columns)
+    return changes.select(schema.names).cast(schema)
+
+
+def change_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of changes with these columns: those of a row's old state are as nullable as the table's."""
+    schema = spec.table_schema.to_arrow()
+    return pa.schema([*CHANGE_FIELDS, *(schema.field(name) for name in columns)])
+
+
+def _physical(spec: TableSpec) -> list[str]:
+    return [column.physical for column in spec.table_schema.columns]
+
+
+def _carrier(step: ChangeStep) -> FileGroup:
+    """The log rows of a step, as what reads them takes them."""
+    return FileGroup(step.added[0].home, logs=step.added)
+
+
+def _concat(spec: TableSpec, tables: Sequence[pa.Table]) -> pa.Table:
+    names = [*_physical(spec), OP_COLUMN, TXN_COLUMN]
+    schema = pa.schema(
+        [*((f.name, f.type) for f in spec.table_schema.to_arrow_physical()), (OP_COLUMN, pa.int8()), (TXN_COLUMN, pa.string())]
+    )
+    return pa.concat_tables([schema.empty_table(), *(bare(table.select(names)).cast(schema) for table in tables)])
+
+
+def _of_keys(state: pa.Table, keys: Sequence[pa.Table], spec: TableSpec) -> pa.Table:
+    """Rows whose key is among some; perhaps a few more."""
+    for column in spec.key_columns:
+        values = pa.chunked_array(
+            [chunk for table in keys for chunk in table.column(column.physical).chunks], state.schema.field(column.physical).type
+        )
+        # Lookups tell 0.0 from -0.0 and one NaN from another, which are equal as keys.
+        if not pa.types.is_floating(values.type):
+            state = state.filter(pc.is_in(state.column(column.physical), value_set=values.combine_chunks()))
+    return state
+
+
+def _lasting(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Without deletes that have done their work: those that no later row is measured by."""
+    kept = pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)
+    if spec.ordering_column is not None:
+        kept = pc.or_(kept, pc.is_valid(rows.column(spec.ordering_column.physical)))
+    return rows.filter(kept)
+
+
+def _replaced(fileio: FileIO, state: pa.Table, step: ChangeStep, spec: TableSpec) -> pa.Table:
+    """The state after the base files and endings of a step."""
+    if not step.replaces:
+        return state
+    kept = state.slice(0, 0) if step.whole else state if spec.is_keyless else _without(state, [group.home for group in step.groups], spec)
+    return _concat(spec, [kept, *(current_rows(fileio, spec, group) for group in step.groups)])
+
+
+def _without(state: pa.Table, homes: Sequence[Home], spec: TableSpec) -> pa.Table:
+    """The rows that live in none of some homes, which have one bucket count."""
+    (count,) = {home.bucket_count for home in homes}
+    buckets = bucket_of([state.column(column.physical) for column in spec.bucket_columns], count)
+    return state.filter(pa.array(~np.isin(buckets, [home.bucket for home in homes])))
+
+
+def _difference(before: pa.Table, after: pa.Table, step: ChangeStep, spec: TableSpec) -> pa.Table:
+    """What a step changed: two versions of a row are the same when one transaction wrote them."""
+    before, after = (rows.filter(pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)) for rows in (before, after))
+    both = pa.concat_tables([before, after])
+    if spec.is_keyless:
+        return _by_transaction(both, before.num_rows, step)
+    first, last = _pairs(both, spec)
+    is_after = last >= before.num_rows
+    is_pair = first != last
+    txns = both.column(TXN_COLUMN)
+    same = np.asarray(pc.equal(txns.take(pa.array(first)), txns.take(pa.array(last))).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    codes = np.where(
+        is_pair, np.where(same, -1, CHANGES.index(UPDATE_AFTER)), np.where(is_after, CHANGES.index(INSERT), CHANGES.index(DELETE))
+    )
+    changed = codes >= 0
+    return _told(both, first[changed], last[changed], codes[changed], step)
+
+
+def _by_transaction(rows: pa.Table, count_before: int, step: ChangeStep) -> pa.Table:
+    """As `_difference` of a table that only grows: all rows of a transaction are there, or none. The first `count_before` rows are of
+    before."""
+    txns = rows.column(TXN_COLUMN)
+    before, after = txns.slice(0, count_before), txns.slice(count_before)
+    gone = np.asarray(pc.invert(pc.is_in(before, value_set=after.combine_chunks())).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    new = np.asarray(pc.invert(pc.is_in(after, value_set=before.combine_chunks())).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    position = np.flatnonzero(np.concatenate((gone, new)))
+    codes = np.where(position < count_before, CHANGES.index(DELETE), CHANGES.index(INSERT))
+    return _told(rows, position, position, codes, step)
+
+
+def _pairs(rows: pa.Table, spec: TableSpec) -> tuple[Ints, Ints]:
+    """Positions of the first and the last row of every key."""
+    if not rows.num_rows:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order, last = key_runs(rows, [column.physical for column in spec.key_columns])
+    first = np.concatenate(([0], last[:-1] + 1))
+    return order[first], order[last]
+
+
+def _told(rows: pa.Table, first: Ints, last: Ints, codes: npt.NDArray[np.int64], step: ChangeStep) -> pa.Table:
+    """One row for a change, two for an update."""
+    is_update = codes == CHANGES.index(UPDATE_AFTER)
+    repeats = np.where(is_update, 2, 1)
+    starts = np.cumsum(repeats) - repeats
+    position = np.repeat(last, repeats)
+    position[starts[is_update]] = first[is_update]
+    kinds = np.repeat(codes, repeats)
+    kinds[starts[is_update]] = CHANGES.index(UPDATE_BEFORE)
+    told = rows.take(pa.array(position)).drop_columns([OP_COLUMN])
+    hidden = (
+        pa.array(CHANGES).take(pa.array(kinds)),
+        pa.array(np.full(len(kinds), step.slot)),
+        pa.array(np.full(len(kinds), step.committed_at_ms * 1000)).cast(CHANGE_FIELDS[2].type),
+    )
+    for field, values in zip(CHANGE_FIELDS, hidden, strict=True):
+        told = told.append_column(field, values)
+    return told
+
+
+def _net(changes: pa.Table, spec: TableSpec) -> pa.Table:
+    """Of every key its first state and its last one: one change, or none; at the slot of its last change. Of a table without keys, all."""
+    if spec.is_keyless:
+        return changes
+    first, last = _pairs(changes, spec)
+    kinds = np.asarray(pc.index_in(changes.column(CHANGE_TYPE), value_set=pa.array(CHANGES)).to_numpy())
+    was = kinds[first] != CHANGES.index(INSERT)
+    is_there = kinds[last] != CHANGES.index(DELETE)
+    txns = changes.column(TXN_COLUMN)
+    same = np.asarray(pc.equal(txns.take(pa.array(first)), txns.take(pa.array(last))).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    position = np.concatenate((first[was & is_there & ~same], last[is_there & ~(was & same)], first[was & ~is_there]))
+    kind = np.concatenate(
+        (
+            np.full(np.count_nonzero(was & is_there & ~same), CHANGES.index(UPDATE_BEFORE)),
+            np.where(was, CHANGES.index(UPDATE_AFTER), CHANGES.index(INSERT))[is_there & ~(was & same)],
+            np.full(np.count_nonzero(was & ~is_there), CHANGES.index(DELETE)),
+        )
+    )
+    when = np.concatenate((last[was & is_there & ~same], last[is_there & ~(was & same)], last[was & ~is_there]))
+    net = changes.take(pa.array(position))
+    net = net.set_column(net.column_names.index(CHANGE_TYPE), CHANGE_FIELDS[0], pa.array(CHANGES).take(pa.array(kind)))
+    for field in COMMIT_FIELDS:
+        net = net.set_column(net.column_names.index(field.name), field, changes.column(field.name).take(pa.array(when)))
+    keys = [(column.physical, "ascending") for column in spec.key_columns]
+    return net.sort_by([*keys, (CHANGE_TYPE, "descending")]) if net.num_rows else net
