@@ -1,8 +1,16 @@
-"""`python -m benchmarks NAME ...`."""
+"""`python -m benchmarks SUITE ...`."""
 
 from __future__ import annotations
 
 import sys
+
+USAGE = """\
+Benchmark suites, each with --help:
+
+  ./dev bench fileio      FileIO beside the SDKs, on the same servers
+  ./dev bench metadata    tables of very many files and commits
+  ./dev bench write       loads and upserts beside Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
+  ./dev bench read        scans, lookups and joins beside Hudi, Iceberg, Delta Lake and plain Spark"""
 
 
 def main(arguments: list[str]) -> int:
@@ -15,8 +23,12 @@ def main(arguments: list[str]) -> int:
             from benchmarks import metadata_bench
 
             return metadata_bench.main(rest)
-    print("benchmarks: name one of: fileio, metadata", file=sys.stderr)
-    return 2
+        case [("write" | "read") as suite, *rest]:
+            from benchmarks import tables_bench
+
+            return tables_bench.main(suite, rest)
+    print(USAGE, file=sys.stdout if arguments in (["-h"], ["--help"]) else sys.stderr)
+    return 0 if arguments in (["-h"], ["--help"]) else 2
 
 
 if __name__ == "__main__":

@@ -1,0 +1,137 @@
+"""The rows that every side is given: TPC-H from its own generator, and batches of changes drawn from it. Made once, kept in the cache.
+
+A batch of *one* (*ten*) per cent has that share of the table's rows, nine in ten of them updates; the keys of *one* are also in *ten*, so
+that after both, ten per cent of the keys were written. *Small* batches have 100 rows. New keys lie between the old ones, where TPC-H leaves
+room. An update changes a sum, a text, and the ordering column: a day back, a day forth or not at all, one third each; the third that goes
+back loses to the row that is there in event-time order, and the third that stays ties with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from benchmarks.works import COLUMNS, EVENT_TIMES, KEYS
+from devkit.paths import cache_dir, file_lock
+
+SMALL_BATCHES = 200
+SMALL_ROWS = 100
+_AMOUNTS = {"orders": "o_totalprice", "lineitem": "l_extendedprice"}
+_TEXTS = {"orders": "o_comment", "lineitem": "l_comment"}
+_MILLION = 1_000_000
+_SEEDS = {"update": 1, "insert": 2, "small update": 3, "small insert": 4, "day": 5}
+_PERCENT = {"one": 1, "ten": 10}
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The files of one scale factor."""
+
+    root: Path
+    scale: float
+
+    def source(self, name: str) -> Path:
+        return self.root / f"{name}.parquet"
+
+    def batch(self, source: str, name: str) -> Path:
+        return self.root / f"{source}-{name}.parquet"
+
+    def small(self, number: int) -> Path:
+        """The batches wrap around: there are `SMALL_BATCHES`."""
+        return self.root / "small" / f"{number % SMALL_BATCHES:04d}.parquet"
+
+
+def make_data(scale: float, say: Callable[[str], None]) -> Data:
+    """The data of a scale factor, generated first when it is missing. Safe for several processes at once."""
+    recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+    target = cache_dir() / "tpch" / f"sf{scale:g}-{recipe}"
+    with file_lock(target.with_name(target.name + ".lock"), f"another process is generating TPC-H at scale {scale:g}"):
+        if not target.exists():
+            say(f"generating TPC-H at scale {scale:g} (once)")
+            building = Path(tempfile.mkdtemp(prefix=f"{target.name}.build-", dir=target.parent))
+            try:
+                _generate(scale, building)
+                building.rename(target)
+            except BaseException:
+                shutil.rmtree(building, ignore_errors=True)
+                raise
+    return Data(target, scale)
+
+
+def connection(memory: str = "2GB") -> duckdb.DuckDBPyConnection:
+    """DuckDB within bounds; what does not fit spills."""
+    connected = duckdb.connect()
+    connected.execute(f"set memory_limit = '{memory}'; set threads = 2; set preserve_insertion_order = true; set TimeZone = 'UTC'")
+    connected.execute(f"set temp_directory = '{tempfile.gettempdir()}/objcat-bench-spill'")
+    return connected
+
+
+def _generate(scale: float, directory: Path) -> None:
+    data, raw = Data(directory, scale), directory / "raw"
+    program = Path(sysconfig.get_path("scripts"), "tpchgen-cli")
+    subprocess.run([program, "parquet", "-s", f"{scale:g}", "--tables=orders,lineitem", f"--output-dir={raw}"], check=True)
+    duck = connection()
+    for source in COLUMNS:
+        columns = ", ".join(f"cast({name} as {kind}) as {name}" for name, kind in COLUMNS[source].items())
+        _copy(duck, f"select {columns} from '{raw / source}.parquet'", data.source(source))
+        for batch, percent in _PERCENT.items():
+            _copy(duck, _batch(data, source, percent), data.batch(source, batch))
+    shutil.rmtree(raw)
+    data.small(0).parent.mkdir()
+    duck.execute(f"create temp table small as {_small(data)}")
+    for number in range(SMALL_BATCHES):
+        _copy(duck, f"select * exclude (batch) from small where batch = {number}", data.small(number))
+    duck.close()
+
+
+def _copy(duck: duckdb.DuckDBPyConnection, select: str, path: Path) -> None:
+    """Written whole before it can be seen under its name; files of the size that Spark splits over two cores."""
+    duck.execute(f"copy ({select}) to '{path}.part' (format parquet, compression zstd, row_group_size 122880)")
+    os.replace(f"{path}.part", path)
+
+
+def _lot(source: str, purpose: str) -> str:
+    """A number below a million drawn for each key."""
+    return f"(hash({', '.join(KEYS[source])}, {_SEEDS[purpose]}) % {_MILLION})"
+
+
+def _changed(source: str, *, salt: str, key_offset: int) -> str:
+    """The row's columns after the change."""
+    amount, text, day, key = _AMOUNTS[source], _TEXTS[source], EVENT_TIMES[source], KEYS[source][0]
+    changes = {
+        key: f"{key} + {key_offset}",
+        amount: f"{amount} + {salt}",
+        text: f"reverse({text})",
+        day: f"{day} + (hash({', '.join(KEYS[source])}, {_SEEDS['day']}, {salt}) % 3)::int - 1",
+    }
+    return ", ".join(f"cast({changes.get(name, name)} as {kind}) as {name}" for name, kind in COLUMNS[source].items())
+
+
+def _batch(data: Data, source: str, percent: int) -> str:
+    rows = f"'{data.source(source)}'"
+    updates, inserts = percent * 9_000, percent * 1_000
+    return (
+        f"select {_changed(source, salt=str(percent), key_offset=0)} from {rows} where {_lot(source, 'update')} < {updates} "
+        f"union all select {_changed(source, salt=str(percent), key_offset=8)} from {rows} where {_lot(source, 'insert')} < {inserts}"
+    )
+
+
+def _small(data: Data) -> str:
+    """All small batches of orders, numbered: no key is in two of them."""
+
+    def part(purpose: str, rows: int, key_offset: int) -> str:
+        order = f"{_lot('orders', purpose)}, o_orderkey"
+        drawn = f"select *, (row_number() over (order by {order}) - 1) // {rows} as batch from '{data.source('orders')}'"
+        return f"select {_changed('orders', salt='batch + 20', key_offset=key_offset)}, batch from ({drawn}) where batch < {SMALL_BATCHES}"
+
+    new = SMALL_ROWS // 10
+    return f"{part('small update', SMALL_ROWS - new, 0)} union all {part('small insert', new, 16)}"

@@ -1,0 +1,148 @@
+"""From samples to figures: medians, spreads, ratios, verdicts. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.peers import SIDES
+from benchmarks.works import Goal
+
+
+@dataclass(slots=True)
+class Sample:
+    """One measurement of one side. seconds: of each commit where a sample is several, else one value. files, bytes: written, None for
+    reads. peak_bytes: resident, of all its processes. requests: by kind, where they are counted."""
+
+    round: int
+    seconds: list[float]
+    files: int | None = None
+    bytes: int | None = None
+    peak_bytes: int = 0
+    requests: dict[str, int] | None = None
+    exchanges: int | None = None
+    called: str | None = None
+
+
+@dataclass(slots=True)
+class WorkResult:
+    """All that was measured of one work. lacks: reasons of sides that cannot do it. wrong: what a side holds or answers that it should
+    not; no ratio is told of a work with an entry there. commits: whether a sample is a series of commits."""
+
+    chain: str
+    work: str
+    engine: str
+    goals: tuple[Goal, ...] = ()
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    lacks: dict[str, str] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+    commits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of one value: its median, least and greatest."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A goal beside what was measured; met is None where it could not be measured."""
+
+    goal: str
+    found: str
+    met: bool | None
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """values: at least one."""
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+def seconds_of(samples: Sequence[Sample]) -> Spread:
+    """Of every commit, over all samples."""
+    return spread([second for sample in samples for second in sample.seconds])
+
+
+def slowest_in_medians(samples: Sequence[Sample]) -> float:
+    """The slowest commit as a multiple of the median."""
+    all_seconds = seconds_of(samples)
+    return all_seconds.high / all_seconds.median
+
+
+def ratio(these: Sequence[Sample], those: Sequence[Sample]) -> Spread:
+    """The time of these by the time of those, sample by sample: the two of a pair were taken one after the other, in the same noise."""
+    return spread([statistics.median(a.seconds) / statistics.median(b.seconds) for a, b in zip(these, those, strict=False)])
+
+
+def own_side(result: WorkResult) -> str:
+    """The side of objcat."""
+    return "objcat" if result.engine == "spark" else "objcat-local"
+
+
+def sides_of(result: WorkResult) -> list[str]:
+    """Those that were measured, in one order everywhere."""
+    return [side for side in SIDES if result.samples.get(side)]
+
+
+def times_faster(result: WorkResult) -> Mapping[str, Spread]:
+    """For each other side how many times as fast objcat was. Empty when a check failed: then no ratio means anything."""
+    own = result.samples.get(own_side(result))
+    if result.wrong or not own:
+        return {}
+    return {side: ratio(samples, own) for side, samples in result.samples.items() if SIDES[side].role != "objcat" and samples}
+
+
+def verdicts(result: WorkResult) -> list[Verdict]:
+    return [_verdict(result, goal) for goal in result.goals]
+
+
+def _verdict(result: WorkResult, goal: Goal) -> Verdict:
+    text = goal_text(goal)
+    own = result.samples.get(own_side(result))
+    if result.wrong or not own:
+        return Verdict(text, "", None)
+    if goal.of == "slowest":
+        assert goal.share is not None
+        value = slowest_in_medians(own)
+        return Verdict(text, f"{value:.1f} medians", value <= goal.share)
+    if goal.against is None:
+        assert goal.seconds is not None
+        value = seconds_of(own).median
+        return Verdict(text, f"{value:.3f} s", value <= goal.seconds)
+    faster = times_faster(result).get(goal.against)
+    if faster is None:
+        return Verdict(text, "", None)
+    if goal.faster is not None:
+        return Verdict(text, f"{faster.median:.2f}x", faster.median >= goal.faster)
+    assert goal.share is not None
+    return Verdict(text, f"{1 / faster.median:.2f}x", 1 / faster.median <= goal.share)
+
+
+def goal_text(goal: Goal) -> str:
+    if goal.of == "slowest":
+        return f"slowest <= {goal.share:g} medians"
+    if goal.against is None:
+        return f"<= {goal.seconds:g} s"
+    return f">= {goal.faster:g}x as fast as {goal.against}" if goal.faster is not None else f"<= {goal.share:g}x of {goal.against}"
+
+
+def failed(results: Sequence[WorkResult]) -> list[str]:
+    """A sentence for each side that held or answered something wrong."""
+    return [f"{result.chain}, {result.work}: {side} {why}" for result in results for side, why in result.wrong.items()]
+
+
+def raw(result: WorkResult) -> dict[str, Any]:
+    """Everything, for the JSON file."""
+    import dataclasses
+
+    return dataclasses.asdict(result) | {
+        "seconds": {side: dataclasses.asdict(seconds_of(samples)) for side, samples in result.samples.items() if samples},
+        "times_faster": {side: dataclasses.asdict(value) for side, value in times_faster(result).items()},
+        "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts(result)],
+    }

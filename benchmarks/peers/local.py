@@ -1,0 +1,59 @@
+"""What the sides without Spark share: batches and tables as Arrow, queries over them by DuckDB."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.peers.base import BenchTable, Rows, Settings, Side
+from benchmarks.works import Query, digest_query
+
+
+class LocalSide(Side):
+    directory: Path
+
+    def start(self, settings: Settings) -> dict[str, str]:
+        self.directory = settings.directory
+        pa.set_cpu_count(settings.cores)
+        return {"pyarrow": pa.__version__, **self.about()}
+
+    @abstractmethod
+    def about(self) -> dict[str, str]: ...
+
+    @abstractmethod
+    def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+        """The table's newest rows as an Arrow table or reader, as its users read them."""
+
+    def read(self, path: Path) -> pa.Table:
+        return pq.read_table(path)
+
+    def query(self, table: BenchTable, query: Query) -> Rows:
+        return asked(self.rows(table, where=query.where, columns=query.columns), query)
+
+    def digest(self, table: BenchTable) -> Rows:
+        return asked(self.rows(table), digest_query(table.layout.source, "duckdb"))
+
+    def stop(self) -> None:
+        pass
+
+
+def reader_of(path: Path) -> pa.RecordBatchReader:
+    """The rows of a file as a stream, so that a load of any size could be done in bounded memory."""
+    file = pq.ParquetFile(path)
+    return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(batch_size=64 * 1024))
+
+
+def asked(rows: Any, query: Query) -> Rows:
+    if not query.aggregates:
+        table = rows if isinstance(rows, pa.Table) else rows.read_all()
+        return [tuple(row.values()) for row in table.select(list(query.columns)).to_pylist()]
+    with duckdb.connect() as duck:
+        duck.execute("set threads = 2")
+        duck.register("side", rows)
+        return list(duck.execute(f"select {', '.join(query.aggregates)} from side").fetchall())

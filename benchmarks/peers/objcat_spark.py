@@ -1,0 +1,40 @@
+"""objcat on Spark, through its public names only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from benchmarks.peers.base import BenchTable, Rows
+from benchmarks.peers.objcat_table import ABOUT, bulk_load, create_table, last_commit
+from benchmarks.peers.spark import SparkSide, digest
+
+
+class ObjcatSparkSide(SparkSide):
+    def about(self) -> dict[str, str]:
+        return ABOUT
+
+    def create(self, table: BenchTable) -> Path:
+        return create_table(table, self.directory)
+
+    def load(self, table: BenchTable, path: Path) -> str:
+        return bulk_load(table.state["table"], self.read(path))
+
+    def upsert(self, table: BenchTable, batch: Any) -> None:
+        table.state["table"].upsert(batch)
+
+    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
+        frame: DataFrame = table.state["table"].scan(where=where, columns=columns).to_spark(self.spark)
+        return frame
+
+    def last_commit(self, table: BenchTable) -> Rows:
+        return digest(last_commit(table).to_spark(self.spark), table.layout.source)
+
+    def requests(self, table: BenchTable) -> dict[str, int]:
+        return dict(table.state["table"].fileio.metrics.snapshot().requests)
+
+
+Side = ObjcatSparkSide

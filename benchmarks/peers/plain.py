@@ -1,0 +1,48 @@
+"""The floor: Spark's own Parquet tables, bucketed and sorted. They know no update; theirs writes every row anew, and is not measured."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from benchmarks.peers.base import BenchTable
+from benchmarks.peers.spark import SparkSide, filtered
+from benchmarks.works import BUCKETS
+
+
+class PlainSide(SparkSide):
+    def create(self, table: BenchTable) -> Path:
+        table.state["generation"] = 0
+        return self.directory / table.name
+
+    def load(self, table: BenchTable, path: Path) -> None:
+        self._write(table, self.read(path))
+
+    def upsert(self, table: BenchTable, batch: Any) -> None:
+        ordering, key = table.layout.ordering, list(table.layout.key)
+        both = self.frame(table).withColumn("_new", F.lit(0)).unionByName(batch.withColumn("_new", F.lit(1)))
+        order = ([F.col(ordering).desc()] if ordering else []) + [F.col("_new").desc()]
+        ranked = both.withColumn("_rank", F.row_number().over(Window.partitionBy(*key).orderBy(*order)))
+        before = table.state["generation"]
+        self._write(table, ranked.where("_rank = 1").drop("_rank", "_new"))
+        self.spark.sql(f"drop table {table.name}_{before}")
+        shutil.rmtree(self.directory / table.name / str(before))
+
+    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
+        return filtered(self.spark.table(f"{table.name}_{table.state['generation']}"), where, columns)
+
+    def _write(self, table: BenchTable, frame: DataFrame) -> None:
+        """`repartition` by the hash that `bucketBy` uses: one file for each bucket."""
+        number = table.state["generation"] + 1
+        by = list(table.layout.bucket_columns)
+        writer = frame.repartition(BUCKETS, *by).write.bucketBy(BUCKETS, *by).sortBy(*table.layout.key)
+        writer.option("path", str(self.directory / table.name / str(number))).saveAsTable(f"{table.name}_{number}")
+        table.state["generation"] = number
+
+
+Side = PlainSide

@@ -1,0 +1,157 @@
+"""A worker, seen from the process that leads the benchmark: requests, peak memory of its process tree, files below a directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from benchmarks.install import environment_of, jars_of, worker_environment
+from benchmarks.peers import Peer
+from devkit.paths import ROOT
+
+SAMPLE_EVERY_S = 0.05
+ANSWER_WITHIN_S = 3600.0
+
+
+class SideFailed(Exception):
+    """A side failed, or its process ended. The message begins with a verb; its further lines are the end of what the side printed."""
+
+
+class SideLacks(Exception):
+    """A side has no such operation; the message is its reason."""
+
+
+class PeakMeter(threading.Thread):
+    """The highest sum of resident sizes of a process and its children while it runs; memory that processes share counts for each."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._process = psutil.Process(pid)
+        self._ended = threading.Event()
+        self.peak_bytes = resident_bytes(self._process)
+
+    def run(self) -> None:
+        while not self._ended.wait(SAMPLE_EVERY_S):
+            self.peak_bytes = max(self.peak_bytes, resident_bytes(self._process))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+        self.peak_bytes = max(self.peak_bytes, resident_bytes(self._process))
+
+
+def resident_bytes(process: psutil.Process) -> int:
+    """Of the process and its children; 0 once it has ended."""
+    total = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += one.memory_info().rss
+    return total
+
+
+class Remote:
+    """A side in its own environment and process. directory: for its tables and its output."""
+
+    def __init__(self, peer: Peer, directory: Path) -> None:
+        self.peer = peer
+        self.directory = directory
+        self._log_path = directory / "output.txt"
+        directory.mkdir(parents=True)
+        python = environment_of(peer)
+        environment = worker_environment(python) | {"PYTHONPATH": str(ROOT)}
+        with self._log_path.open("w") as log:
+            self._process = subprocess.Popen(
+                [str(python), "-m", "benchmarks.worker", peer.name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+                cwd=directory,
+            )
+        self.about: Mapping[str, str] = {}
+
+    def start(self, *, memory: str, cores: int) -> None:
+        """Let it begin. memory: of Spark's driver. Raises PeerUnavailable, SideFailed."""
+        jars = [str(jar) for jar in jars_of(self.peer)]
+        self.about = self.ask("start", directory=str(self.directory), memory=memory, cores=cores, jars=jars)["about"]
+
+    def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
+        """The answer, with `peak_bytes` of the tree of processes meanwhile. Raises SideFailed, SideLacks."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        timer = threading.Timer(ANSWER_WITHIN_S, self._process.kill)
+        timer.start()
+        peak_bytes = 0
+        try:
+            with PeakMeter(self._process.pid) as meter:
+                self._process.stdin.write(json.dumps({"do": what, **arguments}) + "\n")
+                self._process.stdin.flush()
+                line = self._process.stdout.readline()
+            peak_bytes = meter.peak_bytes
+        except (BrokenPipeError, psutil.NoSuchProcess):
+            line = ""
+        finally:
+            timer.cancel()
+        if not line:
+            status = self._process.wait()
+            raise SideFailed(f"ended with status {status} during {what}\n{self._tail()}")
+        answer: dict[str, Any] = json.loads(line)
+        if answer["ok"]:
+            return answer | {"peak_bytes": peak_bytes}
+        if answer["kind"] == "not available":
+            raise SideLacks(answer["error"])
+        raise SideFailed(f"failed at {what}: {answer['error']}\n{self._tail()}")
+
+    def close(self) -> None:
+        """End the process and its children."""
+        children = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(self._process.pid).children(recursive=True)
+        with contextlib.suppress(SideFailed, SideLacks, OSError, ValueError):
+            self.ask("stop")
+        with contextlib.suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    def _tail(self) -> str:
+        return self._log_path.read_text(errors="replace")[-1500:]
+
+
+Files = Mapping[Path, int]
+
+
+def files_below(directory: Path) -> Files:
+    """The bytes of each file."""
+    found: dict[Path, int] = {}
+    for path in directory.rglob("*"):
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                found[path] = path.stat().st_size
+    return found
+
+
+def written(before: Files, after: Files) -> tuple[int, int]:
+    """How many files are new or grew, and by how many bytes. What a side wrote and removed again is not seen."""
+    grown = {path: size - before.get(path, 0) for path, size in after.items() if path not in before or size > before[path]}
+    return len(grown), sum(grown.values())

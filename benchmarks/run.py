@@ -1,0 +1,182 @@
+"""Leads the sides through the chains of a suite: step by step, side after side, the order of the sides moving on with every turn."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.data import Data
+from benchmarks.figures import Sample, WorkResult
+from benchmarks.remote import Remote, SideFailed, SideLacks, files_below, written
+from benchmarks.truth import Rows, Truth
+from benchmarks.works import JOIN_SQL, Chain, Step, encoded
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One pass through a chain. names, places, applied: by side and layout. out: sides that take no further part, since their tables are
+    not as the next steps need them."""
+
+    number: int
+    data: Data
+    truth: Truth
+    counted: bool
+    names: dict[str, str] = field(default_factory=dict)
+    places: dict[tuple[str, str], Path] = field(default_factory=dict)
+    applied: dict[tuple[str, str], list[Path]] = field(default_factory=dict)
+    out: set[str] = field(default_factory=set)
+
+
+class Runner:
+    """sides: alive, by name. rounds: of chains that begin anew, and of every query of the others. warm: a small data set, for a first round
+    that does not count."""
+
+    def __init__(self, sides: dict[str, Remote], data: Data, warm: Data | None, *, rounds: int, say: Say) -> None:
+        self._sides = sides
+        self._data = data
+        self._warm = warm
+        self._rounds = rounds
+        self._say = say
+        self._truths = {one.root: Truth(one) for one in (data, warm) if one}
+        self._turns = 0
+
+    def run(self, chain: Chain) -> list[WorkResult]:
+        """The results of the chain's works. A side that fails is out of the chain, and its result says so."""
+        results = {step.work: WorkResult(chain.name, step.work, chain.engine, step.goals) for step in chain.steps if step.work}
+        rounds = self._rounds if chain.anew else 1
+        if self._warm and chain.anew:
+            self._pass(chain, self._turn(self._warm, 0, counted=False), results)
+        for number in range(1, rounds + 1):
+            self._pass(chain, self._turn(self._data, number, counted=True), results)
+        return list(results.values())
+
+    def _turn(self, data: Data, number: int, *, counted: bool) -> _Turn:
+        return _Turn(number, data, self._truths[data.root], counted)
+
+    def _pass(self, chain: Chain, turn: _Turn, results: dict[str, WorkResult]) -> None:
+        self._turns += 1
+        for layout in chain.layouts:
+            turn.names[layout.name] = f"{layout.name}_{self._turns}"
+        try:
+            for step in chain.steps:
+                calls = 1 if chain.anew or step.op not in ("query", "join", "last_commit") else step.warm + step.repeats * self._rounds
+                for call in range(max(calls, step.blocks)):
+                    counted = turn.counted and (chain.anew or step.blocks > 1 or call >= (step.warm if calls > 1 else 0))
+                    for name in self._order(chain, step, turn, call):
+                        self._say(f"{chain.name}: {step.work or step.op}, round {max(turn.number, call + 1)}, {name}")
+                        self._one(chain, step, turn, name=name, call=call, counted=counted, results=results)
+        finally:
+            self._drop(chain, turn)
+
+    def _order(self, chain: Chain, step: Step, turn: _Turn, call: int) -> list[str]:
+        names = [
+            name
+            for name in self._sides
+            if name not in turn.out and (not chain.sides or name in chain.sides) and (not step.sides or name in step.sides)
+        ]
+        shift = (turn.number + call) % max(len(names), 1)
+        return names[shift:] + names[:shift]
+
+    def _one(self, chain: Chain, step: Step, turn: _Turn, *, name: str, call: int, counted: bool, results: dict[str, WorkResult]) -> None:
+        """One step of one side. results: of the chain's works. What a step without a work finds wrong is wrong in all of them."""
+        concerned = [results[step.work]] if step.work else list(results.values())
+        try:
+            sample, right, found = self._do(chain, step, turn, name, call)
+        except SideLacks as reason:
+            if step.op in ("load", "upsert"):
+                turn.out.add(name)
+            for lacking in concerned:
+                lacking.lacks.setdefault(name, str(reason))
+            return
+        except SideFailed as failure:
+            turn.out.add(name)
+            for broken in concerned:
+                broken.wrong[name] = str(failure).partition("\n")[0]
+            self._say(f"[red]{name} {failure}")
+            return
+        if found != right:
+            why = f"has {_first_difference(found, right)} after {step.work or step.op} of {', '.join(step.tables)}"
+            for wrong in concerned:
+                wrong.wrong[name] = why
+            self._say(f"[red]{chain.name}: {name} {why}")
+        if counted and sample is not None and step.work:
+            results[step.work].commits = step.batch == "small"
+            results[step.work].samples.setdefault(name, []).append(sample)
+
+    def _do(self, chain: Chain, step: Step, turn: _Turn, name: str, call: int) -> tuple[Sample | None, Rows, Rows]:
+        """The sample, the right answer and the one that was found; the last two are equal where there is nothing to ask."""
+        side, layout = self._sides[name], chain.layout(step.tables[0])
+        table, at = turn.names[layout.name], (name, layout.name)
+        source, applied = layout.source, turn.applied.get(at, [])
+        if step.op == "load":
+            made = side.ask("create", table=table, layout=encoded(layout))
+            turn.places[at], turn.applied[at] = Path(made["directory"]), []
+            return self._write(side, turn, at, step, [turn.data.source(source)]), [], []
+        if step.op == "upsert":
+            paths = _batches(turn.data, source, step, name, call)
+            sample = self._write(side, turn, at, step, paths)
+            turn.applied[at] = [*applied, *paths]
+            return sample, [], []
+        right: Rows
+        more: dict[str, Any] = {}
+        match step.op:
+            case "query":
+                assert step.query is not None
+                more["query"] = encoded(step.query)
+                right = turn.truth.answer(source, applied, layout.ordering, step.query)
+            case "join":
+                more["tables"] = [turn.names[one] for one in step.tables]
+                right = turn.truth.join(JOIN_SQL)
+            case "last_commit":
+                right = turn.truth.of_batch(source, applied[-1])
+            case _:
+                right = turn.truth.digest(source, applied, layout.ordering)
+        answer = side.ask(step.op, table=table, **more)
+        if step.op == "digest":
+            return None, right, answer["rows"]
+        sample = Sample(turn.number, answer["seconds"], peak_bytes=answer["peak_bytes"], requests=answer.get("requests"))
+        sample.exchanges = answer.get("exchanges")
+        return sample, right, answer["rows"]
+
+    def _write(self, side: Remote, turn: _Turn, at: tuple[str, str], step: Step, paths: Sequence[Path]) -> Sample:
+        place = turn.places[at]
+        before = files_below(place)
+        more = {"path": str(paths[0])} if step.op == "load" else {"paths": [str(path) for path in paths]}
+        answer = side.ask(step.op, table=turn.names[at[1]], **more)
+        files, size = written(before, files_below(place))
+        if step.batch == "small":
+            files, size = files // len(paths), size // len(paths)
+        sample = Sample(turn.number, answer["seconds"], files=files, bytes=size, peak_bytes=answer["peak_bytes"])
+        sample.requests, sample.called = answer.get("requests"), answer.get("called")
+        return sample
+
+    def _drop(self, chain: Chain, turn: _Turn) -> None:
+        for (name, layout), place in turn.places.items():
+            try:
+                self._sides[name].ask("drop", table=turn.names[layout])
+            except (SideFailed, SideLacks) as error:
+                self._say(f"[red]{name} could not drop a table of {chain.name}: {error}")
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _batches(data: Data, source: str, step: Step, side: str, call: int) -> list[Path]:
+    """The batches of one turn: one, or this side's share of the small ones."""
+    if step.batch != "small":
+        return [data.batch(source, step.batch)]
+    each = dict(step.counts)[side] // step.blocks
+    return [data.small(call * each + number) for number in range(each)]
+
+
+def _first_difference(found: Rows, right: Rows) -> str:
+    if len(found) != len(right):
+        return f"{len(found)} rows instead of {len(right)}"
+    for row, other in zip(found, right, strict=True):
+        for number, (a, b) in enumerate(zip(row, other, strict=True)):
+            if a != b:
+                return f"{a} instead of {b} (value {number + 1} of the digest or answer)"
+    return "other rows"

@@ -1,0 +1,184 @@
+"""The vocabulary of the benchmarks of tables: layouts, queries, steps, chains. Data only; it crosses pipes as JSON.
+
+A *chain* is a script: some tables, and steps that every side does with them, in turn. A *work* is a step that is measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+BUCKETS = 16
+CODEC = "zstd"
+CODEC_LEVEL = 3
+"""Spark's own default for zstd; every side that has a level is given this one, but objcat, which has its own."""
+
+KEYS: Mapping[str, tuple[str, ...]] = {"orders": ("o_orderkey",), "lineitem": ("l_orderkey", "l_linenumber")}
+BUCKET_COLUMNS: Mapping[str, str] = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "orders": {
+        "o_orderkey": "bigint",
+        "o_custkey": "bigint",
+        "o_orderstatus": "string",
+        "o_totalprice": "decimal(15,2)",
+        "o_orderdate": "date",
+        "o_orderpriority": "string",
+        "o_clerk": "string",
+        "o_shippriority": "int",
+        "o_comment": "string",
+    },
+    "lineitem": {
+        "l_orderkey": "bigint",
+        "l_partkey": "bigint",
+        "l_suppkey": "bigint",
+        "l_linenumber": "int",
+        "l_quantity": "decimal(15,2)",
+        "l_extendedprice": "decimal(15,2)",
+        "l_discount": "decimal(15,2)",
+        "l_tax": "decimal(15,2)",
+        "l_returnflag": "string",
+        "l_linestatus": "string",
+        "l_shipdate": "date",
+        "l_commitdate": "date",
+        "l_receiptdate": "date",
+        "l_shipinstruct": "string",
+        "l_shipmode": "string",
+        "l_comment": "string",
+    },
+}
+"""Of TPC-H, with their types in SQL."""
+
+EVENT_TIMES: Mapping[str, str] = {"orders": "o_orderdate", "lineitem": "l_shipdate"}
+"""The ordering column where a chain is in event-time order. Batches move it a day back, forth, or not at all."""
+
+JOIN_COLUMNS: Mapping[str, tuple[str, ...]] = {"orders": ("o_orderkey", "o_orderpriority"), "lineitem": ("l_orderkey", "l_extendedprice")}
+JOIN_GROUP = "o_orderpriority"
+JOIN_AGGREGATES = ("count(1)", "sum(l_extendedprice)")
+JOIN_SQL = (
+    f"select {JOIN_GROUP}, {', '.join(JOIN_AGGREGATES)} from {{orders}} join {{lineitem}} on o_orderkey = l_orderkey group by {JOIN_GROUP}"
+)
+
+Kind = Literal["merge_on_read", "copy_on_write"]
+Op = Literal["load", "upsert", "query", "join", "last_commit", "digest"]
+
+
+class NotAvailable(Exception):
+    """A side has no such operation. The message says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a table is to be laid out. source: of TPC-H. ordering: the column whose greater value wins; None: the later commit wins.
+    changes: whether the side shall keep what it needs to tell the changes of a commit."""
+
+    name: str
+    source: str
+    kind: Kind = "merge_on_read"
+    ordering: str | None = None
+    changes: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return KEYS[self.source]
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return COLUMNS[self.source]
+
+    @property
+    def bucket_columns(self) -> tuple[str, ...]:
+        """What is hashed to place a row: the column of the join."""
+        return (BUCKET_COLUMNS[self.source],)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`select aggregates from table where ...` over these columns; without aggregates the rows themselves. In the SQL that Spark and DuckDB
+    share."""
+
+    columns: tuple[str, ...]
+    aggregates: tuple[str, ...] = ()
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a work must show: objcat at least `faster` times as fast as `against`, or in at most `share` of its time (one of them); or,
+    without `against`, at most `seconds`. of: the median of commits, or their slowest in medians, which then is at most `share`."""
+
+    against: str | None = None
+    faster: float | None = None
+    share: float | None = None
+    seconds: float | None = None
+    of: Literal["median", "slowest"] = "median"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of a chain.
+
+    work: its title; empty: it prepares, and is not measured. tables: layouts by name, the first one is written. batch: `one`, `ten` (per
+    cent) or `small`. sides: only these; all when empty. counts: of small commits, by side. blocks: in how many turns they are done.
+    repeats: calls in each round of a chain that does not begin anew. warm: calls before them that do not count.
+    """
+
+    op: Op
+    tables: tuple[str, ...]
+    work: str = ""
+    batch: str = ""
+    query: Query | None = None
+    sides: tuple[str, ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()
+    blocks: int = 1
+    repeats: int = 1
+    warm: int = 0
+    goals: tuple[Goal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """anew: every round makes the tables again and does all steps; otherwise they are made once, and each round repeats each query."""
+
+    name: str
+    engine: Literal["spark", "local"]
+    layouts: tuple[Layout, ...]
+    steps: tuple[Step, ...]
+    anew: bool = True
+    sides: tuple[str, ...] = ()
+
+    def layout(self, name: str) -> Layout:
+        return next(layout for layout in self.layouts if layout.name == name)
+
+
+def encoded(value: Layout | Query) -> dict[str, Any]:
+    return dataclasses.asdict(value)
+
+
+def decoded_layout(raw: Mapping[str, Any]) -> Layout:
+    return Layout(**raw)
+
+
+def decoded_query(raw: Mapping[str, Any]) -> Query:
+    return Query(tuple(raw["columns"]), tuple(raw["aggregates"]), raw["where"])
+
+
+def digest_query(source: str, dialect: Literal["spark", "duckdb"]) -> Query:
+    """The aggregates that are equal when two tables hold the same rows, in whatever order: count, sums over the columns, sum of a hash of
+    each row."""
+    columns = COLUMNS[source]
+    days = {"spark": "unix_date({})", "duckdb": "({} - date '1970-01-01')"}[dialect]
+    sums = []
+    for name, kind in columns.items():
+        value = days.format(name) if kind == "date" else f"length({name})" if kind == "string" else name
+        sums.append(f"sum(cast({value} as decimal(38,2)))")
+    row = "concat_ws('|', " + ", ".join(f"coalesce(cast({name} as string), '?')" for name in columns) + ")"
+    number = {"spark": "conv(substring(md5({}), 1, 15), 16, 10)", "duckdb": "('0x' || substring(md5({}), 1, 15))::bigint"}[dialect]
+    return Query(tuple(columns), ("count(1)", *sums, f"sum(cast({number.format(row)} as decimal(38,0)))"))
+
+
+def comparable(rows: Sequence[Sequence[Any]]) -> list[list[str | None]]:
+    """Rows as both sides of a pipe, and every engine, write them: text, in an order of their own."""
+    texts = [[None if value is None else str(value) for value in row] for row in rows]
+    return sorted(texts, key=lambda row: [text or "" for text in row])
