@@ -1,0 +1,151 @@
+"""An application for a real cluster: `python -m tests.cluster.driver SCENARIO MASTER DIRECTORY`. Prints one line of JSON at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import objcat
+
+ROWS = 4000
+PARTITIONS = 8
+STRAGGLER = 5
+WAIT_S_MAX = 60
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+
+
+def session(master: str, directory: Path, python: str, **settings: str) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = python
+    builder = SparkSession.builder.master(master).appName("objcat cluster test")
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
+    for name, value in (quiet | settings).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.3",
+    "spark.speculation.minTaskRuntime": "100ms",
+}
+
+
+def disturbed(frame: DataFrame, marks: Path, what: str) -> DataFrame:
+    """The frame, whose straggling partition lets something happen before it gives its rows.
+
+    what: "kill" kills the executor under its first attempt, in the middle of its rows; "speculate" keeps its first attempt waiting until
+    another one runs beside it. Every attempt leaves a mark.
+    """
+    marks.mkdir()
+    return frame.mapInArrow(_disturb(str(marks), what), frame.schema)
+
+
+def _disturb(marks: str, what: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition, attempt = context.partitionId(), context.taskAttemptId()
+        Path(marks, f"{partition}-{attempt}").touch()
+        first = partition == STRAGGLER and len(list(Path(marks).glob(f"{partition}-*"))) == 1
+        for number, batch in enumerate(batches):
+            if first and number == 1 and what == "kill":
+                os.kill(_executor(), signal.SIGKILL)
+                time.sleep(WAIT_S_MAX)
+            if first and number == 1 and what == "speculate":
+                deadline = time.monotonic() + WAIT_S_MAX
+                while len(list(Path(marks).glob(f"{partition}-*"))) == 1 and time.monotonic() < deadline:
+                    time.sleep(0.05)
+            yield batch
+
+    return run
+
+
+def _executor() -> int:
+    """The JVM above this Python worker: its parent is the daemon that forked it, whose parent is the executor."""
+    daemon = os.getppid()
+    return int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def rows(spark: SparkSession, value: str) -> DataFrame:
+    return spark.range(0, ROWS, 1, PARTITIONS).selectExpr("id", f"concat('{value}', id) as value")
+
+
+def survive(master: str, directory: Path) -> dict[str, Any]:
+    """Every kind of write, with an executor that dies and attempts that run twice."""
+    small_batches = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+    spark = session(master, directory, sys.executable, **SPECULATION, **small_batches)
+    lake = objcat.connect(directory / "lake")
+    found: dict[str, Any] = {}
+    for kind in ("merge_on_read", "copy_on_write"):
+        table = lake.create_table(kind, SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(4))
+        for operation, what in (("insert", "kill"), ("upsert", "speculate"), ("delete", "speculate")):
+            name = f"{kind}-{operation}-{what}"
+            frame = disturbed(rows(spark, name), directory / name, what)
+            if operation == "delete":
+                frame = frame.where("id % 2 = 0")
+            result = getattr(table, operation)(frame)
+            expected = {i: f"{name}{i}" for i in range(ROWS)}
+            if operation == "delete":
+                expected = {i: f"{kind}-upsert-speculate{i}" for i in range(ROWS) if i % 2}
+            local = table.scan().to_arrow()
+            native = table.scan().to_spark(spark).toArrow()
+            found[name] = {
+                "rows": result.rows,
+                "attempts": len(list((directory / name).glob(f"{STRAGGLER}-*"))),
+                "right": all(
+                    dict(zip(t["id"].to_pylist(), t["value"].to_pylist(), strict=True)) == expected and t.num_rows == len(expected)
+                    for t in (local, native)
+                ),
+            }
+    spark.stop()
+    return found
+
+
+def bare(master: str, directory: Path) -> dict[str, Any]:
+    """What is said when the workers' Python has no objcat."""
+    python = directory / "python"
+    hidden = directory / "hidden" / "objcat"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'objcat'\", name='objcat')\n")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{hidden.parent}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    spark = session(master, directory, str(python))
+    table = objcat.connect(directory / "lake").create_table("t", SCHEMA, key=["id"])
+    said: dict[str, Any] = {"slot": table.refresh().slot}
+    try:
+        table.upsert(rows(spark, "x"))
+    except Exception as error:  # noqa: BLE001 - what it is, the test judges
+        said |= {"kind": type(error).__name__, "text": str(error)}
+    said |= {"slot_after": table.refresh().slot, "files": [str(path) for path in (directory / "lake").rglob("*.parquet")]}
+    spark.stop()
+    return said
+
+
+if __name__ == "__main__":
+    scenario = {"survive": survive, "bare": bare}[sys.argv[1]]
+    print(json.dumps(scenario(sys.argv[2], Path(sys.argv[3]))))

@@ -1,0 +1,52 @@
+"""A real cluster: one standalone master and two worker processes, with speculation, adaptive plans and executors killed in mid-write."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devkit import toolchain
+from devkit.paths import ROOT
+from devkit.spark_cluster import SparkCluster
+
+DRIVER_S_MAX = 400
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+def run_driver(scenario: str, cluster: SparkCluster, directory: Path) -> dict[str, Any]:
+    environment = os.environ | {"JAVA_HOME": str(toolchain.java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.cluster.driver", scenario, cluster.url, str(directory)]
+    ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=DRIVER_S_MAX, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.timeout(DRIVER_S_MAX)
+def test_nothing_is_lost_or_doubled_when_executors_die_and_attempts_run_twice(cluster: SparkCluster, tmp_path: Path) -> None:
+    found = run_driver("survive", cluster, tmp_path)
+    assert len(found) == 6
+    for name, did in found.items():
+        assert did["attempts"] >= 2, f"{name}: the straggler ran once, so nothing was tried"
+        assert did["right"], name
+        assert did["rows"] == (2000 if "delete" in name else 4000), name
+
+
+@pytest.mark.timeout(DRIVER_S_MAX)
+def test_a_worker_without_objcat_is_one_clear_sentence(cluster: SparkCluster, tmp_path: Path) -> None:
+    said = run_driver("bare", cluster, tmp_path)
+    assert said["kind"] == "MissingOnWorkers"
+    assert said["text"].startswith("objcat is missing on the Spark worker ") and "\n" not in said["text"]
+    assert said["slot_after"] == said["slot"] and not said["files"]
