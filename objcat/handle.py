@@ -123,13 +123,13 @@ class Table:
         self.refresh()
         self._keep(change_schema(self.timeline, self._view, self.id, given))
 
-    def add_column(self, path: str, type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
+    def add_column(self, path: str, data_type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
         """Add a column, or a field of a struct, which is null in all rows that are there.
 
-        type: an Arrow type, or a name such as `bigint` or `decimal(10,2)`. after: the neighbour that it comes after; first: before all of
-        them; else it comes last. Raises as `alter`.
+        data_type: an Arrow type, or a name such as `bigint` or `decimal(10,2)`. after: the neighbour that it comes after; first: before all
+        of them; else it comes last. Raises as `alter`.
         """
-        self.alter([AddColumn(path, type, after=after, first=first)])
+        self.alter([AddColumn(path, data_type, after=after, first=first)])
 
     def drop_column(self, path: str) -> None:
         """Drop a column, or a field of a struct; one of its name that is added later has none of its values. Raises as `alter`, and for
@@ -144,14 +144,14 @@ class Table:
         """Move a column among its neighbours: after one of them, or before all. Raises as `alter`."""
         self.alter([MoveColumn(path, after=after, first=first)])
 
-    def widen_column(self, path: str, type: pa.DataType | str) -> None:
+    def widen_column(self, path: str, data_type: pa.DataType | str) -> None:
         """Give a column a type that holds every value of the present one.
 
         tinyint, smallint, int, bigint: each to a later one; all but bigint to double; float to double; a decimal to more digits at the
         same scale; an integer to a decimal with at least 10 digits before the point, bigint with 20. Raises as `alter`, and for key
         columns and those that partitions are made of.
         """
-        self.alter([WidenColumn(path, type)])
+        self.alter([WidenColumn(path, data_type)])
 
     # ---- the newest state
 

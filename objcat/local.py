@@ -38,6 +38,10 @@ class LocalEngine:
             return None
         return spec.partition_of(located(data, spec), former).texts
 
+    def schema(self, data: pa.Table) -> pa.Schema:
+        """The columns of the batch."""
+        return data.schema
+
     def write(self, data: pa.Table, task: WriteTask) -> WriteResult:
         """Write a whole Arrow table. Raises InvalidBatch, NullKey, storage errors."""
         if task.routed:

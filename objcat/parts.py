@@ -13,12 +13,16 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.errors import InvalidBatch
-from objcat.storage.files import read_base, read_log
+from objcat.packing import pack, row_bytes_of, size_of
+from objcat.storage.files import constant, read_base, read_log
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table import FileGroup, LogObject, Manifests, Snapshot, TableDelta, TableSpec
+from objcat.table.evolution import changed_ids, grown
 from objcat.table.files import LogSlice
-from objcat.tasks import Operation, WriteResult, WriteTask
+from objcat.table.spec import SchemaMode
+from objcat.tasks import Operation, WriteResult, WriteTask, fill_group, run_all
 from objcat.timeline import Footprint, Home, Summary, Txn
+from objcat.timeline.entry import SchemaChange
 
 D_contra = TypeVar("D_contra", contravariant=True)
 
@@ -33,17 +37,27 @@ class Engine(Protocol[D_contra]):
     def partitions(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> Collection[str] | None:
         """The partitions in which rows of the batch live, None when it would cost too much to know. former: as of `WriteTask`."""
 
+    def schema(self, data: D_contra) -> pa.Schema:
+        """The columns of the batch. Raises InvalidBatch for a type that is none of Arrow's."""
+
     def write(self, data: D_contra, task: WriteTask) -> WriteResult:
         """Run the task over the whole batch, perhaps in pieces; the files in the order in which their rows count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One batch. engine: one that takes batches of this kind."""
+    """One batch. engine: one that takes batches of this kind. schema_mode: what it may do to the schema of the table."""
 
     engine: Engine[Any]
     data: Any
     operation: Operation
+    schema_mode: SchemaMode = SchemaMode.STRICT
+
+    def grown(self, spec: TableSpec) -> TableSpec:
+        """The spec under which the batch is written. Raises InvalidSchema and InvalidBatch."""
+        if self.schema_mode is SchemaMode.STRICT or self.operation is Operation.DELETE:
+            return spec
+        return grown(spec, self.engine.schema(self.data), self.schema_mode)
 
 
 class Part:
@@ -57,8 +71,11 @@ class Part:
         self.changes = tuple(changes)
         self.written: list[WriteResult] = []
         self.superseded: list[str] = []
+        self._pieces: dict[int, WriteResult] = {}
         self._fileio = fileio
         self._manifests = manifests
+        self._spec: TableSpec | None = None
+        self._schema: SchemaChange | None = None
 
     @property
     def all(self) -> WriteResult:
@@ -74,6 +91,7 @@ class Part:
 
     def write(self, snapshot: Snapshot, txn: Txn) -> None:
         """Write the files of every batch, instead of those that were written before. Raises InvalidBatch, NullKey and storage errors."""
+        self._plan(snapshot)
         before, self.written = self.written, []
         for number, change in enumerate(self.changes):
             self.written.append(self._write(number, snapshot, txn, only=None))
@@ -83,9 +101,21 @@ class Part:
         self._supersede(before)
 
     def redo(self, snapshot: Snapshot, txn: Txn, homes: Collection[Home]) -> None:
-        """Write the rows of these homes again, as of the snapshot; what was written for the others stays."""
+        """Write the rows of these homes again, as of the snapshot; what was written for the others stays.
+
+        Where the columns of the table are other ones by now, everything is written again: names in the batch may mean something else.
+        """
+        earlier_spec = self._spec
+        self._plan(snapshot)
+        if earlier_spec is None or self._spec is None or not _is_alike(earlier_spec, self._spec):
+            self.write(snapshot, txn)
+            return
         before, self.written = self.written, []
         for number, earlier in enumerate(before):
+            if self._spec.is_keyless:
+                # Files that may lie in any home are given others, and nothing is written again.
+                self.written.append(self._packed(self._pieces[number], snapshot, txn, fills=False))
+                continue
             again = self._write(number, snapshot, txn, only=homes)
             if _rows_by_home(again) != {home: rows for home, rows in _rows_by_home(earlier).items() if home in homes}:
                 raise InvalidBatch(
@@ -97,6 +127,9 @@ class Part:
 
     def footprint(self, snapshot: Snapshot, *, computed: bool = False) -> Footprint:
         """What the part touches. computed: its rows may have been computed from rows that the transaction read."""
+        return msgspec.structs.replace(self._files_footprint(snapshot, computed=computed), schema=self._schema)
+
+    def _files_footprint(self, snapshot: Snapshot, *, computed: bool) -> Footprint:
         written = self.all
         appends = {rows.home for log in written.logs for rows in log.homes}
         bases = [base.home for base in written.bases]
@@ -116,7 +149,12 @@ class Part:
     def delta(self, snapshot: Snapshot) -> TableDelta:
         """What an entry that follows the snapshot says of the table."""
         written = self.all
-        return TableDelta(bases=written.bases, logs=written.logs, as_of=snapshot.slot if snapshot.spec.rewrites else None)
+        return TableDelta(
+            spec=None if self._schema is None else self._spec,
+            bases=written.bases,
+            logs=written.logs,
+            as_of=snapshot.slot if snapshot.spec.rewrites else None,
+        )
 
     def summary(self) -> Summary:
         """What was written, and what became of rows of the table: exact where they were read, else not known.
@@ -136,17 +174,27 @@ class Part:
             bytes=sum(sizes),
         )
 
-    def _task(self, change: Change, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteTask:
+    def _plan(self, snapshot: Snapshot) -> None:
+        """Find the spec under which all batches are written: with what each of them adds, as far as it may."""
         spec = snapshot.spec
+        for change in self.changes:
+            spec = change.grown(spec)
+        self._spec, self._schema = spec, None
+        if spec != snapshot.spec:
+            self._schema = SchemaChange(columns=changed_ids(snapshot.spec.table_schema, spec.table_schema))
+
+    def _task(self, change: Change, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteTask:
+        spec = self._spec
+        assert spec is not None, "a part is planned before it is written"
         former: frozenset[str] = frozenset()
         if spec.former:
             former = frozenset(filter(spec.is_former, snapshot.live_partitions(self._manifests)))
+        if spec.is_keyless:
+            return self._append_task(change, snapshot, txn, former)
         live: dict[Home, FileGroup] = {}
         if spec.rewrites or change.operation is Operation.INSERT:
             partitions = {home.partition for home in only} if only is not None else change.engine.partitions(change.data, spec, former)
-            live = {group.home: group for group in snapshot.file_groups(self._manifests, partitions=partitions)}
-            for earlier in self.written:
-                _lay_over(live, earlier, slot=snapshot.slot + 1, txn=txn)
+            live = self._live(snapshot, txn, partitions)
         return WriteTask(
             spec,
             txn,
@@ -158,10 +206,47 @@ class Part:
             only=None if only is None else frozenset(only),
         )
 
+    def _append_task(self, change: Change, snapshot: Snapshot, txn: Txn, former: frozenset[str]) -> WriteTask:
+        spec = self._spec
+        assert spec is not None, "a part is planned before it is written"
+        partitions = change.engine.partitions(change.data, spec, former)
+        if partitions is None and spec.partition_columns:
+            # Which partitions the rows are of, the files will tell.
+            return WriteTask(spec, txn, change.operation, former_partitions=former)
+        groups = self._live(snapshot, txn, partitions).values()
+        return WriteTask(
+            spec,
+            txn,
+            change.operation,
+            former_partitions=former,
+            fillable=frozenset(group.home.partition for group in groups if size_of(group) < spec.target_file_bytes),
+            row_bytes=row_bytes_of(groups),
+        )
+
+    def _packed(self, pieces: WriteResult, snapshot: Snapshot, txn: Txn, *, fills: bool) -> WriteResult:
+        """What a batch of rows without a key wrote, with homes, above what the batches before it wrote. fills: as of `pack`."""
+        spec, env = self._spec, self._fileio.env
+        assert spec is not None, "a part is planned before it is written"
+        partitions = {home.partition for home in _homes([pieces])}
+        live = self._live(snapshot, txn, partitions)
+        packed = pack(spec, pieces, live, lambda: int(env.new_id(), 16), fills=fills)
+        filled = run_all(env, lambda fill: fill_group(self._fileio, spec, txn, live[fill[0]], fill[1]), packed.fills.items())
+        return msgspec.structs.replace(packed.written, bases=(*packed.written.bases, *filled))
+
+    def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> dict[Home, FileGroup]:
+        """The live file groups of some partitions, with what earlier batches wrote."""
+        live = {group.home: group for group in snapshot.file_groups(self._manifests, partitions=partitions)}
+        for earlier in self.written:
+            _lay_over(live, earlier, slot=snapshot.slot + 1, txn=txn)
+        return live
+
     def _write(self, number: int, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteResult:
         """Run the engine over a batch, or over its rows of some homes, above what the batches before it wrote."""
-        change = self.changes[number]
-        written = change.engine.write(change.data, self._task(change, snapshot, txn, only=only))
+        change, task = self.changes[number], self._task(self.changes[number], snapshot, txn, only=only)
+        written = change.engine.write(change.data, task)
+        if task.spec.is_keyless:
+            self._pieces[number] = written
+            return self._packed(written, snapshot, txn, fills=True)
         homes = [base.home for base in written.bases]
         rewritten = [home.home for home in written.rewritten]
         if len(set(homes)) < len(homes) or len(set(rewritten)) < len(rewritten):
@@ -173,9 +258,13 @@ class Part:
 
     def _supersede(self, before: Sequence[WriteResult]) -> None:
         named = set(_paths(self.all))
-        known = set(self.superseded)
-        listed = [path for written in (*before, *self.written) for path in _paths(written)]
-        self.superseded += [path for path in dict.fromkeys(listed) if path not in named and path not in known]
+        listed = [path for written in (*before, *self._pieces.values(), *self.written) for path in _paths(written)]
+        self.superseded = [path for path in dict.fromkeys([*self.superseded, *listed]) if path not in named]
+
+
+def _is_alike(one: TableSpec, other: TableSpec) -> bool:
+    """Whether two specs of a table differ in nothing but its properties."""
+    return msgspec.structs.replace(one, properties={}) == msgspec.structs.replace(other, properties={})
 
 
 def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[Change], written: Sequence[WriteResult]) -> None:
@@ -197,8 +286,10 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[Change], w
     deleted = [rows for result in deletes for log in result.logs for rows in _rows_of(fileio, log, common, [*key, ordering])]
     barriers = [rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), pc.is_null(rows.column(ordering)))) for rows in deleted]
     kept = [rows for result in others for log in result.logs for rows in _rows_of(fileio, log, common, key)]
-    kept += [read_base(fileio, base, key) for result in others for base in result.bases if base.home in common]
-    both = _keys(barriers, key).join(_keys(kept, key), keys=key, join_type="inner")
+    kept += [_at(read_base(fileio, base, key), base.home) for result in others for base in result.bases if base.home in common]
+    # Equal keys in two homes are two rows.
+    located = [*key, _HOME]
+    both = _keys(barriers, located).join(_keys(kept, located), keys=located, join_type="inner")
     if both.num_rows:
         shown = ", ".join(f"{column.name}={both.column(column.physical)[0].as_py()!r}" for column in spec.key_columns)
         raise InvalidBatch(
@@ -208,8 +299,17 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[Change], w
 
 
 def _rows_of(fileio: FileIO, log: LogObject, homes: Collection[Home], columns: Sequence[str]) -> list[pa.Table]:
-    ranges = [(rows.start, rows.end) for rows in log.homes if rows.home in homes]
-    return read_log(fileio, log, ranges, columns) if ranges else []
+    chosen = [rows for rows in log.homes if rows.home in homes]
+    tables = read_log(fileio, log, [(rows.start, rows.end) for rows in chosen], columns) if chosen else []
+    return [_at(table, rows.home) for table, rows in zip(tables, chosen, strict=True)]
+
+
+_HOME = "_objcat_home"
+
+
+def _at(rows: pa.Table, home: Home) -> pa.Table:
+    """The rows with their home as text."""
+    return rows.append_column(_HOME, constant(str(home), rows.num_rows))
 
 
 def _keys(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:

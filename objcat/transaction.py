@@ -106,13 +106,14 @@ class TransactionTable:
         """The columns as Arrow fields, under their logical names."""
         return self.snapshot.spec.table_schema.to_arrow()
 
-    def upsert(self, data: Any) -> None:
-        """Insert or replace rows by key. data: as of `Table.upsert`; do not change it before the block ends. Raises InvalidBatch."""
-        self._change(data, Operation.UPSERT)
+    def upsert(self, data: Any, *, schema_mode: str | None = None) -> None:
+        """Insert or replace rows by key. data, schema_mode: as of `Table.upsert`; do not change the data before the block ends. Raises
+        InvalidBatch and InvalidSchema."""
+        self._change(data, Operation.UPSERT, schema_mode)
 
-    def insert(self, data: Any) -> None:
+    def insert(self, data: Any, *, schema_mode: str | None = None) -> None:
         """Insert rows whose keys the caller declares new. Else as `upsert`."""
-        self._change(data, Operation.INSERT)
+        self._change(data, Operation.INSERT, schema_mode)
 
     def delete(self, keys: Any) -> None:
         """Delete rows by key.
@@ -142,9 +143,9 @@ class TransactionTable:
             commits=lambda txns: block.standing(lambda: commits.find(block.view.outcomes, txns)),
         )
 
-    def _change(self, data: Any, operation: Operation) -> None:
+    def _change(self, data: Any, operation: Operation, schema_mode: str | None = None) -> None:
         self._block.check_open()
-        change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation)
+        change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode)
         self._block.changes.setdefault(self._table, []).append(change)
 
 

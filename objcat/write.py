@@ -22,6 +22,7 @@ from objcat.parts import Change, Engine, Part
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.files import encode_delta
 from objcat.table.snapshot import snapshot_of
+from objcat.table.spec import SchemaMode
 from objcat.tasks import Operation
 from objcat.timeline import (
     Action,
@@ -81,7 +82,8 @@ class CommitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOperation(Generic[D]):
-    """One write of a batch through an engine. table: its id. app: when the write must count once, however often it is tried."""
+    """One write of a batch through an engine. table: its id. schema_mode: what it may do to the schema. app: when the write must count
+    once, however often it is tried."""
 
     timeline: Timeline[Tables]
     table: str
@@ -90,6 +92,7 @@ class WriteOperation(Generic[D]):
     engine: Engine[D]
     data: D
     operation: Operation
+    schema_mode: SchemaMode = SchemaMode.STRICT
     metadata: Mapping[str, str] = field(default_factory=dict)
     app: AppVersion | None = None
 
@@ -103,7 +106,7 @@ class WriteOperation(Generic[D]):
         Returns the result and all entries that followed `view`, up to the commit's own. Raises InvalidBatch and NullKey (nothing was
         written), CommitConflict and Fenced (nothing is visible), CommitUnknown, storage errors.
         """
-        part = Part(self.fileio, self.manifests, self.table, [Change(self.engine, self.data, self.operation)])
+        part = Part(self.fileio, self.manifests, self.table, [Change(self.engine, self.data, self.operation, self.schema_mode)])
         return commit_parts(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
 
 

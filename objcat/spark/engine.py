@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
@@ -37,11 +39,20 @@ class SparkEngine:
             raise InvalidBatch(
                 f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame"
             )
-        (check_delete_columns if operation is Operation.DELETE else check_columns)(data.columns, spec)
+        _check(data, spec, operation)
         self.name = f"spark {data.sparkSession.version}"
 
     def partitions(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> None:
         """Not known: it would take a job of its own."""
+
+    def schema(self, data: DataFrame) -> pa.Schema:
+        """The columns of the frame. Raises InvalidBatch for a type that Arrow does not have."""
+        try:
+            return to_arrow_schema(data.schema)
+        except PySparkException as error:
+            raise InvalidBatch(
+                f"the frame has a column of a type that Parquet does not hold ({error}): cast it; nothing was written"
+            ) from error
 
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
         """Write every partition; the files in the order of the partitions.
@@ -49,6 +60,8 @@ class SparkEngine:
         The frame is computed once for each call, and a redo (`task.only`) computes those rows again: a frame that does not give the same
         rows each time must be cached or checkpointed by the caller. Raises InvalidBatch, NullKey and storage errors of the executors.
         """
+        # By now the table may have other columns than when the frame was checked.
+        _check(data, task.spec, task.operation)
         if task.only is not None:
             data = data.where(in_buckets_of(task.spec, task.only))
         if task.routed:
@@ -64,6 +77,10 @@ class SparkEngine:
                 raise pickle.loads(bytes(row.error))  # noqa: S301 - our own executors wrote it
         results = [_RESULTS.decode(row.result) for row in sorted(rows, key=lambda row: row.task)]
         return sum(results, WriteResult())
+
+
+def _check(data: DataFrame, spec: TableSpec, operation: Operation) -> None:
+    (check_delete_columns if operation is Operation.DELETE else check_columns)(data.columns, spec)
 
 
 def _write_batches(

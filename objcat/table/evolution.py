@@ -6,7 +6,6 @@ physical names, whatever its age: what it lacks is null, what it has too much is
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from objcat.table.schema import (
     type_from_arrow,
     type_text,
 )
-from objcat.table.spec import TableSpec
+from objcat.table.spec import SchemaMode, TableSpec
 
 # ---- what a user asks for ----------------------------------------------------------------------------------------
 
@@ -86,19 +85,6 @@ class WidenColumn(ColumnChange):
     """A type that holds every value of the present one: see `is_wider`. path: a column, a field, or the `element` or `value` in one."""
 
     type: pa.DataType | str
-
-
-class SchemaMode(enum.StrEnum):
-    """What a write may do to the schema. STRICT: nothing. ADD: columns and fields of the batch that the table lacks come last, nullable.
-    WIDEN: that, and types become as wide as the batch's where every value survives."""
-
-    STRICT = "strict"
-    ADD = "add"
-    WIDEN = "widen"
-
-
-SCHEMA_MODE = "schema_mode"
-"""The property of a table that says the mode of writes which do not say it themselves."""
 
 
 def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:

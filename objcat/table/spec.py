@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 
 from fileio.config import nearest
-from objcat.arguments import whole_number
+from objcat.arguments import one_of, whole_number
 from objcat.errors import InvalidInput, InvalidSchema
 from objcat.table.partition import UNPARTITIONED, Partitioned, Partitioning, parse_partitioning, partitions_of, shape_of
 from objcat.table.schema import Column, TableSchema
@@ -27,11 +28,22 @@ KEY_SCOPES = (TABLE_SCOPE, PARTITION_SCOPE)
 TARGET_FILE_BYTES = "target_file_bytes"
 """Property: how large the files of a table without a key shall become."""
 TARGET_FILE_BYTES_DEFAULT = 128 * 1024**2
+SCHEMA_MODE = "schema_mode"
+"""Property: what writes that do not say it themselves may do to the schema, one of `SchemaMode`."""
 TARGET_FILE_BYTES_MIN, TARGET_FILE_BYTES_MAX = 1024, 64 * 1024**3
 BUCKET_BYTES = 1000**3
 """What a bucket shall hold at most when its count is chosen; it holds at least half of it."""
 ROW_BYTES = 100
 """Of a row in a compressed file, where nothing better is known."""
+
+
+class SchemaMode(enum.StrEnum):
+    """What a write may do to the schema. STRICT: nothing. ADD: columns and fields of the batch that the table lacks come last, nullable.
+    WIDEN: that, and types become as wide as the batch's where every value survives."""
+
+    STRICT = "strict"
+    ADD = "add"
+    WIDEN = "widen"
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -132,6 +144,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     def rewrites(self) -> bool:
         """Whether writes rewrite what they touch (copy-on-write) rather than append to it."""
         return self.kind == COPY_ON_WRITE
+
+    @property
+    def schema_mode(self) -> SchemaMode:
+        """What writes that do not say it themselves may do to the schema."""
+        return SchemaMode(self.properties.get(SCHEMA_MODE, SchemaMode.STRICT))
 
     @property
     def target_file_bytes(self) -> int:
@@ -237,6 +254,8 @@ def _check_keyless(ordering: str | None, index: Bucket | None) -> None:
 
 def check_known_properties(properties: Mapping[str, str]) -> None:
     """Raises InvalidInput for a value that a property of objcat's own does not take."""
+    if SCHEMA_MODE in properties:
+        one_of(properties[SCHEMA_MODE], SchemaMode, what=f"the property {SCHEMA_MODE}")
     said = properties.get(TARGET_FILE_BYTES)
     if said is not None and (not said.isascii() or not said.isdigit() or not TARGET_FILE_BYTES_MIN <= int(said) <= TARGET_FILE_BYTES_MAX):
         raise InvalidInput(

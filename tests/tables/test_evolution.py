@@ -16,7 +16,6 @@ from objcat.table.evolution import (
     DropColumn,
     MoveColumn,
     RenameColumn,
-    SchemaMode,
     WidenColumn,
     changed_ids,
     describe_changes,
@@ -25,7 +24,7 @@ from objcat.table.evolution import (
     is_wider,
 )
 from objcat.table.schema import StructType, schema_from_arrow, walk
-from objcat.table.spec import make_spec
+from objcat.table.spec import SchemaMode, make_spec
 
 SCHEMA = pa.schema(
     [
