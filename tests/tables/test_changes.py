@@ -1,0 +1,191 @@
+"""Changes: what every commit of a range inserted, updated and deleted, exactly."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from objcat.errors import InvalidInput, SnapshotExpired, TableClosed
+from tests.tables.followed import Followed
+
+KINDS = ("merge_on_read", "copy_on_write")
+
+
+def told(table: objcat.Table, since: Any, **options: Any) -> list[tuple[str, int, Any]]:
+    rows = table.changes(since=since, **options).to_arrow().to_pylist()
+    return [(row["_change_type"], row["_commit_slot"], row["id"]) for row in rows]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_any_range_of_any_history_gives_what_its_commits_changed(kind: str, ordered: bool, seed: int) -> None:
+    chance = random.Random(100 + seed)
+    followed = Followed(kind=kind, ordered=ordered)
+    for _ in range(30):
+        followed.step(chance)
+    for since in range(-1, followed.head + 1, 4):
+        for until in {since, followed.head, chance.randint(max(since, 0), followed.head)} - {-1}:
+            assert followed.read_changes(since, until) == followed.changes(since, until), f"seed {seed}: slots {since} to {until}"
+            assert followed.read_net(since, until) == followed.net(since, until), f"seed {seed}: net of slots {since} to {until}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_update_comes_with_what_the_row_was(kind: str) -> None:
+    followed = Followed(kind=kind, buckets=1)
+    followed.upsert(1, 2)
+    followed.upsert(2, 3)
+    followed.delete(1)
+    rows = followed.table.changes(since=1, columns=["v", "id"]).to_arrow()
+    assert rows.schema.names == ["_change_type", "_commit_slot", "_commit_time", "v", "id"]
+    times = {entry.slot: entry.committed_at_ms for entry in followed.table.history()}
+    assert [tuple(row[name] for name in ("_change_type", "_commit_slot", "id", "v")) for row in rows.to_pylist()] == [
+        ("update_before", 2, 2, 2),
+        ("update_after", 2, 2, 3),
+        ("insert", 2, 3, 4),
+        ("delete", 3, 1, 1),
+    ]
+    assert all(round(row["_commit_time"].timestamp() * 1000) == times[row["_commit_slot"]] for row in rows.to_pylist())
+    assert followed.table.changes(since=3).to_arrow().num_rows == 0
+    assert followed.table.changes(since=-1, until=0).to_arrow().schema == followed.table.changes(since=3).to_arrow().schema
+
+
+def test_rows_that_came_late_and_lost_are_no_change() -> None:
+    followed = Followed(ordered=True, buckets=1)
+    followed.upsert(1, order=5)
+    followed.delete(2, order=5)
+    since = followed.head
+    followed.upsert(1, 2, order=3)
+    followed.delete(1, order=4)
+    assert told(followed.table, since) == []
+    followed.delete(1, order=5)
+    followed.upsert(2, order=5)
+    assert told(followed.table, since) == [("delete", since + 3, 1), ("insert", since + 4, 2)]
+    assert followed.read_net(since) == followed.net(since, followed.head)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_services_change_nothing_and_a_restore_what_it_brings_back(kind: str) -> None:
+    followed = Followed(kind=kind)
+    followed.upsert(*range(8))
+    good = followed.head
+    followed.same(done=followed.table.compact())
+    followed.same(done=followed.table.split_buckets())
+    followed.same(done=followed.table.compact())
+    followed.same(done=followed.table.savepoint(slot=good))
+    assert told(followed.table, good) == []
+    followed.upsert(1, 9)
+    followed.delete(2)
+    before = followed.head
+    followed.restore(good)
+    assert followed.read_changes(before) == followed.changes(before, followed.head)
+    assert {kind for _, kind, _, _ in followed.changes(before, followed.head)} == {"insert", "update_before", "update_after", "delete"}
+    assert followed.read_net(good) == []
+
+
+def test_changes_since_a_cleaned_slot_are_refused_with_what_can_be_read() -> None:
+    followed = Followed(kind="copy_on_write")
+    for key in range(8):
+        followed.upsert(key)
+    followed.table.savepoint(slot=2)
+    followed.model.same()
+    followed.same(done=followed.table.clean(keep_slots=3).slot)
+    bound = followed.table.snapshot.log.marks(followed.table.id).bound
+    with pytest.raises(SnapshotExpired, match=f"changes since slot {bound} can be read"):
+        followed.table.changes(since=2)
+    with pytest.raises(SnapshotExpired, match=f"changes since slot {bound} can be read"):
+        followed.table.changes(since=-1)
+    assert followed.read_changes(bound) == followed.changes(bound, followed.head)
+
+
+def test_a_feed_whose_files_are_cleaned_before_it_is_read_says_so() -> None:
+    followed = Followed(kind="copy_on_write", buckets=1)
+    for key in range(6):
+        followed.upsert(key)
+    feed = followed.table.changes(since=1)
+    followed.table.clean(keep_slots=1)
+    with pytest.raises(SnapshotExpired):
+        feed.to_arrow()
+
+
+def test_rows_have_the_schema_of_the_end_of_the_range() -> None:
+    followed = Followed(buckets=1)
+    followed.upsert(1)
+    followed.table.add_column("note", pa.string())
+    followed.table.rename_column("v", "value")
+    followed.table.upsert([{"id": 1, "value": 50, "o": 0, "note": "new"}])
+    rows = followed.table.changes(since=0, columns=["value", "note"]).to_arrow().to_pylist()
+    assert [(row["_change_type"], row["_commit_slot"], row["value"], row["note"]) for row in rows] == [
+        ("insert", 1, 1, None),
+        ("update_before", 4, 1, None),
+        ("update_after", 4, 50, "new"),
+    ]
+    assert followed.table.changes(since=0, until=1).schema.names[3:] == ["id", "v", "o"]
+
+
+def test_a_transaction_over_two_tables_changes_each_of_them_once() -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("two-followed"), env=FakeEnv(5)))
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    left, right = (lake.create_table(name, schema, key=["id"], index=objcat.Bucket(2), domain="d") for name in ("a", "b"))
+    with lake.transaction() as tx:
+        tx["a"].insert([{"id": 1, "v": 1}])
+        tx["a"].upsert([{"id": 1, "v": 2}, {"id": 2, "v": 2}])
+        tx["b"].upsert([{"id": 7, "v": 7}])
+    slot = left.refresh().slot
+    assert sorted(told(left, -1)) == [("insert", slot, 1), ("insert", slot, 2)]
+    assert told(right, -1) == [("insert", slot, 7)]
+    assert left.incremental(since=-1).to_arrow().sort_by("id").to_pylist() == [{"id": 1, "v": 2}, {"id": 2, "v": 2}]
+
+
+def test_partitions_are_followed_one_by_one() -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("parts-followed"), env=FakeEnv(5)))
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string(), nullable=False), pa.field("v", pa.int64())]
+    )
+    table = lake.create_table("t", schema, key=["id", "city"], partition_by=["city"], index=objcat.Bucket(2))
+    table.insert([{"id": n, "city": city, "v": n} for n in range(4) for city in ("Rome", "Oslo")])
+    table.upsert([{"id": 1, "city": "Rome", "v": 9}, {"id": 1, "city": "Lima", "v": 9}])
+    table.delete([{"id": 2, "city": "Oslo"}])
+    rows = table.changes(since=1).to_arrow().to_pylist()
+    assert sorted((row["_change_type"], row["city"], row["id"], row["v"]) for row in rows) == [
+        ("delete", "Oslo", 2, 2),
+        ("insert", "Lima", 1, 9),
+        ("update_after", "Rome", 1, 9),
+        ("update_before", "Rome", 1, 1),
+    ]
+    found = table.incremental(since=1, where="city = 'Rome'").to_arrow().to_pylist()
+    assert found == [{"id": 1, "city": "Rome", "v": 9}]
+
+
+def test_keys_of_floats_and_text_are_told_apart_as_the_merge_does() -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("floats-followed"), env=FakeEnv(5)))
+    schema = pa.schema(
+        [pa.field("id", pa.float64(), nullable=False), pa.field("name", pa.string(), nullable=False), pa.field("v", pa.int64())]
+    )
+    table = lake.create_table("t", schema, key=["id", "name"], index=objcat.Bucket(1))
+    table.upsert([{"id": 0.0, "name": "", "v": 1}, {"id": float("nan"), "name": "ä", "v": 1}, {"id": 1.5, "name": "", "v": 1}])
+    table.upsert([{"id": -0.0, "name": "", "v": 2}, {"id": float("nan"), "name": "ä", "v": 2}])
+    rows = table.changes(since=1).to_arrow().to_pylist()
+    assert sorted((row["_change_type"], row["name"], row["v"]) for row in rows) == [
+        ("update_after", "", 2),
+        ("update_after", "ä", 2),
+        ("update_before", "", 1),
+        ("update_before", "ä", 1),
+    ]
+
+
+def test_a_dropped_table_is_not_followed_and_its_columns_are_checked() -> None:
+    followed = Followed()
+    followed.upsert(1)
+    with pytest.raises(InvalidInput, match="no column 'w'"):
+        followed.table.changes(since=0, columns=["w"])
+    followed.lake.drop_table("t")
+    with pytest.raises(TableClosed):
+        followed.table.changes(since=0)
