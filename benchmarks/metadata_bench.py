@@ -84,7 +84,7 @@ class Maker:
         """One commit of base files, or of log rows, for these homes."""
         txn = new_txn(self.fileio.env)
         intent = self._committer.announce(
-            txn, Action.COMPACTION if as_of is not None else Action.DELTA_COMMIT, self.view.slot, engine="bench"
+            txn, Action.COMPACTION if as_of is not None else Action.DELTA_COMMIT, self.view.log, engine="bench"
         )
         delta = TableDelta(bases=tuple(self._base(txn, home) for home in bases), logs=self._logs(txn, logs), as_of=as_of)
         footprint = Footprint(creates=tuple(bases), appends=tuple(logs)) if as_of is None else Footprint(replaces=tuple(bases))

@@ -5,7 +5,6 @@ Everything else of a table, its schema and properties too, is in the table's own
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +31,7 @@ from objcat.errors import (
 from objcat.timeline import Action, Beaten, Candidate, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import SideObject, check_writable, data_prefix
+from objcat.timeline.side import read_intact, side_object
 
 D = TypeVar("D")
 
@@ -337,7 +337,7 @@ class NamesFold:
             return _encode(_Root(names=names)), CatalogState(names=names)
         path = f"{folder.rstrip('/')}/names-{fileio.env.new_id()}.json"
         require_written(fileio.put(path, data, Create()), path)
-        written = SideObject(path, len(data), hashlib.sha256(data).hexdigest())
+        written = side_object(path, data)
         return _encode(_Root(object=written)), CatalogState(object=written, names=None)
 
     def load(self, payload: msgspec.Raw) -> CatalogState:
@@ -351,12 +351,9 @@ class NamesFold:
 
 def _read_object(fileio: FileIO, found: SideObject) -> bytes:
     try:
-        data = fileio.read(found.path)
+        return read_intact(fileio, found.path, found.sha256, named_by="checkpoint")
     except NotFound as error:
         raise CheckpointCollected(f"{found.path} was collected with its checkpoint: open the catalog again") from error
-    if hashlib.sha256(data).hexdigest() != found.sha256:
-        raise CorruptTable(f"{found.path} is not what the checkpoint that names it wrote: restore that object from a backup of the bucket")
-    return data
 
 
 def _encode(root: _Root) -> msgspec.Raw:
@@ -417,9 +414,8 @@ class Catalog:
         delta = plan(names)
         if delta is None:
             return names
-        check_writable(view.log.writer_features, where=self.fileio.url)
         own = txn or new_txn(self.fileio.env)
-        skew = self._committer.announce(own, Action.COMMIT, view.slot, engine="local")
+        skew = self._committer.announce(own, Action.COMMIT, view.log, engine="local")
         try:
             for _ in range(REPLANS_MAX):
                 outcome = self._committer.try_commit(_candidate(own, view, names, delta, metadata or {}), skew_ms=skew.result())

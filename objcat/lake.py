@@ -108,7 +108,7 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
 def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, Any] | None = None) -> Table:
     """Open the table at a URL (or in an opened store), at its newest slot. Needs no lake.
 
-    The place is the prefix that holds the table's `log/`. Raises TableNotFound, TableClosed, and CorruptTable where several tables share
+    The place is the prefix that holds the table's `log/`. Raises TableNotFound, TableClosed, and InvalidInput where several tables share
     the log: those are opened by name.
     """
     fileio = _opened(place, options)
@@ -116,6 +116,11 @@ def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, An
     view = timeline.open()
     if view.slot < 0:
         raise TableNotFound(f"there is no table at {fileio.url}: create it with objcat.create_table_at(url, schema, key=[...])")
+    if len(view.state) > 1:
+        raise InvalidInput(
+            f"the log at {fileio.url} holds {len(view.state)} tables, so that its place means none of them: open one by its name in "
+            "the lake, objcat.connect(url).table(name)"
+        )
     return Table(_last_part(fileio.url), timeline, snapshot_of(view, where=fileio.url).spec.table, view)
 
 

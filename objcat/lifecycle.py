@@ -17,7 +17,7 @@ from objcat.table.partition import parse_partitioning, shape_of
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_key_scope, check_known_properties
 from objcat.timeline import Action, Candidate, CommitPolicy, Committer, Footprint, Timeline, Txn, View, new_txn
-from objcat.timeline.entry import SchemaChange, check_writable
+from objcat.timeline.entry import SchemaChange
 
 ATTEMPTS_MAX = 100
 AT_HEAD = CommitPolicy(slots_max=1)
@@ -193,8 +193,7 @@ def check_properties(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset
 
 
 def _commit(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate, committer: Committer) -> View[Tables]:
-    check_writable(view.log.writer_features, where=timeline.fileio.url)
-    intent = committer.announce(candidate.txn, candidate.action, candidate.base.slot, engine="local")
+    intent = committer.announce(candidate.txn, candidate.action, candidate.base, engine="local")
     try:
         committed = committer.commit(candidate, skew_ms=intent.result())
     except CommitUnknown:

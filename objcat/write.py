@@ -42,7 +42,7 @@ from objcat.timeline import (
     new_txn,
 )
 from objcat.timeline.commit import check_app, remove_files
-from objcat.timeline.entry import check_writable, data_prefix
+from objcat.timeline.entry import data_prefix
 from objcat.version import writer_of
 
 logger = logging.getLogger("objcat")
@@ -135,7 +135,6 @@ def commit_parts(
         attempt = _Attempt(timeline, committer, parts, view, began, metadata=metadata, app=app, reads=reads)
         try:
             check_app(app, [part.table for part in parts], view.log)
-            check_writable(view.log.writer_features, where=fileio.url)
             committed = attempt.run()
         except AlreadyApplied as applied:
             return _applied(fileio, applied.winner_slot, began), ()
@@ -229,7 +228,7 @@ class _Attempt:
     def run(self) -> Committed:
         """Raises as `commit_parts`; whatever it raises but CommitUnknown, nothing of the transaction is left."""
         action = self._action()
-        intent = self._committer.announce(self.txn, action, self.view.slot, engine=self._engines)
+        intent = self._committer.announce(self.txn, action, self.view.log, engine=self._engines)
         base = self._fileio.env.submit_io(partial(Log(self._fileio).read_slot, self.view.slot))
         try:
             committed = self._run(intent, base)
@@ -304,7 +303,8 @@ class _Attempt:
                 if not homes:
                     raise outcome.error(attempts=self.number)
             anew = {overlap.table for found, overlap in outcome.overlaps if overlap.table and _moves_rows(found.footprint[overlap.table])}
-            anew |= {table for table in homes if self._snapshot(table).spec.former}
+            # Where a row of such a table lives depends on which partitions others have ended meanwhile.
+            anew |= {table for table in homes if self._snapshot(table).spec.former and not self._snapshot(table).spec.is_keyless}
             self.slots_lost += outcome.slots_lost
             self.read += outcome.read
             self.view = self._timeline.advance(self.view, outcome.read)

@@ -31,7 +31,7 @@ from objcat.timeline import (
     new_txn,
 )
 from objcat.timeline.commit import remove_files
-from objcat.timeline.entry import check_writable, data_prefix
+from objcat.timeline.entry import data_prefix
 from objcat.version import writer_of
 
 P = TypeVar("P")
@@ -109,10 +109,9 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
 
 def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, view: View[Tables], *, again: bool) -> Done[P] | None:
     """One attempt; None when it was beaten, its traces are gone and another plan may do better."""
-    check_writable(view.log.writer_features, where=fileio.url)
     txn = new_txn(fileio.env)
     began = fileio.metrics.snapshot()
-    intent = committer.announce(txn, service.action, view.slot, engine="service", plan_of=service.plan_txn)
+    intent = committer.announce(txn, service.action, view.log, engine="service", plan_of=service.plan_txn)
     try:
         candidate, proposal = _prepare(service, plan, view, txn, began, fileio)
         skew_ms = intent.result()

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fileio.base import Create, GetResult, require_written
+from fileio.base import Create, require_written
 from fileio.env import map_io, on_fork
 from fileio.errors import NotFound
 from fileio.store import FileIO
@@ -27,6 +27,7 @@ from objcat.table.rows import CORE, Mask, bounded_columns, home_at
 from objcat.table.schema import arrow_type
 from objcat.table.spec import TableSpec
 from objcat.timeline import Home
+from objcat.timeline.side import read_intact
 
 CACHE_BYTES_MAX = 256 * 1024**2
 COMPRESSION = "zstd"
@@ -151,14 +152,11 @@ class Shard:
 def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
     """Read a manifest: one GET. Raises CheckpointCollected, and CorruptTable when it is not what the root says."""
     try:
-        result = fileio.get(ref.path)
+        data = read_intact(fileio, ref.path, ref.sha256, named_by="checkpoint")
     except NotFound as error:
         raise CheckpointCollected(f"{ref.path} in {fileio.url} was replaced by a newer checkpoint: open the table again") from error
-    assert isinstance(result, GetResult)
-    if hashlib.sha256(result.data).hexdigest() != ref.sha256:
-        raise CorruptTable(f"{ref.path} is not what the checkpoint that names it wrote: restore that object from a backup of the bucket")
     try:
-        return Shard(result.data)
+        return Shard(data)
     except pa.ArrowInvalid as error:
         raise CorruptTable(f"{ref.path} is not a manifest that this objcat reads ({error}): upgrade objcat") from error
 

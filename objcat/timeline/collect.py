@@ -18,7 +18,7 @@ from objcat.errors import CorruptTable
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import FoundRoot, Root, VoidRoot, floor_slot, read_root, root_key, void_root
 from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
-from objcat.timeline.entry import Action, Footprint, check_writable, new_txn
+from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.state import LogState
 from objcat.timeline.view import Timeline, View
 
@@ -88,9 +88,8 @@ def _survey(fileio: FileIO, slot: int) -> list[tuple[int, FoundRoot | None]]:
 
 def _claim(fileio: FileIO, committer: Committer, view: View[Any], bound: int) -> Committed | Beaten:
     """The CLEAN that says that checkpoints below `bound` are going."""
-    check_writable(view.log.writer_features, where=fileio.url)
     own = new_txn(fileio.env)
-    skew_ms = committer.announce(own, Action.CLEAN, view.slot, engine="collect").result()
+    skew_ms = committer.announce(own, Action.CLEAN, view.log, engine="collect").result()
     try:
         return committer.try_commit(
             Candidate(

@@ -133,9 +133,14 @@ class Committer:
         self.intents = Intents(fileio)
         self.policy = policy or CommitPolicy()
 
-    def announce(self, txn: Txn, action: Action, base: int, *, engine: str, plan_of: Txn | None = None) -> Future[int]:
-        """See `Intents.announce`."""
-        return self.intents.announce(txn, action, base, engine=engine, plan_of=plan_of)
+    def announce(self, txn: Txn, action: Action, base: LogState, *, engine: str, plan_of: Txn | None = None) -> Future[int]:
+        """The first step of whatever wants a slot: see `Intents.announce`.
+
+        base: the log as the operation knows it. Raises UnsupportedFormat, before anything is written, when it may only be written by newer
+        clients.
+        """
+        check_writable(base.writer_features, where=self._fileio.url)
+        return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of)
 
     def retract(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
         """See `Intents.retract`."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import gcd
-from typing import NewType
+from typing import Any, NewType
 
 import msgspec
 
@@ -207,11 +207,13 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class _Version(msgspec.Struct):
-    """What every format of an entry must say, now and later. min_client: the version of objcat that a format above 1 needs."""
+    """What every format of an entry must say, now and later. min_client: the version of objcat that a format above 1 needs. writer: for
+    people, whatever a later format makes of it."""
 
     format: int
     min_client: str = ""
     action: str = ""
+    writer: Any = ""
     features: dict[str, str] = {}
 
 
@@ -236,7 +238,9 @@ def decode_entry(data: bytes, *, key: str) -> Entry:
         version = _VERSIONS.decode(data)
         check_format(version.format, version.features, min_client=version.min_client, where=key)
         if version.action and version.action not in set(Action):
-            raise UnsupportedFormat(f"{key} is a {version.action}, which this objcat does not know: upgrade it to read this table")
+            known = isinstance(version.writer, str) and version.writer
+            newer = f"it was written by {version.writer}, upgrade to that version or a newer one" if known else "upgrade to a newer one"
+            raise UnsupportedFormat(f"{key} is a {version.action}, which this objcat does not know: {newer} to read this table")
         return _ENTRIES.decode(data)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"{key} is not a log entry of objcat ({error}): restore that object from a backup of the bucket") from error

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 import msgspec
 
 from fileio.base import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
-from fileio.env import map_io
+from fileio.env import Env, map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
@@ -48,21 +48,7 @@ class Intents:
         it has none, or where they agree to the second (which is how finely most stores tell the time).
         """
         env = self._fileio.env
-        now_ms = env.now_ms()
-        heart = _Heart(
-            self._fileio,
-            Intent(
-                format=FORMAT_VERSION,
-                txn=txn,
-                action=action,
-                base=base,
-                host=socket.gethostname(),
-                engine=engine,
-                requested_at_ms=now_ms,
-                heartbeat_ms=now_ms,
-                plan_of=plan_of,
-            ),
-        )
+        heart = _Heart(self._fileio, msgspec.structs.replace(_begun(env, txn, action, base, engine), plan_of=plan_of))
         self._hearts[txn] = env.repeat(heart.beat, HEARTBEAT_S)
         return env.submit_io(heart.begin)
 
@@ -137,18 +123,7 @@ def request(fileio: FileIO, action: Action, base: int, *, engine: str, plan: Map
     Returns its txn: what an executor names as `Candidate.plan`, and what a rollback fences. Raises NotWritten and storage errors.
     """
     txn = new_txn(fileio.env)
-    now_ms = fileio.env.now_ms()
-    intent = Intent(
-        format=FORMAT_VERSION,
-        txn=txn,
-        action=action,
-        base=base,
-        host=socket.gethostname(),
-        engine=engine,
-        requested_at_ms=now_ms,
-        heartbeat_ms=now_ms,
-        plan=dict(plan),
-    )
+    intent = msgspec.structs.replace(_begun(fileio.env, txn, action, base, engine), plan=dict(plan))
     key = requested_key(txn)
     require_written(fileio.put(key, encode_intent(intent), Create()), key)
     return txn
@@ -171,6 +146,21 @@ def pending_plans(fileio: FileIO) -> list[Intent]:
         return decode_intent(result.data, key=key)
 
     return [intent for intent in map_io(fileio.env, read, sorted(keys)) if intent is not None]
+
+
+def _begun(env: Env, txn: Txn, action: Action, base: int, engine: str) -> Intent:
+    """The intent of an operation that begins here and now."""
+    now_ms = env.now_ms()
+    return Intent(
+        format=FORMAT_VERSION,
+        txn=txn,
+        action=action,
+        base=base,
+        host=socket.gethostname(),
+        engine=engine,
+        requested_at_ms=now_ms,
+        heartbeat_ms=now_ms,
+    )
 
 
 def encode_intent(intent: Intent) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, UnsupportedFormat
 from objcat.timeline.commit import Candidate, Committer, remove_files
-from objcat.timeline.entry import Action, Entry, Txn, check_writable, data_prefix, intent_key, new_txn
+from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, new_txn
 from objcat.timeline.outcomes import Outcome
 from objcat.timeline.state import LogState
 from objcat.timeline.view import Timeline, View
@@ -99,9 +99,8 @@ class _Decisions(Timeline[None]):
 def _claim(fileio: FileIO, txn: Txn, log: LogState) -> Entry:
     """The entry that settles `txn`: a ROLLBACK of ours, or what came first."""
     committer = Committer(fileio)
-    check_writable(log.writer_features, where=fileio.url)
     own = new_txn(fileio.env)
-    skew_ms = committer.announce(own, Action.ROLLBACK, log.slot, engine="rollback").result()
+    skew_ms = committer.announce(own, Action.ROLLBACK, log, engine="rollback").result()
     candidate = Candidate(txn=own, action=Action.ROLLBACK, base=log, changes={}, footprint={}, rollback_of=txn)
     try:
         committed = committer.commit(candidate, skew_ms=skew_ms)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from fileio.base import Create, GetResult, require_written
+from fileio.base import Create, require_written
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
@@ -36,13 +36,20 @@ def side_object(path: str, data: bytes) -> SideObject:
 def get_side(fileio: FileIO, side: SideObject) -> bytes:
     """The bytes of a side object. Raises CorruptTable when it is missing or not what the entry says."""
     try:
-        result = fileio.get(side.path)
+        return read_intact(fileio, side.path, side.sha256, named_by="commit")
     except NotFound as error:
         raise CorruptTable(f"{side.path} is missing although a commit names it: restore that object from a backup of the bucket") from error
-    assert isinstance(result, GetResult)
-    if hashlib.sha256(result.data).hexdigest() != side.sha256:
-        raise CorruptTable(f"{side.path} is not what the commit that names it wrote: restore that object from a backup of the bucket")
-    return result.data
+
+
+def read_intact(fileio: FileIO, path: str, sha256: str, *, named_by: str) -> bytes:
+    """The bytes of an immutable object that something else names with their hash: one GET.
+
+    named_by: a word for what names it. Raises NotFound, which the caller knows the meaning of, and CorruptTable for other bytes.
+    """
+    data = fileio.read(path)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise CorruptTable(f"{path} is not what the {named_by} that names it wrote: restore that object from a backup of the bucket")
+    return data
 
 
 def spill(fileio: FileIO, txn: Txn, changes: Mapping[str, msgspec.Raw]) -> tuple[dict[str, msgspec.Raw], SideObject | None]:

@@ -10,7 +10,7 @@ from fileio.store import FileIO
 from objcat.arguments import seconds
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Action, Entry, SideObject, Txn, check_writable, intent_key, new_txn, parse_txn, requested_key
+from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, new_txn, parse_txn, requested_key
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 from objcat.timeline.side import with_changes
@@ -49,12 +49,11 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
     seconds(older_than_s, what="older_than_s")
     fileio = timeline.fileio
     committer = Committer(fileio)
-    check_writable(view.log.writer_features, where=fileio.url)
     own = new_txn(fileio.env)
+    # Ages are told by the store's clock; announcing oneself tells what time it is there.
+    intent = committer.announce(own, Action.ROLLBACK, view.log, engine="sweep")
     try:
-        # Ages are told by the store's clock; announcing oneself tells what time it is there.
-        skew_ms = committer.announce(own, Action.ROLLBACK, view.slot, engine="sweep").result()
-        cutoff_ms = fileio.env.now_ms() + skew_ms - int(older_than_s * 1000)
+        cutoff_ms = fileio.env.now_ms() + intent.result() - int(older_than_s * 1000)
         traces, plans = _find(fileio)
         view = timeline.refresh(view)
         old = {txn: found for txn, found in traces.items() if txn != own and found.touched_ms <= cutoff_ms}

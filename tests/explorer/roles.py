@@ -33,6 +33,7 @@ from objcat.timeline import (
     CommittedAt,
     Committer,
     Footprint,
+    LogState,
     Resolution,
     Timeline,
     Txn,
@@ -233,7 +234,7 @@ class Place:
         spec = snapshot_of(view, where="explorer").spec
         committer = WatchedCommitter(me)
         txn = new_txn(me.fileio.env)
-        intent = committer.announce(txn, Action.DELTA_COMMIT, view.slot, engine="explorer")
+        intent = committer.announce(txn, Action.DELTA_COMMIT, view.log, engine="explorer")
         written = OneFile(me).write((self.bucket,), WriteTask(spec, txn, Operation.UPSERT))
         key, mark = KEYS[self.bucket], mark_of(me)
         for _ in range(3):
@@ -484,7 +485,7 @@ class Abandon:
         me.fileio = me.fileio.child(TABLE_NAME)
         spec = snapshot_of(_warm(me), where="explorer").spec
         txn = new_txn(me.fileio.env)
-        Committer(me.fileio).announce(txn, Action.DELTA_COMMIT, 1, engine="explorer").result()
+        Committer(me.fileio).announce(txn, Action.DELTA_COMMIT, LogState(slot=1), engine="explorer").result()
         OneFile(me).write((0,), WriteTask(spec, txn, Operation.UPSERT))
 
 

@@ -215,7 +215,7 @@ def test_plain_values_are_taken(lake: objcat.Lake) -> None:
     assert split_buckets(table.timeline, table.id, count=4) is not None
     assert table.compact(homes=(Home("", 0, 4), Home("", 1, 4))) is not None
     assert table.rollback_dead(older_than_s=0.5) == []
-    assert table.clean(keep_slots=1).bound > 0
+    assert table.clean(before=0).bound == 0
 
 
 # ---- filters -------------------------------------------------------------------------------------------------------

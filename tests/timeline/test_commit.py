@@ -184,7 +184,7 @@ def test_commit_times_follow_the_stores_clock_whatever_the_local_one_says(hours:
     fileio = FileIO(FaultyBackend(ClockBackend("clock", store_ms), rules), env=env)
     committer = Committer(fileio)
     own = candidate(fileio, -1)
-    skew_ms = committer.announce(own.txn, own.action, -1, engine="test").result()
+    skew_ms = committer.announce(own.txn, own.action, own.base, engine="test").result()
     assert abs(committer.commit(own, skew_ms=skew_ms).entry.committed_at_ms - store_ms) <= 1000
 
 

@@ -20,7 +20,7 @@ def test_a_dead_writer_is_fenced_first_and_its_files_go_then() -> None:
     fileio = FileIO(MemoryBackend("dead"))
     Committer(fileio).commit(candidate(fileio, -1))
     own = candidate(fileio, 0)
-    Committer(fileio).announce(own.txn, own.action, 0, engine="test").result()
+    Committer(fileio).announce(own.txn, own.action, own.base, engine="test").result()
     fileio.put(data_prefix(own.txn) + "a.parquet", b"rows")
     assert resolve(fileio, own.txn) == RolledBackAt(1, files=1)
     entry = Log(fileio).read_slot(1)
