@@ -21,14 +21,15 @@ EXPANSION = 8
 class LogReader:
     """Log rows of file groups, under physical names and with `_objcat_op`. Safe for many threads.
 
-    columns: physical names. schema: as which they are read, however old the log objects are. held_bytes_max: Arrow bytes that it holds.
+    columns: physical names. schema: as which they are read, however old the log objects are. held_bytes_max: Arrow bytes that it holds,
+    `HELD_BYTES_MAX` when None.
     """
 
-    def __init__(self, fileio: FileIO, columns: Sequence[str], schema: TableSchema, *, held_bytes_max: int = HELD_BYTES_MAX) -> None:
+    def __init__(self, fileio: FileIO, columns: Sequence[str], schema: TableSchema, *, held_bytes_max: int | None = None) -> None:
         self._fileio = fileio
         self._schema = schema
         self._columns = list(columns)
-        self._left = held_bytes_max
+        self._left = HELD_BYTES_MAX if held_bytes_max is None else held_bytes_max
         self._held: dict[str, dict[tuple[int, int], pa.Table]] = {}
         self._uses: dict[str, int] = {}
         self._lock = threading.Lock()

@@ -16,6 +16,9 @@ import pyarrow as pa
 from objcat.errors import InvalidSchema
 
 HIDDEN_PREFIX = "_objcat_"
+"""Of the names of columns that files have besides those of the table."""
+HIDDEN_NAMES = frozenset({"_file", "_commit_slot", "_commit_time", "_change_type"})
+"""What reads say of a row besides its columns, where they are asked to: see `Table.scan` and `Table.changes`."""
 FIELD_ID_KEY = b"PARQUET:field_id"
 
 
@@ -137,14 +140,19 @@ def schema_from_arrow(schema: pa.Schema) -> TableSchema:
     return TableSchema(columns=columns, last_id=ids.last)
 
 
-def check_names(names: list[str], *, where: str) -> None:
-    """Raises InvalidSchema when a name is empty, hidden, or equal to another but for case (Spark would not tell them apart)."""
+def check_names(names: list[str], *, where: str, nested: bool = False) -> None:
+    """Raises InvalidSchema when a name is empty, hidden, or equal to another but for case (Spark would not tell them apart).
+
+    nested: fields of a struct, which may have the names of columns that reads add.
+    """
     seen: dict[str, str] = {}
     for name in names:
         if not name:
             raise InvalidSchema(f"{where} has a column without a name: name every column")
         if name.lower().startswith(HIDDEN_PREFIX):
             raise InvalidSchema(f"{where} has the column {name!r}, but names beginning with {HIDDEN_PREFIX!r} are reserved: rename it")
+        if name.lower() in HIDDEN_NAMES and not nested:
+            raise InvalidSchema(f"{where} has the column {name!r}, but every table has one of that name that nobody writes: rename it")
         if name.lower() in seen:
             first = seen[name.lower()]
             raise InvalidSchema(f"{where} has both {first!r} and {name!r}, but names must differ in more than case: rename one")
@@ -192,7 +200,7 @@ def type_from_arrow(data_type: pa.DataType, ids: Ids, *, path: str) -> ColumnTyp
                 f"the column {path!r} is a struct without fields, which Parquet cannot hold: give it a field or leave it out"
             )
         fields = tuple(column_from_arrow(f, ids, path=f"{path}.{f.name}") for f in data_type)
-        check_names([f.name for f in fields], where=f"the column {path!r}")
+        check_names([f.name for f in fields], where=f"the column {path!r}", nested=True)
         return StructType(fields=fields)
     if pa.types.is_map(data_type):
         key = column_from_arrow(data_type.key_field.with_name("key"), ids, path=f"{path}.key")
