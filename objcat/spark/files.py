@@ -1,0 +1,172 @@
+"""Which rows of which files make up some file groups, as lists for relations. No Spark in here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+import pyarrow as pa
+
+from objcat.storage.files import txn_of_path
+from objcat.table import BaseFile, FileGroup, LogObject
+from objcat.timeline import Home
+
+BLOCK_BITS = 10
+"""Row ranges are looked up by blocks of 2 to the power of this many rows."""
+RANK_BITS_BELOW = 40
+"""A block and the rank of its object are looked up as one number: the rank stands above so many bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRows:
+    """A base file, all of whose rows count, or those of one bucket: since a split, others may have files of their own.
+
+    part: the number of its partition. bucket, count: that rows must be of, count 0 for any.
+    """
+
+    file: BaseFile
+    part: int
+    bucket: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows `start` to `end` (excluded) of a log object, which count. bucket, count: as of `BaseRows`."""
+
+    start: int
+    end: int
+    part: int
+    bucket: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogRowsOf:
+    """A log object, of which all rows count, or those of some segments.
+
+    rank: its place in the order in which rows count; a base file's is -1. slot: of the commit whose rows they are. part: of all rows, when
+    they are of one. segments: None for all rows.
+    """
+
+    object: LogObject
+    rank: int
+    slot: int
+    part: int
+    segments: tuple[Segment, ...] | None
+
+    @property
+    def rows(self) -> int:
+        return self.object.rows if self.segments is None else sum(one.end - one.start for one in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The files of some groups. parts: how many partitions they are of."""
+
+    bases: tuple[BaseRows, ...]
+    logs: tuple[LogRowsOf, ...]
+    parts: int
+
+    @property
+    def log_rows(self) -> int:
+        return sum(log.rows for log in self.logs)
+
+    @property
+    def log_objects(self) -> int:
+        """How many objects may hold the same key: an object holds each once."""
+        return len({log.object.path for log in self.logs})
+
+
+def sources_of(groups: Sequence[FileGroup], *, scoped: bool) -> Sources:
+    """The files of groups. scoped: whether one key may be in several partitions, each time for another row."""
+    parts = {partition: number for number, partition in enumerate(sorted({group.home.partition for group in groups}))}
+    return Sources(tuple(_bases(groups, parts)), tuple(_logs(groups, parts, scoped=scoped)), len(parts))
+
+
+def _bases(groups: Iterable[FileGroup], parts: dict[str, int]) -> Iterable[BaseRows]:
+    of_file: dict[str, list[FileGroup]] = {}
+    for group in groups:
+        if group.base is not None:
+            of_file.setdefault(group.base.path, []).append(group)
+    for sharers in of_file.values():
+        file = sharers[0].base
+        assert file is not None
+        part = parts[file.home.partition]
+        if _is_whole(file.home, sharers):
+            yield BaseRows(file, part)
+        else:
+            yield from (BaseRows(file, part, group.home.bucket, group.home.bucket_count) for group in sharers)
+
+
+def _is_whole(home: Home, sharers: Sequence[FileGroup]) -> bool:
+    """Whether every row that was addressed to a home is of one of these groups."""
+    count = sharers[0].home.bucket_count
+    return len(sharers) == count // gcd(home.bucket_count, count) or not sharers[0].is_shared(home)
+
+
+@dataclass(slots=True)
+class _Collected:
+    slot: int
+    object: LogObject
+    sharers: dict[tuple[int, int, Home], list[FileGroup]] = field(default_factory=dict)
+
+
+def _logs(groups: Iterable[FileGroup], parts: dict[str, int], *, scoped: bool) -> Iterable[LogRowsOf]:
+    """An object may count at several places in the order: deletes that go with a base file count as of an earlier slot than the rest."""
+    found: dict[tuple[int, int, int, str], _Collected] = {}
+    for group in groups:
+        for one in group.logs:
+            key = (one.slot, one.named_at, one.number, one.object.path)
+            entry = found.setdefault(key, _Collected(one.slot, one.object))
+            entry.sharers.setdefault((one.start, one.end, one.home), []).append(group)
+    for rank, key in enumerate(sorted(found)):
+        entry = found[key]
+        segments = tuple(_joined(_segments(entry, parts), keep_parts=scoped))
+        part = segments[0].part
+        whole = segments == (Segment(0, entry.object.rows, part),)
+        yield LogRowsOf(entry.object, rank, entry.slot, part, None if whole else segments)
+
+
+def _segments(entry: _Collected, parts: dict[str, int]) -> Iterable[Segment]:
+    for (start, end, home), sharers in sorted(entry.sharers.items(), key=lambda item: item[0][:2]):
+        part = parts[home.partition]
+        if _is_whole(home, sharers):
+            yield Segment(start, end, part)
+        else:
+            yield from (Segment(start, end, part, group.home.bucket, group.home.bucket_count) for group in sharers)
+
+
+def _joined(segments: Iterable[Segment], *, keep_parts: bool) -> Iterable[Segment]:
+    """With neighbours as one."""
+    last: Segment | None = None
+    for one in segments:
+        if last is not None and not last.count and not one.count and last.end == one.start and (last.part == one.part or not keep_parts):
+            last = Segment(last.start, one.end, last.part)
+            continue
+        if last is not None:
+            yield last
+        last = one
+    if last is not None:
+        yield last
+
+
+def txn_of(log: LogRowsOf) -> str:
+    """The transaction that wrote the rows of a log object."""
+    return txn_of_path(log.object.path)
+
+
+def segment_rows(logs: Iterable[LogRowsOf]) -> pa.Table:
+    """The segments of log objects, to join their rows with: one row for every block that a segment touches.
+
+    `at`: the object's rank above the block's number. `first`, `last`, `of_part`, `of_bucket`, `of_count`: of the segment, `last` excluded.
+    """
+    columns: dict[str, list[int]] = {name: [] for name in ("at", "first", "last", "of_part", "of_bucket", "of_count")}
+    for log in logs:
+        for one in log.segments or ():
+            for block in range(one.start >> BLOCK_BITS, ((one.end - 1) >> BLOCK_BITS) + 1):
+                row = (log.rank << RANK_BITS_BELOW | block, one.start, one.end, one.part, one.bucket, one.count)
+                for values, value in zip(columns.values(), row, strict=True):
+                    values.append(value)
+    return pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})

@@ -1,0 +1,243 @@
+"""Relations that Spark scans by itself: Parquet files of a table, listed and pruned by a small index in Java.
+
+The index, `ObjcatFileIndex.java`, is compiled by the Janino that Spark ships, once for each JVM. All that it knows of the files goes to it
+in one call. A relation is declared over the physical names of columns, which never change, and read under a private session: settings of
+the user's session that would change what a file says are overruled, for these files alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from fileio.registry import StoreDescription
+from objcat.table.schema import Column, TableSchema
+
+_CONNECTORS = {"s3": "s3a", "gs": "gs"}
+_AZURE = re.compile(r"^az://([^/]+)(.*)$")
+_SOURCE = "ObjcatFileIndex"
+
+OPTIONS: Mapping[str, str] = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "mergeSchema": "false",
+}
+"""Of every relation: settings of a session that would lose rows, or shift dates before 1582."""
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.legacy.parquet.nanosAsLong": "false",
+    "spark.sql.optimizer.nestedPredicatePushdown.supportedFileSources": "parquet",
+    "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.fieldId.read.enabled": "false",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.int96AsTimestamp": "true",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.recordLevelFilter.enabled": "false",
+}
+"""Of the private session. Reading by field id gives wrong rows once a column is renamed and a filter is pushed down, which goes by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A column that says the same in every row of a file. type: of Spark, one of `long`, `integer`, `string`."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What Spark is told of some files.
+
+    name: shown in its plans. files: one row for each, with `path` (below the root), `bytes`, `rows`, `bucket`, `bucket_count` (0: not
+    known), `lower_<id>`, `upper_<id>`, `nulls_<id>` (see `objcat.table.rows`) and a column for each constant. hidden: columns of the
+    files that are none of the table's. hashed: the columns that choose the bucket. buckets: the count under which all files were written,
+    when Spark may rely on it, else 0.
+    """
+
+    name: str
+    files: pa.Table
+    schema: TableSchema
+    nullable: bool = False
+    hidden: tuple[pa.Field, ...] = ()
+    constants: tuple[Constant, ...] = ()
+    hashed: tuple[Column, ...] = ()
+    buckets: int = 0
+
+
+def internal(column: Column) -> str:
+    """What a column is called inside of our plans: user's names, which may be like anything, come in at the end."""
+    return f"c{column.id}"
+
+
+def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
+    """The store's URL as this session's Hadoop knows it; None when it cannot read the scheme (or there is no JVM handle: Spark Connect).
+
+    A scheme counts as readable when its connector is on the class path; that it is also configured is the session's business.
+    """
+    if not hasattr(spark, "_jvm"):
+        return None
+    scheme, _, rest = store.url.partition(":")
+    if scheme == "file":
+        return store.url
+    if scheme in _CONNECTORS:
+        root = f"{_CONNECTORS[scheme]}:{rest}"
+    elif scheme == "az" and store.options.get("account") and not store.options.get("endpoint"):
+        root = _AZURE.sub(rf"abfss://\1@{store.options['account']}.dfs.core.windows.net\2", store.url)
+    else:
+        return None
+    try:
+        jvm = spark._jvm
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(root.partition(":")[0], spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]
+    except Exception:  # noqa: BLE001 - Py4J raises one class for every Java error, a missing connector among them
+        return None
+    return root
+
+
+def frame(spark: SparkSession, root: str, relation: Relation, *, row_index: str | None = None) -> DataFrame:
+    """The files as a lazy frame: the table's columns under `internal` names, the hidden columns, the constants. Nothing is read.
+
+    root: as `native_root` says. row_index: what to call a further column, the number of the row in its file.
+    """
+    physical = plain(relation.schema.to_arrow_physical(nullable=relation.nullable))
+    for field in relation.hidden:
+        physical = physical.append(field)
+    description = {
+        "name": relation.name,
+        "schema": spark_schema(physical).json(),
+        "constants": json.dumps({"type": "struct", "fields": [_constant_field(constant) for constant in relation.constants]}),
+        "hashed": [column.physical for column in relation.hashed],
+        "buckets": relation.buckets,
+        "options": dict(OPTIONS),
+        "settings": dict(SETTINGS),
+    }
+    made = _relations(spark).frame(spark._jsparkSession, _encoded(root, relation), json.dumps(description))
+    names = [internal(column) for column in relation.schema.columns] + [field.name for field in relation.hidden]
+    names += [constant.name for constant in relation.constants]
+    rows = DataFrame(made, spark)
+    if row_index is not None:
+        # Asked for as metadata, not by name: the table may have a column of that name.
+        rows = rows.select("*", rows.metadataColumn("_metadata").getField("row_index"))
+        names.append(row_index)
+    # By position: two physical names may differ in case alone.
+    return rows.toDF(*names)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """As Spark says it."""
+    return from_arrow_schema(plain(schema), prefer_timestamp_ntz=True)
+
+
+def plain(schema: pa.Schema) -> pa.Schema:
+    """Without metadata, and with nulls allowed in whatever is nested: a file may be older than a field."""
+    return pa.schema([pa.field(field.name, _plain_type(field.type), field.nullable) for field in schema])
+
+
+def _plain_type(data_type: pa.DataType) -> pa.DataType:
+    if pt.is_struct(data_type):
+        return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in data_type])
+    if pt.is_map(data_type):
+        return pa.map_(_plain_type(data_type.key_type), _plain_type(data_type.item_type))
+    if pt.is_list(data_type):
+        return pa.list_(pa.field("element", _plain_type(data_type.value_type)))
+    return data_type
+
+
+def _constant_field(constant: Constant) -> dict[str, Any]:
+    return {"name": constant.name, "type": constant.type, "nullable": False, "metadata": {}}
+
+
+# ---- the index in the JVM ----------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_KEPT = "_objcat_relations"
+
+
+def _relations(spark: SparkSession) -> Any:
+    """The object that makes frames, in the JVM of the session; compiled there when it is first asked for, and kept with its gateway."""
+    gateway = spark.sparkContext._gateway
+    with _lock:
+        kept = vars(gateway).get(_KEPT)
+        if kept is None:
+            jvm: Any = spark._jvm
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+            compiler.cook(resources.files("objcat.spark").joinpath(f"{_SOURCE}.java").read_text(encoding="utf-8"))
+            kept = compiler.getClassLoader().loadClass(f"{_SOURCE}$Relations").getConstructors()[0].newInstance(None)
+            vars(gateway)[_KEPT] = kept
+        return kept
+
+
+def _encoded(root: str, relation: Relation) -> bytes:
+    """The files as the index reads them: a deflated Arrow stream.
+
+    Hadoop takes paths as they are, while the root of ours is percent-encoded.
+    """
+    files = relation.files
+    folder = unquote(root).rstrip("/")
+    columns: dict[str, pa.Array] = {
+        "path": pc.binary_join_element_wise(folder, files.column("path").cast(pa.string()), "/"),
+        **{name: files.column(name).cast(pa.int64()) for name in ("bytes", "rows", "bucket", "bucket_count")},
+    }
+    for constant in relation.constants:
+        columns[f"constant:{constant.name}"] = files.column(constant.name).cast(pa.string() if constant.type == "string" else pa.int64())
+    fields = [pa.field(name, values.type) for name, values in columns.items()]
+    for column in relation.schema.columns:
+        names = [f"{kind}_{column.id}" for kind in ("lower", "upper", "nulls")]
+        bounds = [_comparable(files.column(name)) for name in names] if all(name in files.column_names for name in names) else [None]
+        if any(values is None for values in bounds):
+            continue
+        metadata = {"kind": "decimal"} if pt.is_decimal(files.column(names[0]).type) else None
+        for kind, values in zip(("lower", "upper", "nulls"), bounds, strict=True):
+            assert values is not None
+            columns[f"{kind}:{column.physical}"] = values
+            fields.append(pa.field(f"{kind}:{column.physical}", values.type, metadata=metadata))
+    table = pa.table(list(columns.values()), schema=pa.schema(fields)).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return zlib.compress(sink.getvalue(), level=1)
+
+
+def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Bounds as integers, doubles or text; None for a type that is not pruned by."""
+    data_type = values.type
+    if pt.is_integer(data_type) or pt.is_boolean(data_type) or pt.is_timestamp(data_type):
+        return values.cast(pa.int64())
+    if pt.is_date(data_type):
+        return values.cast(pa.int32()).cast(pa.int64())
+    if pt.is_floating(data_type):
+        return values.cast(pa.float64())
+    return values.cast(pa.string()) if pt.is_string(data_type) or pt.is_decimal(data_type) else None
+
+
+def with_bounds(files: pa.Table, bounds: pa.Table | None) -> pa.Table:
+    """Files with the bounds that are known of them, by path. bounds: as `Snapshot.bounds`; its `rows` replace those of the files."""
+    if bounds is None:
+        return files
+    at = pc.index_in(files.column("path"), value_set=bounds.column("base_path").combine_chunks())
+    found = bounds.take(at)
+    known = [name for name in bounds.column_names if name.partition("_")[0] in ("lower", "upper", "nulls")]
+    files = files.set_column(files.column_names.index("rows"), "rows", pc.coalesce(found.column("rows"), files.column("rows")))
+    for name in known:
+        files = files.append_column(name, found.column(name))
+    return files

@@ -1,0 +1,254 @@
+"""A snapshot as native relations: which files Spark reads in which relation, and how their rows become those of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from objcat.read import ScanPlan
+from objcat.read.plan import COMMIT_COLUMNS
+from objcat.spark.files import BLOCK_BITS, RANK_BITS_BELOW, BaseRows, LogRowsOf, Sources, segment_rows, sources_of, txn_of
+from objcat.spark.merge import ORDER, PART, RANK, Rows, merged
+from objcat.spark.native import Constant, Relation, frame, internal, spark_schema, with_bounds
+from objcat.storage.files import TXN_COLUMN
+from objcat.storage.merge import OP_COLUMN
+from objcat.table import TableSpec
+from objcat.table.schema import Column as TableColumn
+from objcat.table.schema import arrow_type
+from objcat.table.spec import PARTITION_SCOPE
+from objcat.tasks import FILE_COLUMN, OP_FIELD, TXN_FIELD
+
+_FILE = "_objcat_file"
+_BUCKET = "_objcat_bucket"
+_COUNT = "_objcat_count"
+_ROW = "_objcat_row"
+_PACKED_BITS_MAX = 62
+
+
+def native_rows(spark: SparkSession, root: str, plan: ScanPlan, bounds: pa.Table | None) -> DataFrame:
+    """The rows of a plan's file groups, merged, under logical names; hidden columns too. Lazy, and without a Python worker.
+
+    root: as `native_root` says. bounds: of the files, None when nothing is known of them.
+    """
+    return _Snapshot(spark, root, plan, bounds).rows()
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    spark: SparkSession
+    root: str
+    plan: ScanPlan
+    bounds: pa.Table | None
+
+    @property
+    def spec(self) -> TableSpec:
+        return self.plan.snapshot.spec
+
+    def rows(self) -> DataFrame:
+        scoped = self.spec.key_scope == PARTITION_SCOPE
+        # Deletes that a compaction kept change nothing in the rows that it wrote.
+        alone = sources_of([replace(group, logs=()) for group in self.plan.plain], scoped=scoped)
+        layered = sources_of(self.plan.merged, scoped=scoped)
+        buckets = self._buckets([*alone.bases, *layered.bases])
+        frames = []
+        if alone.bases:
+            frames.append(self._base(alone.bases, buckets).select(*self._kept()))
+        if layered.logs and not self.spec.is_keyless:
+            frames.extend(merged(self._merge(layered, buckets)))
+        else:
+            if layered.bases:
+                frames.append(self._base(layered.bases, buckets).select(*self._kept()))
+            if layered.logs:
+                frames.append(self._logs(layered.logs).select(*self._kept()))
+        if not frames:
+            frames.append(self.spark.createDataFrame([], spark_schema(self._empty())))
+        return self._logical(reduce(DataFrame.union, frames))
+
+    def _kept(self) -> tuple[str, ...]:
+        """Columns of the result, under internal names."""
+        return (*(internal(column) for column in self.spec.table_schema.columns), TXN_COLUMN, _FILE)
+
+    def _empty(self) -> pa.Schema:
+        columns = [(internal(column), arrow_type(column.type, physical=True)) for column in self.spec.table_schema.columns]
+        return pa.schema([*columns, (TXN_COLUMN, pa.string()), (_FILE, pa.string())])
+
+    def _logical(self, rows: DataFrame) -> DataFrame:
+        """Logical names; a nested column whose fields were renamed is cast, field by field."""
+        chosen = []
+        for column in self.spec.table_schema.columns:
+            values = F.col(internal(column))
+            said, kept = (spark_schema(pa.schema([("v", arrow_type(column.type, physical=physical))]))["v"] for physical in (False, True))
+            if said != kept:
+                values = values.cast(said.dataType)
+            chosen.append(values.alias(column.name))
+        if FILE_COLUMN in self.plan.columns:
+            chosen.append(F.col(_FILE).alias(FILE_COLUMN))
+        if any(name in COMMIT_COLUMNS for name in self.plan.columns):
+            chosen.append(F.col(TXN_COLUMN))
+        return rows.select(*chosen)
+
+    # ---- relations
+
+    def _buckets(self, bases: Sequence[BaseRows]) -> int:
+        """The bucket count that Spark may rely on, 0 for none: that of every file, none of which is shared since a split."""
+        counts = {base.file.home.bucket_count for base in bases}
+        is_one = len(counts) == 1 and not any(base.count for base in bases)
+        return counts.pop() if is_one and self.spec.bucket_columns else 0
+
+    def _base(self, bases: Sequence[BaseRows], buckets: int) -> DataFrame:
+        """The rows of base files that count, with RANK and PART."""
+        files = pa.table(
+            {
+                "path": [base.file.path for base in bases],
+                "bytes": [base.file.bytes for base in bases],
+                "rows": [base.file.rows for base in bases],
+                "bucket": [base.file.home.bucket for base in bases],
+                "bucket_count": [base.file.home.bucket_count for base in bases],
+                RANK: [-1] * len(bases),
+                PART: [base.part for base in bases],
+                _FILE: [base.file.path for base in bases],
+                _BUCKET: [base.bucket for base in bases],
+                _COUNT: [base.count for base in bases],
+            }
+        )
+        relation = Relation(
+            name=f"objcat {self.spec.table} slot {self.plan.snapshot.slot} base",
+            files=with_bounds(files, self.bounds),
+            schema=self.spec.table_schema,
+            hidden=(TXN_FIELD,),
+            constants=(*(Constant(name, "integer") for name in (RANK, PART, _BUCKET, _COUNT)), Constant(_FILE, "string")),
+            hashed=tuple(self.spec.bucket_columns),
+            buckets=buckets,
+        )
+        rows = frame(self.spark, self.root, relation)
+        if any(base.count for base in bases):
+            rows = rows.where((F.col(_COUNT) == 0) | (self._hash_modulo(F.col(_COUNT)) == F.col(_BUCKET)))
+        return rows
+
+    def _logs(self, logs: Sequence[LogRowsOf]) -> DataFrame:
+        """The log rows that count, with RANK, PART and their operation."""
+        whole = [log for log in logs if log.segments is None]
+        cut = [log for log in logs if log.segments is not None]
+        frames = []
+        if whole:
+            frames.append(self._log_relation(whole, positions=False))
+        if cut:
+            segments = self.spark.createDataFrame(segment_rows(cut))
+            rows = self._log_relation(cut, positions=True)
+            at = F.shiftleft(F.col(RANK).cast("bigint"), RANK_BITS_BELOW).bitwiseOR(F.shiftright(F.col(_ROW), BLOCK_BITS))
+            inside = (F.col("at") == at) & (F.col(_ROW) >= F.col("first")) & (F.col(_ROW) < F.col("last"))
+            if any(one.count for log in cut for one in log.segments or ()):
+                inside &= (F.col("of_count") == 0) | (self._hash_modulo(F.col("of_count").cast("int")) == F.col("of_bucket"))
+            joined = rows.drop(PART).join(F.broadcast(segments), inside, "inner").withColumn(PART, F.col("of_part").cast("int"))
+            frames.append(joined)
+        names = [*self._kept(), RANK, PART, OP_COLUMN]
+        return reduce(DataFrame.union, [rows.select(*names) for rows in frames])
+
+    def _log_relation(self, logs: Sequence[LogRowsOf], *, positions: bool) -> DataFrame:
+        files = pa.table(
+            {
+                "path": [log.object.path for log in logs],
+                "bytes": [log.object.bytes for log in logs],
+                "rows": [log.object.rows for log in logs],
+                "bucket": [0] * len(logs),
+                "bucket_count": [0] * len(logs),
+                RANK: [log.rank for log in logs],
+                PART: [log.part for log in logs],
+                _FILE: [log.object.path for log in logs],
+                TXN_COLUMN: [txn_of(log) for log in logs],
+            }
+        )
+        relation = Relation(
+            name=f"objcat {self.spec.table} slot {self.plan.snapshot.slot} log",
+            files=files,
+            schema=self.spec.table_schema,
+            nullable=True,
+            hidden=(OP_FIELD,),
+            constants=(Constant(RANK, "integer"), Constant(PART, "integer"), Constant(_FILE, "string"), Constant(TXN_COLUMN, "string")),
+        )
+        return frame(self.spark, self.root, relation, row_index=_ROW if positions else None)
+
+    def _hash_modulo(self, count: Column) -> Column:
+        """The bucket of a row, as Spark and objcat compute it."""
+        return F.pmod(F.hash(*(F.col(internal(column)) for column in self.spec.bucket_columns)), count)
+
+    # ---- the merge
+
+    def _merge(self, sources: Sources, buckets: int) -> Rows:
+        spec = self.spec
+        ordering = spec.ordering_column
+
+        def ordered(rows: DataFrame) -> DataFrame:
+            return rows if ordering is None else rows.withColumn(ORDER, F.col(internal(ordering)))
+
+        scoped = spec.key_scope == PARTITION_SCOPE and sources.parts > 1
+        key = ([PART] if scoped else []) + [internal(column) for column in spec.key_columns]
+        by_key = buckets > 0 and not scoped and set(spec.index.columns) == set(spec.key)
+        width = buckets or int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))
+        return Rows(
+            base=ordered(self._base(sources.bases, buckets)) if sources.bases else None,
+            logs=ordered(self._logs(sources.logs)),
+            columns=self._kept(),
+            key=tuple(key),
+            packed=self._packed(sources.parts if scoped else 1),
+            has_ordering=ordering is not None,
+            barriers=ordering is not None and self._may_be_null(ordering),
+            objects=sources.log_objects,
+            log_rows=sources.log_rows,
+            layout=buckets if by_key else None,
+            width=width,
+        )
+
+    def _may_be_null(self, column: TableColumn) -> bool:
+        name = f"nulls_{column.id}"
+        if self.bounds is None or name not in self.bounds.column_names:
+            return True
+        nulls = self.bounds.column(name)
+        return bool(nulls.null_count) or bool(pc.any(pc.greater(nulls, 0)).as_py())
+
+    def _packed(self, parts: int) -> Column | None:
+        """The key as one number that is not negative, where the bounds of the files say that it fits; then a join compares one long.
+
+        Spark packs small integers by itself; a single one needs no packing.
+        """
+        columns = self.spec.key_columns
+        if (len(columns) == 1 and parts == 1) or self.bounds is None:
+            return None
+        fields: list[tuple[Column, int, int]] = [] if parts == 1 else [(F.col(PART), 0, (parts - 1).bit_length())]
+        for column in columns:
+            limits = _limits(self.bounds, column)
+            if limits is None:
+                return None
+            low, high = limits
+            value = F.unix_date(F.col(internal(column))) if column.type == "date" else F.col(internal(column))
+            fields.append((value, low, (high - low).bit_length()))
+        if sum(bits for _, _, bits in fields) > _PACKED_BITS_MAX:
+            return None
+        packed: Column | None = None
+        for value, low, bits in fields:
+            term = value.cast("bigint") - F.lit(low).cast("bigint") if low else value.cast("bigint")
+            packed = term if packed is None else F.shiftleft(packed, bits).bitwiseOR(term)
+        return packed
+
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint", "date")
+
+
+def _limits(bounds: pa.Table, column: TableColumn) -> tuple[int, int] | None:
+    """The least and the greatest value of a column of whole numbers, over all files; None where they are not known."""
+    names = (f"lower_{column.id}", f"upper_{column.id}")
+    if column.type not in _WHOLE or any(name not in bounds.column_names for name in names) or not bounds.num_rows:
+        return None
+    lower, upper = (bounds.column(name) for name in names)
+    if lower.null_count or upper.null_count:
+        return None
+    if pa.types.is_date(lower.type):
+        lower, upper = lower.cast(pa.int32()), upper.cast(pa.int32())
+    low, high = int(pc.min(lower).as_py()), int(pc.max(upper).as_py())
+    return min(low, 0), high
