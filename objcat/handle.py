@@ -490,6 +490,11 @@ def change_of(
     that does not fit `spec`. Raises InvalidBatch and InvalidSchema.
     """
     mode = spec.schema_mode if schema_mode is None else SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
+    if spec.is_keyless and operation in (Operation.UPSERT, Operation.DELETE):
+        raise InvalidInput(
+            f"the table has no key, so nothing says which rows to {operation}: insert rows into it, or create a table with a key; "
+            "nothing was written"
+        )
     rows = to_arrow_table(data)
     if rows is not None:
         engine: Any = LocalEngine(fileio)

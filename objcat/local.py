@@ -12,7 +12,7 @@ from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidBatch
 from objcat.storage.batch import check_columns, check_delete_columns, located
 from objcat.table import TableSpec
-from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_routed, write_rows
+from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_routed, write_unrouted
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
@@ -46,11 +46,13 @@ class LocalEngine:
         """Write a whole Arrow table. Raises InvalidBatch, NullKey, storage errors."""
         if task.routed:
             return write_routed(self._fileio, task, "local-0", data)
+        if task.spec.is_keyless:
+            return write_unrouted(self._fileio, task, "local-0", data.to_batches())
         pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]
 
         def write(piece: tuple[int, pa.Table]) -> WriteResult:
             number, rows = piece
-            return write_rows(self._fileio, task, f"local-{number}", rows.to_batches())
+            return write_unrouted(self._fileio, task, f"local-{number}", rows.to_batches())
 
         return sum(run_all(self._fileio.env, write, enumerate(pieces)), WriteResult())
 

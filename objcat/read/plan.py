@@ -19,6 +19,7 @@ from objcat.read.commits import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.hashing import spark_hash
 from objcat.table import FileGroup, Manifests, Snapshot, TableSchema, TableSpec
+from objcat.table.partition import Spans, spans_of
 from objcat.table.schema import arrow_type
 from objcat.tasks import FILE_COLUMN, HIDDEN_FIELDS, Filter, ScanTask
 
@@ -91,7 +92,10 @@ def plan_scan(
     chosen = _chosen(columns, schema)
     predicate = parse_filter(where, schema)
     hashes = None if predicate is None else key_hashes(predicate, snapshot.spec)
-    groups = snapshot.file_groups(manifests, where=None if predicate is None else predicate.to_pruning(), hashes=hashes)
+    partitions = None if predicate is None else fixed_partitions(predicate, snapshot.spec)
+    groups = snapshot.file_groups(
+        manifests, where=None if predicate is None else predicate.to_pruning(), hashes=hashes, partitions=partitions
+    )
     if mode == READ_OPTIMISED and not snapshot.spec.rewrites:
         # The log objects of a copy-on-write table hold only deletes that await late rows: its base files are the table.
         groups = [replace(group, logs=()) for group in groups if group.base is not None]
@@ -131,6 +135,11 @@ def key_hashes(predicate: Filter, spec: TableSpec) -> frozenset[int] | None:
         return frozenset()
     arrays = [pa.array(values, arrow_type(column.type)) for values, column in zip(zip(*keys, strict=True), columns, strict=True)]
     return frozenset(spark_hash(arrays).tolist())
+
+
+def fixed_partitions(predicate: Filter, spec: TableSpec) -> Spans | None:
+    """The partitions in which a row that passes can live; None where the filter does not say."""
+    return spans_of((spec.partitioning, *spec.former), spec.table_schema, predicate.fixed()) if spec.partition_columns else None
 
 
 def hidden_field(name: str) -> pa.Field:

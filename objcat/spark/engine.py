@@ -19,7 +19,7 @@ from objcat.spark.routing import home_columns, in_buckets_of
 from objcat.spark.ship import missing_is_said, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
-from objcat.tasks import Operation, WriteResult, WriteTask, write_routed, write_rows
+from objcat.tasks import Operation, WriteResult, WriteTask, write_routed, write_unrouted
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
@@ -106,6 +106,6 @@ def _write_batches(
 def _write_partition(store: StoreDescription, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
     with store.open() as fileio:
         if not task.routed:
-            return write_rows(fileio, task, name, batches)
+            return write_unrouted(fileio, task, name, batches)
         held = [batch for batch in batches if batch.num_rows]
         return write_routed(fileio, task, name, pa.Table.from_batches(held)) if held else WriteResult()

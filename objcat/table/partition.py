@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from fileio.config import nearest
 from objcat.arguments import name_list
 from objcat.errors import InvalidInput, InvalidSchema
-from objcat.table.schema import Column, TableSchema
+from objcat.table.schema import Column, TableSchema, arrow_type
 
 IDENTITY, TRUNCATE = "identity", "truncate"
 TRANSFORMS = (IDENTITY, "year", "month", "day", "hour", TRUNCATE)
@@ -373,3 +374,111 @@ _NUMBERS: Mapping[str, Callable[[pa.ChunkedArray, int], pa.ChunkedArray]] = {
     "year": _calendar("Y"),
     TRUNCATE: _truncated,
 }
+
+
+# ---- partitions that a filter leaves -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Ranges of partitions, both ends included: ascending, and none meets another. No range: no partition."""
+
+    lows: tuple[str, ...]
+    highs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ranges: Iterable[tuple[str, str]]) -> Spans:
+        lows: list[str] = []
+        highs: list[str] = []
+        for low, high in sorted(ranges):
+            if highs and low <= highs[-1]:
+                highs[-1] = max(highs[-1], high)
+            else:
+                lows.append(low)
+                highs.append(high)
+        return cls(tuple(lows), tuple(highs))
+
+    @classmethod
+    def of_names(cls, partitions: Iterable[str]) -> Spans:
+        names = tuple(sorted(set(partitions)))
+        return cls(names, names)
+
+    def meets(self, first: str, last: str) -> bool:
+        """Whether a partition between two, these included, may be in a range."""
+        at = bisect_left(self.highs, first)
+        return at < len(self.lows) and self.lows[at] <= last
+
+    def __contains__(self, partition: str) -> bool:
+        return self.meets(partition, partition)
+
+
+COMBINATIONS_MAX = 10_000
+_END = "\x7f"
+"""Comes after every character of a partition."""
+
+
+def spans_of(partitionings: Iterable[Partitioning], schema: TableSchema, fixed: Mapping[str, Sequence[Any]]) -> Spans | None:
+    """The partitions in which a row can live whose columns have one of some values; None where no column has.
+
+    fixed: by the name of a column, its values; null is none.
+    """
+    if not fixed:
+        return None
+    ranges: list[tuple[str, str]] = []
+    for partitioning in partitionings:
+        begins = [partitioning.mark] if partitioning.mark else [""]
+        whole = True
+        for field in partitioning.fields:
+            column = schema.by_id(field.column)
+            values = fixed.get(column.name)
+            # As 0.1 in a column of 32 bits, a literal of a floating column is not the value that it equals.
+            if values is None or column.type in ("float", "double") or len(begins) * len(values) > COMBINATIONS_MAX:
+                whole = False
+                break
+            assert isinstance(column.type, str)
+            known = [value for value in values if value is not None]
+            _, units = _units(field, column, pa.chunked_array([pa.array(known, arrow_type(column.type))])) if known else ([], [])
+            texts = [value_text(partitioning, field, column, unit) for unit in units]
+            begins = [f"{begin}/{field.name}={text}" if begin else f"{field.name}={text}" for begin in begins for text in texts]
+        if whole:
+            ranges += [(begin, begin) for begin in begins]
+        elif begins in ([""], [partitioning.mark]):
+            # Which partitions there are of this partitioning, its shape says; they need not be next to one another.
+            first = partitioning.shape[0]
+            ranges.append((first, f"{first}{_END}"))
+        else:
+            ranges += [(f"{begin}/", f"{begin}/{_END}") for begin in begins]
+    return Spans.of(ranges)
+
+
+def leading_bounds(partitioning: Partitioning, schema: TableSchema, first: str, last: str) -> tuple[int, int] | None:
+    """The least and the greatest value of the first field's column in the partitions between two, where their texts say so.
+
+    They do for transforms of dates and times, in years of four digits: as days or microseconds since 1970. No value is null then.
+    """
+    if not partitioning.fields or partitioning.mark:
+        return None
+    field = partitioning.fields[0]
+    column = schema.by_id(field.column)
+    parsed = [_MOMENT.fullmatch(partition.split("/")[0].partition("=")[2]) for partition in (first, last)]
+    if field.transform not in _UNITS or not all(p.startswith(f"{field.name}=") for p in (first, last)) or None in parsed:
+        return None
+    low, high = (_least_day_and_hour(found, later=later) for found, later in zip(parsed, (False, True), strict=True) if found is not None)
+    if column.type == "date":
+        return low[0], high[0] - 1
+    return low[0] * _DAY_US + low[1] * _HOUR_US, high[0] * _DAY_US + high[1] * _HOUR_US - 1
+
+
+_MOMENT = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?:-(\d\d))?")
+
+
+def _least_day_and_hour(found: re.Match[str], *, later: bool) -> tuple[int, int]:
+    """When a year, month, day or hour begins, or the one after it: the day since 1970, and the hour."""
+    year, month, day, hour = (None if part is None else int(part) for part in found.groups())
+    months = (year or 0) * 12 + (month or 1) - 1970 * 12 - 1
+    if later and day is None:
+        months += 12 if month is None else 1
+    days = int(np.datetime64(months, "M").astype("datetime64[D]").astype(np.int64)) + (day or 1) - 1
+    if not later or day is None:
+        return days, hour or 0
+    return (days + 1, 0) if hour is None else (days + (hour + 1) // 24, (hour + 1) % 24)

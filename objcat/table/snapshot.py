@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from math import gcd
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from objcat.errors import CorruptTable, TableClosed, TableNotFound
 from objcat.table.files import BaseFile, FileGroup, LogObject, LogSlice
-from objcat.table.manifest import Manifests, Pruning, ShardRef
+from objcat.table.manifest import Manifests, Pruning
+from objcat.table.partition import Spans, leading_bounds
 from objcat.table.rows import BUCKET_BITS, SLICE, Folded, Ints, Mask, Members, Partitions, aligned, fold, integers, rows_of
+from objcat.table.schema import arrow_type
 from objcat.table.spec import TableSpec
 from objcat.table.state import Tables, TableState
 from objcat.timeline import Home, LogState, View
@@ -46,7 +48,7 @@ class Snapshot:
         *,
         where: Pruning | None = None,
         homes: Collection[Home] | None = None,
-        partitions: Collection[str] | None = None,
+        partitions: Collection[str] | Spans | None = None,
         hashes: Collection[int] | None = None,
         unmerged: bool = False,
     ) -> list[FileGroup]:
@@ -56,7 +58,7 @@ class Snapshot:
         these. hashes: only groups that may have a key with one of these hashes. unmerged: only groups that are more than one base file of
         their own. Raises as `Manifests.load`.
         """
-        live = self.live(manifests, () if where is None else where.columns, homes, partitions, hashes)
+        live = self.live(manifests, () if where is None else where.columns, homes, partitions, hashes, where)
         chosen = live.folded.is_live if where is None else live.folded.is_live & live.may_match(where, self.spec)
         if unmerged:
             chosen &= ~live.is_plain
@@ -92,30 +94,77 @@ class Snapshot:
         manifests: Manifests,
         columns: Collection[int] | None = (),
         homes: Collection[Home] | None = None,
-        partitions: Collection[str] | None = None,
+        partitions: Collection[str] | Spans | None = None,
         hashes: Collection[int] | None = None,
+        where: Pruning | None = None,
     ) -> Live:
         """The rows that say something of the chosen homes, folded, for who looks at all of them at once.
 
-        columns: ids of those whose bounds are read, None for all. homes, partitions, hashes: as of `file_groups`.
+        columns: ids of those whose bounds are read, None for all. homes, partitions, hashes: as of `file_groups`. where: leaves out
+        partitions whose text says that no row in them can pass, and reads no manifest for them.
         """
-        wanted = None if partitions is None else set(partitions)
+        wanted = partitions if partitions is None or isinstance(partitions, Spans) else Spans.of_names(partitions)
         if homes is not None:
-            of_homes = {home.partition for home in homes}
-            wanted = of_homes if wanted is None else wanted & of_homes
-        refs = [ref for ref in self.table.manifest if wanted is None or _is_touched(ref, wanted)]
-        changes = [change for home, change in self.table.overlay.items() if wanted is None or home.partition in wanted]
+            wanted = Spans.of_names(home.partition for home in homes if wanted is None or home.partition in wanted)
+        chosen = _Chosen(self.spec, wanted, where)
+        refs = list(self.table.manifest)
+        changes = list(self.table.overlay.values())
+        if not chosen.is_all:
+            refs = list(compress(refs, chosen.meet([(ref.first.partition, ref.last.partition) for ref in refs])))
+            changes = list(compress(changes, chosen.meet([(change.home.partition,) * 2 for change in changes])))
         tables = [shard.rows(columns) for shard in manifests.load(refs)]
-        if wanted is not None:
-            names = pa.array(sorted(wanted), pa.string())
-            tables = [table.filter(pc.is_in(table.column("partition"), value_set=names)) for table in tables]
+        if not chosen.is_all:
+            tables = [chosen.of(table) for table in tables]
         if changes or not tables:
             tables.append(rows_of(changes, self.spec))
         return _group(aligned(tables, self.spec), self.table, homes, hashes)
 
 
-def _is_touched(ref: ShardRef, partitions: set[str]) -> bool:
-    return any(ref.first.partition <= partition <= ref.last.partition for partition in partitions)
+class _Chosen:
+    """Which partitions are asked for. What is known of a partition is left out as a whole, or not at all."""
+
+    def __init__(self, spec: TableSpec, wanted: Spans | None, where: Pruning | None) -> None:
+        self._spec = spec
+        self._wanted = wanted
+        fields = spec.partitioning.fields
+        self._where = where if where is not None and fields and fields[0].column in where.columns else None
+
+    @property
+    def is_all(self) -> bool:
+        return self._wanted is None and self._where is None
+
+    def meet(self, ranges: Sequence[tuple[str, str]]) -> Mask:
+        """Of each range of partitions, ends included, whether it may hold one that is asked for."""
+        mask = np.array([self._wanted is None or self._wanted.meets(*ends) for ends in ranges], np.bool_)
+        if self._where is not None:
+            mask[mask] = self._may_match([ends for ends, may in zip(ranges, mask.tolist(), strict=True) if may], self._where)
+        return mask
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """The rows that are of these partitions."""
+        partitions = Partitions.of(rows.column("partition"))
+        mask = self.meet([(name, name) for name in partitions.names])
+        return rows if mask.all() else rows.filter(pa.array(mask[partitions.codes]))
+
+    def _may_match(self, ranges: Sequence[tuple[str, str]], where: Pruning) -> Mask:
+        """Whether a filter leaves rows in partitions of times, whose texts are in the order of the times."""
+        spec = self._spec
+        known = [leading_bounds(spec.partitioning, spec.table_schema, first, last) for first, last in ranges]
+        mask = np.ones(len(known), np.bool_)
+        numbers = [i for i, bounds in enumerate(known) if bounds is not None]
+        if not numbers:
+            return mask
+        column = spec.table_schema.by_id(spec.partitioning.fields[0].column)
+        whole = pa.int32() if column.type == "date" else pa.int64()
+        ends = [bounds for bounds in known if bounds is not None]
+        bounded = {
+            "rows": pa.array([1] * len(ends)),
+            f"lower_{column.id}": pa.array([low for low, _ in ends], whole).cast(arrow_type(column.type)),
+            f"upper_{column.id}": pa.array([high for _, high in ends], whole).cast(arrow_type(column.type)),
+            f"nulls_{column.id}": pa.array([0] * len(ends)),
+        }
+        mask[numbers] = where.may_match(pa.table(bounded), spec)
+        return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +249,13 @@ class Live:
         objects: dict[str, LogObject] = {}
         known: dict[tuple[str, int, int], Home] = {}
         found: dict[int, list[LogSlice]] = {}
-        for number, key, (slot, named_at, turn, path, size, rows, row_group_rows, start, end) in zip(
+        for number, key, (slot, named_at, turn, at_ms, path, size, rows, row_group_rows, start, end) in zip(
             folded.slice_group[kept].tolist(), addressed, values, strict=True
         ):
             if path not in objects:
                 objects[path] = LogObject(path=path, bytes=size, rows=rows, row_group_rows=row_group_rows, homes=())
             home = known.setdefault(key, Home(*key))
-            found.setdefault(number, []).append(LogSlice(slot, objects[path], start, end, home, named_at, turn))
+            found.setdefault(number, []).append(LogSlice(slot, objects[path], start, end, home, named_at, turn, at_ms))
         return {number: tuple(slices) for number, slices in found.items()}
 
 

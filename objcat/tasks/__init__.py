@@ -1,8 +1,11 @@
 """The task functions that every engine runs: small picklable values in, Arrow in, file entries or Arrow out. They never touch the log."""
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 
 from fileio.store import FileIO
+from objcat.tasks.append import append_rows, fill_group
 from objcat.tasks.model import OP_FIELD, TXN_FIELD, Filter, Operation, Rewritten, ScanTask, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 from objcat.tasks.rewrite import current_rows, rewrite_homes
@@ -21,7 +24,9 @@ __all__ = [
     "WriteResult",
     "WriteTask",
     "ahead_of",
+    "append_rows",
     "current_rows",
+    "fill_group",
     "log_schema",
     "own_rows",
     "rewrite_homes",
@@ -31,9 +36,15 @@ __all__ = [
     "write_inserts",
     "write_routed",
     "write_rows",
+    "write_unrouted",
 ]
 
 
 def write_routed(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
     """Write rows that hold *every* row of their buckets in this transaction. Raises as `write_rows`."""
     return (rewrite_homes if task.spec.rewrites else write_inserts)(fileio, task, name, rows)
+
+
+def write_unrouted(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
+    """Write batches that hold whichever rows of the transaction. Raises as `write_rows`."""
+    return (append_rows if task.spec.is_keyless else write_rows)(fileio, task, name, batches)

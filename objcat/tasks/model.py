@@ -39,6 +39,8 @@ class WriteTask:
     bucket_counts: of partitions that were split. live_homes: of an insert into a merge-on-read table: those that have a file group, where
     rows go to log rows. groups: of a copy-on-write table: what is live, by home. former_partitions: those partitions of former
     partitionings that have a file group. only: the homes whose rows are written, None for all; the others are left out.
+    Of a table without a key: fillable, the partitions with a file group that takes more, None where that is not known; row_bytes, of a row
+    in a file.
     """
 
     spec: TableSpec
@@ -49,6 +51,8 @@ class WriteTask:
     groups: Mapping[Home, FileGroup] = field(default_factory=dict)
     former_partitions: frozenset[str] = frozenset()
     only: frozenset[Home] | None = None
+    fillable: frozenset[str] | None = None
+    row_bytes: float | None = None
 
     @property
     def routed(self) -> bool:

@@ -28,7 +28,7 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
     Holds about `LOG_BATCH_BYTES` of rows at a time. Raises InvalidBatch and NullKey before the batch at fault is written.
     """
     result = WriteResult()
-    for number, rows in enumerate(_gather(batches)):
+    for number, rows in enumerate(gather(batches)):
         fitted, runs = prepare(task, rows)
         if runs:
             result += put_log(fileio, task, f"{name}-{number}", fitted, runs)
@@ -134,7 +134,8 @@ def log_schema(spec: TableSpec) -> pa.Schema:
     return spec.table_schema.to_arrow_physical(nullable=True).append(OP_FIELD)
 
 
-def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The batches in tables of about `LOG_BATCH_BYTES`, without empty ones."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

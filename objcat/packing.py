@@ -1,0 +1,108 @@
+"""Packing: which homes the files of an insert get, in a table whose rows have no key and so may live anywhere in their partition.
+
+Rows go to the smallest file groups of their partition until these are large enough, and to new ones then. The sizes are those of the
+files that the snapshot names; nothing is measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from objcat.errors import InvalidInput
+from objcat.table import BaseFile, FileGroup, LogObject, LogRows, TableSpec
+from objcat.tasks import WriteResult
+from objcat.timeline import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Pieces with homes. fills: of a copy-on-write table, what is to be rewritten together with a group; these files have no home."""
+
+    written: WriteResult
+    fills: Mapping[Home, tuple[BaseFile, ...]] = field(default_factory=dict)
+
+
+def size_of(group: FileGroup) -> int:
+    """Bytes of a group: its base file, and its share of the log objects."""
+    logs = sum(part.object.bytes * part.rows // max(1, part.object.rows) for part in group.logs)
+    return (group.base.bytes if group.base is not None else 0) + logs
+
+
+def row_bytes_of(groups: Iterable[FileGroup]) -> float | None:
+    """Bytes of a row in the base files of some groups; None where there are none."""
+    bases = [group.base for group in groups if group.base is not None]
+    rows = sum(base.rows for base in bases)
+    return sum(base.bytes for base in bases) / rows if rows else None
+
+
+def pack(spec: TableSpec, pieces: WriteResult, live: Mapping[Home, FileGroup], draw: Callable[[], int], *, fills: bool) -> Packed:
+    """Homes for the pieces of an insert.
+
+    pieces: base files and log rows that say their partition only. live: the file groups of those partitions. draw: a large random number.
+    fills: whether base files of a copy-on-write table may go to groups that are there; log rows always do.
+    """
+    homes = _Homes(spec, live, draw)
+    logs = tuple(msgspec.structs.replace(log, homes=tuple(_placed(homes, log, rows) for rows in log.homes)) for log in pieces.logs)
+    bases: list[BaseFile] = []
+    filled: dict[Home, list[BaseFile]] = defaultdict(list)
+    for base in sorted(pieces.bases, key=lambda base: base.bytes):
+        home = homes.fill(base.home.partition, base.bytes, whole=True) if fills and spec.rewrites else None
+        if home is not None:
+            filled[home].append(base)
+        else:
+            bases.append(msgspec.structs.replace(base, home=homes.new(base.home.partition)))
+    written = WriteResult(tuple(sorted(bases, key=lambda base: base.home)), logs, pieces.rows)
+    return Packed(written, {home: tuple(files) for home, files in filled.items()})
+
+
+def _placed(homes: _Homes, log: LogObject, rows: LogRows) -> LogRows:
+    partition = rows.home.partition
+    size = log.bytes * (rows.end - rows.start) // max(1, log.rows)
+    home = homes.fill(partition, size, whole=False)
+    return LogRows(home if home is not None else homes.new(partition, size), rows.start, rows.end)
+
+
+class _Homes:
+    """The homes of some partitions, and how much each holds."""
+
+    def __init__(self, spec: TableSpec, live: Mapping[Home, FileGroup], draw: Callable[[], int]) -> None:
+        self._spec = spec
+        self._draw = draw
+        self._target = spec.target_file_bytes
+        self._taken: dict[str, set[int]] = defaultdict(set)
+        self._sizes: dict[str, dict[Home, int]] = defaultdict(dict)
+        for home, group in live.items():
+            self._taken[home.partition].add(home.bucket)
+            if not spec.rewrites or (group.base is not None and not group.logs):
+                self._sizes[home.partition][home] = size_of(group)
+
+    def fill(self, partition: str, size: int, *, whole: bool) -> Home | None:
+        """The smallest group that takes so many bytes more; None when none does. whole: it must not grow beyond the target."""
+        sizes = self._sizes[partition]
+        home = min(sizes, key=lambda home: (sizes[home], home), default=None)
+        if home is None or sizes[home] >= self._target or (whole and sizes[home] + size > self._target):
+            return None
+        sizes[home] += size
+        return home
+
+    def new(self, partition: str, size: int | None = None) -> Home:
+        """A home without a group. size: what it takes, where more may come to it."""
+        count, taken = self._spec.index.count, self._taken[partition]
+        if len(taken) >= count:
+            raise InvalidInput(
+                f"the partition {partition or '(all)'} holds {count:,} file groups, which is as many as it can: raise the property "
+                "'target_file_bytes', or partition the table further; nothing was written"
+            )
+        # At random, so that inserts that know nothing of one another do not meet.
+        bucket = self._draw() % count
+        while bucket in taken:
+            bucket = (bucket + 1) % count
+        taken.add(bucket)
+        home = Home(partition, bucket, count)
+        if size is not None:
+            self._sizes[partition][home] = size
+        return home
