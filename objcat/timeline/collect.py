@@ -12,9 +12,10 @@ from typing import Any
 
 from fileio.base import Conflict, Create, Unknown, Update, Written
 from fileio.env import map_io
+from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.arguments import whole_number
-from objcat.errors import CorruptTable
+from objcat.errors import CommitUnknown, CorruptTable, ObjcatError
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import FoundRoot, Root, VoidRoot, floor_slot, read_root, root_key, void_root
 from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
@@ -90,19 +91,22 @@ def _claim(fileio: FileIO, committer: Committer, view: View[Any], bound: int) ->
     """The CLEAN that says that checkpoints below `bound` are going."""
     own = new_txn(fileio.env)
     skew_ms = committer.announce(own, Action.CLEAN, view.log, engine="collect").result()
+    candidate = Candidate(
+        txn=own,
+        action=Action.CLEAN,
+        base=view.log,
+        changes={},
+        footprint={table: Footprint(root_bound=bound) for table in view.log.tables or ("",)},
+    )
     try:
-        return committer.try_commit(
-            Candidate(
-                txn=own,
-                action=Action.CLEAN,
-                base=view.log,
-                changes={},
-                footprint={table: Footprint(root_bound=bound) for table in view.log.tables or ("",)},
-            ),
-            skew_ms=skew_ms,
-        )
-    finally:
+        outcome = committer.try_commit(candidate, skew_ms=skew_ms)
+    except CommitUnknown:
+        raise  # It may yet be committed: until then its intent says that it is under way.
+    except (ObjcatError, FileIOError):
         committer.retract(own)
+        raise
+    committer.retract(own)
+    return outcome
 
 
 def _fence(fileio: FileIO, log: LogState) -> tuple[int, ...]:
