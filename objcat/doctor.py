@@ -26,6 +26,7 @@ from objcat.storage.files import read_base, read_log
 from objcat.storage.hashing import bucket_of
 from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, Tables, TablesFold, TableSpec
 from objcat.table.files import decode_delta
+from objcat.table.partition import partitions_of, shape_of
 from objcat.timeline import Entry, LogState, Timeline, Txn, View
 from objcat.timeline.conflicts import find_conflicts
 from objcat.timeline.entry import intent_key, log_key
@@ -337,12 +338,15 @@ def _named_by(entry: Entry, paths_of: Callable[[msgspec.Raw], Iterable[str]]) ->
 
 
 def _check_rows(own: Examination, snapshot: Snapshot) -> None:
-    """P9 in depth: each row lies in the bucket of its key, each key once in a base file, as many rows as the log says."""
+    """P9 in depth: each row lies in its partition and in the bucket of its key, each key once in a base file, as many rows as the log
+    says."""
     spec = snapshot.spec
     key = [column.physical for column in spec.key_columns]
+    located = [*key, *(column.physical for column in spec.partition_columns if column.id not in spec.key)]
+    columns = located or [spec.table_schema.columns[0].physical]
     for group in snapshot.file_groups(own.manifests):
         try:
-            parts = [*_base_parts(own.fileio, group, key), *_log_parts(own.fileio, group, key)]
+            parts = [*_base_parts(own.fileio, group, columns, spec), *_log_parts(own.fileio, group, columns, spec)]
         except (ObjcatError, OSError, pa.ArrowException) as error:
             own.report.broken("P9", str(group.home), f"cannot be read: {error}")
             continue
@@ -350,27 +354,35 @@ def _check_rows(own: Examination, snapshot: Snapshot) -> None:
             own.report.counts["rows"] += rows.num_rows
             if rows.num_rows != expected:
                 own.report.broken("P9", path, f"holds {rows.num_rows:,} rows of {group.home}, and {expected:,} were committed")
-            if each_once and rows.num_rows and rows.group_by(key).aggregate([]).num_rows != rows.num_rows:
+            if key and each_once and rows.num_rows and rows.group_by(key).aggregate([]).num_rows != rows.num_rows:
                 own.report.broken("P9", path, "holds a key twice", "compact the table: the merge keeps one row of each key")
             if _strays(rows, spec, group):
                 own.report.broken("P9", path, f"holds rows that do not belong to {group.home}: lookups by key miss them")
 
 
-def _base_parts(fileio: FileIO, group: FileGroup, key: Sequence[str]) -> Iterator[tuple[str, pa.Table, int, bool]]:
+def _base_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec) -> Iterator[tuple[str, pa.Table, int, bool]]:
     base: BaseFile | None = group.base
     if base is not None:
-        yield base.path, read_base(fileio, base, key), base.rows, True
+        yield base.path, read_base(fileio, base, columns, spec.table_schema), base.rows, True
 
 
-def _log_parts(fileio: FileIO, group: FileGroup, key: Sequence[str]) -> Iterator[tuple[str, pa.Table, int, bool]]:
+def _log_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec) -> Iterator[tuple[str, pa.Table, int, bool]]:
     for rows in group.logs:
-        (table,) = read_log(fileio, rows.object, [(rows.start, rows.end)], key)
+        (table,) = read_log(fileio, rows.object, [(rows.start, rows.end)], columns, spec.table_schema)
         yield rows.object.path, table, rows.end - rows.start, True
 
 
 def _strays(rows: pa.Table, spec: TableSpec, group: FileGroup) -> bool:
-    """Whether a row's key hashes elsewhere. A file that is older than a split holds rows of several buckets of today: those are common."""
+    """Whether a row is of another partition, or its key hashes elsewhere. A file that is older than a split holds rows of several buckets
+    of today: those are common."""
     if rows.num_rows == 0:
+        return False
+    shape = shape_of(group.home.partition)
+    of_shape = [partitioning for partitioning in (spec.partitioning, *spec.former) if partitioning.shape == shape]
+    found = {text for partitioning in of_shape for text in partitions_of(partitioning, (), (), spec.table_schema, rows).texts}
+    if found != {group.home.partition}:
+        return True
+    if spec.is_keyless:
         return False
     homes = {group.home.bucket_count} | ({group.base.home.bucket_count} if group.base else set())
     count = min(homes)

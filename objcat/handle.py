@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
+from objcat.advice import SizeAdvice
 from objcat.arguments import instances, moment_ms, one_of, whole_number
 from objcat.errors import CheckpointCollected, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
@@ -71,6 +72,7 @@ class Table:
         self.manifests = Manifests(timeline.fileio)
         self._view = view
         self._committer = Committer(timeline.fileio)
+        self._advice = SizeAdvice(name)
         self._commits = Commits(timeline.fileio)
         self._lock = threading.Lock()
 
@@ -353,12 +355,13 @@ class Table:
         """
         return self._served(restore(self.timeline, self.id, to=to))
 
-    def split_buckets(self, *, count: int | None = None) -> SplitResult | None:
+    def split_buckets(self, *, partition: str = "", count: int | None = None) -> SplitResult | None:
         """Double the buckets (or give the table `count`, its present number times a power of two), as one commit that moves no data.
 
-        Returns None when it has that many already. Raises as `objcat.services.split_buckets`.
+        partition: of a table that is partitioned, which one, e.g. `city=Rome`: each has a number of its own. Returns None when it has that
+        many already. Raises as `objcat.services.split_buckets`.
         """
-        return self._served(split_buckets(self.timeline, self.id, count=count))
+        return self._served(split_buckets(self.timeline, self.id, partition=partition, count=count))
 
     def _served(self, result: R) -> R:
         """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""
@@ -394,6 +397,7 @@ class Table:
             schema_mode=change.schema_mode,
             metadata=dict(metadata or {}),
             app=app,
+            advice=self._advice,
         )
         try:
             # A write that meets a collected checkpoint has not asked for a slot, and has removed its files.

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
+from objcat.advice import SizeAdvice
 from objcat.errors import InvalidBatch
 from objcat.packing import pack, row_bytes_of, size_of
 from objcat.storage.files import constant, read_base, read_log
@@ -66,7 +67,9 @@ class Part:
     written: the files of each batch. superseded: files that were written and that the commit does not name.
     """
 
-    def __init__(self, fileio: FileIO, manifests: Manifests, table: str, changes: Sequence[Change]) -> None:
+    def __init__(
+        self, fileio: FileIO, manifests: Manifests, table: str, changes: Sequence[Change], *, advice: SizeAdvice | None = None
+    ) -> None:
         self.table = table
         self.changes = tuple(changes)
         self.written: list[WriteResult] = []
@@ -74,6 +77,7 @@ class Part:
         self._pieces: dict[int, WriteResult] = {}
         self._fileio = fileio
         self._manifests = manifests
+        self._advice = advice
         self._spec: TableSpec | None = None
         self._schema: SchemaChange | None = None
 
@@ -236,6 +240,8 @@ class Part:
     def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> dict[Home, FileGroup]:
         """The live file groups of some partitions, with what earlier batches wrote."""
         live = {group.home: group for group in snapshot.file_groups(self._manifests, partitions=partitions)}
+        if self._advice is not None:
+            self._advice.look(live.values(), snapshot.spec)
         for earlier in self.written:
             _lay_over(live, earlier, slot=snapshot.slot + 1, txn=txn)
         return live

@@ -17,6 +17,7 @@ import msgspec
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
+from objcat.advice import SizeAdvice
 from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, TableNotFound
 from objcat.parts import Change, Engine, Part
 from objcat.table import Manifests, Snapshot, Tables
@@ -83,7 +84,7 @@ class CommitResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOperation(Generic[D]):
     """One write of a batch through an engine. table: its id. schema_mode: what it may do to the schema. app: when the write must count
-    once, however often it is tried."""
+    once, however often it is tried. advice: is shown the file groups that the write finds."""
 
     timeline: Timeline[Tables]
     table: str
@@ -95,6 +96,7 @@ class WriteOperation(Generic[D]):
     schema_mode: SchemaMode = SchemaMode.STRICT
     metadata: Mapping[str, str] = field(default_factory=dict)
     app: AppVersion | None = None
+    advice: SizeAdvice | None = None
 
     @property
     def fileio(self) -> FileIO:
@@ -106,7 +108,9 @@ class WriteOperation(Generic[D]):
         Returns the result and all entries that followed `view`, up to the commit's own. Raises InvalidBatch and NullKey (nothing was
         written), CommitConflict and Fenced (nothing is visible), CommitUnknown, storage errors.
         """
-        part = Part(self.fileio, self.manifests, self.table, [Change(self.engine, self.data, self.operation, self.schema_mode)])
+        part = Part(
+            self.fileio, self.manifests, self.table, [Change(self.engine, self.data, self.operation, self.schema_mode)], advice=self.advice
+        )
         return commit_parts(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
 
 

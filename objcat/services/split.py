@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from objcat.arguments import text, whole_number
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
-from objcat.table import TableDelta, Tables, TableState
+from objcat.table import TableDelta, Tables, TableSpec, TableState
 from objcat.table.files import encode_delta
+from objcat.table.partition import shape_of
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import BUCKETS_MAX
 from objcat.timeline import Action, Footprint, Timeline, Txn, View
@@ -27,6 +28,7 @@ class SplitResult:
 def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = "", count: int | None = None) -> SplitResult | None:
     """Give a partition more buckets in one commit that moves no data; None when it has that many already.
 
+    partition: as its homes say it, e.g. `city=Rome`; empty where the table is not partitioned. One that has no rows yet may be given.
     count: what it shall have, its present count times a power of two; twice the present one when None.
     Log rows that writers address to the old count meanwhile are read under the new one; base files of the old count conflict. Raises
     InvalidInput, TableClosed, CommitConflict, CommitUnknown and storage errors.
@@ -36,6 +38,7 @@ def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = ""
         whole_number(count, what="count", least=1, most=BUCKETS_MAX)
     view = timeline.open()
     url = timeline.fileio.url
+    _check_partition(snapshot_of(view, table, where=url).spec, partition)
     present = bucket_count(snapshot_of(view, table, where=url).table, partition)
     wanted = 2 * present if count is None else count
     if wanted > BUCKETS_MAX:
@@ -50,6 +53,17 @@ def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = ""
     if done is None:
         return None
     return SplitResult(slot=done.entry.slot, txn=done.entry.txn, partition=partition, count=wanted)
+
+
+def _check_partition(spec: TableSpec, partition: str) -> None:
+    if spec.is_keyless:
+        raise InvalidInput(
+            "the table has no key, and so no buckets to split: its inserts begin new files when those that are there are large"
+        )
+    known = (spec.partitioning, *spec.former)
+    if all(partitioning.shape != shape_of(partition) for partitioning in known):
+        names = " or ".join(repr("/".join(f"{name}=..." for name in partitioning.shape)) for partitioning in known)
+        raise InvalidInput(f"partition={partition!r} is no partition of the table: its partitions look like {names}")
 
 
 def bucket_count(state: TableState, partition: str) -> int:
