@@ -3,14 +3,17 @@ Connect)."""
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
@@ -48,7 +51,7 @@ class SparkEngine:
     def schema(self, data: DataFrame) -> pa.Schema:
         """The columns of the frame. Raises InvalidBatch for a type that Arrow does not have."""
         try:
-            return to_arrow_schema(data.schema)
+            return _arrow_schema(data.schema)
         except PySparkException as error:
             raise InvalidBatch(
                 f"the frame has a column of a type that Parquet does not hold ({error}): cast it; nothing was written"
@@ -77,6 +80,13 @@ class SparkEngine:
                 raise pickle.loads(bytes(row.error))  # noqa: S301 - our own executors wrote it
         results = [_RESULTS.decode(row.result) for row in sorted(rows, key=lambda row: row.task)]
         return sum(results, WriteResult())
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """Times with a zone are in UTC. PySpark has another way to say so in each of its versions."""
+    asks_for_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
+    zone: dict[str, Any] = {"timezone": "UTC"} if asks_for_zone else {}
+    return to_arrow_schema(schema, **zone)
 
 
 def _check(data: DataFrame, spec: TableSpec, operation: Operation) -> None:

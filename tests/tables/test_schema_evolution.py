@@ -10,7 +10,8 @@ import pytest
 
 import objcat
 from fileio.store import FileIO
-from objcat.errors import InvalidInput, InvalidPredicate, InvalidSchema
+from objcat.errors import CommitConflict, InvalidBatch, InvalidInput, InvalidPredicate, InvalidSchema
+from objcat.handle import files_named_by
 from objcat.timeline import Action
 from tests.tables.racing import RacingBackend
 
@@ -298,3 +299,183 @@ def test_a_compaction_that_planned_before_a_change_loses_nothing(lake: objcat.La
     assert column(table, "tip") == {1: 5, 2: None}
     assert column(table, "n") == {1: 2**40, 2: 2}
     assert column(table, "city") == {1: "Rome", 2: "Oslo"}
+
+
+# ---- schema modes ------------------------------------------------------------------------------------------------
+
+
+def test_a_strict_write_is_refused_whatever_it_brings_and_nothing_is_written(lake: objcat.Lake) -> None:
+    table = create(lake)
+    before = set(lake.fileio.list_keys())
+    for batch, says in (
+        ([row(1, tip=5)], "the column 'tip', which the table does not"),
+        ([row(1, place={"z": 5})], "the field 'place.z', which the table does not"),
+        ([row(1, n=2**40)], "does not cast without loss"),
+    ):
+        with pytest.raises(InvalidBatch, match=says):
+            table.upsert(batch)
+    for mode in ("widne", 5, "STRICT"):
+        with pytest.raises(InvalidInput, match="schema_mode="):
+            table.upsert([row(1)], schema_mode=mode)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="the property schema_mode"):
+        table.set_properties({"schema_mode": "ad"})
+    assert set(lake.fileio.list_keys()) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("operation", ["upsert", "insert"])
+def test_add_and_widen_land_in_the_commit_of_the_rows(lake: objcat.Lake, kind: str, operation: str) -> None:
+    table = create(lake, kind)
+    table.insert([row(1), row(2)])
+    before = table.spec.table_schema
+    added = row(3, tip=0.5, place={"x": 1.0, "z": "new"}, stops=[{"at": 1, "why": {"code": 7}}])
+    del added["n"]
+    result = getattr(table, operation)([added], schema_mode="add")
+    assert (result.slot, result.attempts) == (2, 1)
+    entry = table.history()[-1]
+    assert entry.action in (Action.COMMIT, Action.DELTA_COMMIT)
+    schema = entry.footprint[table.id].schema
+    assert schema is not None
+    assert min(schema.columns) > before.last_id
+    assert table.schema.names == [*SCHEMA.names, "tip"]
+    assert column(table, "tip") == {1: None, 2: None, 3: 0.5}
+    assert column(table, "place")[1] == {"x": 0.5, "name": "p", "z": None}
+    assert column(table, "place")[3] == {"x": 1.0, "name": None, "z": "new"}
+    assert column(table, "stops") == {1: [{"at": 1, "why": None}], 2: [{"at": 2, "why": None}], 3: [{"at": 1, "why": {"code": 7}}]}
+    with pytest.raises(InvalidBatch, match="does not cast without loss"):
+        getattr(table, operation)([row(4, n=2**40)], schema_mode="add")
+    getattr(table, operation)([row(4, n=2**40, fare=Decimal("123456.78"), more=True)], schema_mode="widen")
+    assert table.schema.field("n").type == pa.int64()
+    assert column(table, "n") == {1: 1, 2: 2, 3: None, 4: 2**40}
+    assert column(table, "more") == {1: None, 2: None, 3: None, 4: True}
+    assert table.scan(as_of=1).to_arrow().schema == SCHEMA
+    table.compact()
+    assert column(table, "n") == {1: 1, 2: 2, 3: None, 4: 2**40}
+    assert read(lake.table("t")) == read(table)
+
+
+def test_the_property_says_the_mode_of_writes_that_do_not(lake: objcat.Lake) -> None:
+    table = create(lake, properties={"schema_mode": "widen"})
+    table.upsert([row(1, tip=5, n=2**40)])
+    assert column(table, "tip") == {1: 5}
+    with pytest.raises(InvalidBatch, match="'more', which the table does not"):
+        table.upsert([row(1, more=5)], schema_mode="strict")
+    table.delete([{"id": 1, "whatever": 5}])
+    assert "whatever" not in table.schema.names
+    table.set_properties(unset=["schema_mode"])
+    with pytest.raises(InvalidBatch, match="'more', which the table does not"):
+        table.upsert([row(1, more=5)])
+
+
+def test_a_batch_that_fits_newer_columns_than_the_handle_has_seen_is_written(lake: objcat.Lake) -> None:
+    table, other = create(lake), lake.table("t")
+    other.alter([objcat.AddColumn("tip", "int"), objcat.WidenColumn("n", "bigint")])
+    table.upsert([row(1, tip=5, n=2**40)])
+    assert column(table, "tip") == {1: 5}
+    other.rename_column("tip", "extra")
+    table.upsert([row(2, extra=6)])
+    assert column(table, "extra") == {1: 5, 2: 6}
+
+
+RACES = {
+    "the same column": (lambda other: other.upsert([row(2, tip=7)], schema_mode="add"), {1: 5, 2: 7}),
+    "the same column by hand": (lambda other: other.add_column("tip", "bigint"), {1: 5}),
+    "another column": (lambda other: other.upsert([row(2, extra=7)], schema_mode="add"), {1: 5, 2: None}),
+    "a narrower column of that name": (lambda other: other.add_column("tip", "smallint"), {1: 5}),
+    "a property": (lambda other: other.set_properties({"a": "b"}), {1: 5}),
+    "rows": (lambda other: other.upsert([row(1, city="Oslo"), row(2)]), {1: 5, 2: None}),
+    "rows in a column of that name that came and went": (
+        lambda other: (other.upsert([row(2, tip="x")], schema_mode="add"), other.drop_column("tip")),
+        {1: 5, 2: None},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("race", RACES)
+def test_a_write_that_adds_a_column_while_others_do_something(lake: objcat.Lake, backend: RacingBackend, kind: str, race: str) -> None:
+    table, other = create(lake, kind), lake.table("t")
+    act, expected = RACES[race]
+    backend.races = [lambda: act(other)]
+    table.upsert([row(1, tip=5)], schema_mode="add")
+    names = table.schema.names
+    assert names.count("tip") == 1
+    assert ("extra" in names) == (race == "another column")
+    ids = [one.id for one in table.spec.table_schema.columns]
+    physical = [one.physical for one in table.spec.table_schema.columns]
+    assert len(set(ids)) == len(ids) == len(set(physical))
+    assert column(table, "tip") == expected
+    assert column(table, "city")[1] == "Rome"
+    assert table.properties == ({"a": "b"} if race == "a property" else {})
+    for one in table.history():
+        assert set(table.fileio.list_keys(f"data/{one.txn}/")) <= set(files_named_by(one))
+    table.compact()
+    assert column(table, "tip") == expected
+
+
+def test_one_that_adds_what_another_added_with_a_type_that_does_not_fit_is_told_so(lake: objcat.Lake, backend: RacingBackend) -> None:
+    table, other = create(lake), lake.table("t")
+    backend.races = [lambda: other.add_column("tip", "date")]
+    before = set(lake.fileio.list_keys())
+    with pytest.raises(InvalidBatch, match="'tip' is int64 in the batch and date"):
+        table.upsert([row(1, tip=5)], schema_mode="add")
+    assert not [key for key in set(lake.fileio.list_keys()) - before if "/data/" in key or "/intents/" in key]
+    assert read(lake.table("t")) == {}
+
+
+def test_a_redo_after_names_were_swapped_writes_all_rows_under_one_meaning(lake: objcat.Lake, backend: RacingBackend) -> None:
+    """The batch of a redone bucket would else be read by other names than those of the rest."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.string()), ("b", pa.string())])
+    table, other = create(lake, "copy_on_write", schema, buckets=4), lake.table("t")
+    table.insert([{"id": key, "a": "A", "b": "B"} for key in range(16)])
+
+    def race() -> None:
+        other.alter([objcat.RenameColumn("a", "c"), objcat.RenameColumn("b", "a"), objcat.RenameColumn("c", "b")])
+        other.upsert([{"id": 0, "a": "x", "b": "x"}])
+
+    backend.races = [race]
+    result = table.upsert([{"id": key, "a": "new a", "b": "new b"} for key in range(16)])
+    assert result.attempts == 2
+    assert {(one["a"], one["b"]) for one in read(table).values()} == {("new a", "new b")}
+
+
+def test_a_redo_of_a_few_buckets_keeps_properties_that_were_set_meanwhile(lake: objcat.Lake, backend: RacingBackend) -> None:
+    table, other = create(lake, "copy_on_write", buckets=4), lake.table("t")
+    table.insert([row(key) for key in range(16)])
+
+    def race() -> None:
+        other.set_properties({"a": "b"})
+        other.upsert([row(3, city="Oslo")])
+
+    backend.races = [race]
+    result = table.upsert([row(key, city="Bonn") for key in range(16)])
+    assert result.attempts == 2
+    assert table.properties == {"a": "b"}
+    assert table.history()[-1].footprint[table.id].schema is None
+    assert set(column(table, "city").values()) == {"Bonn"}
+
+
+def test_a_restore_beside_a_write_that_adds_a_column_stops_it(lake: objcat.Lake, backend: RacingBackend) -> None:
+    table, other = create(lake), lake.table("t")
+    table.insert([row(1)])
+    backend.races = [lambda: other.restore(to=0)]
+    with pytest.raises(CommitConflict):
+        table.upsert([row(2, tip=5)], schema_mode="add")
+    assert table.schema == SCHEMA
+    assert read(table) == {}
+
+
+def test_a_transaction_adds_columns_to_its_tables_in_one_commit(lake: objcat.Lake) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32())])
+    one, two = (lake.create_table(name, schema, key=["id"], domain="d") for name in ("one", "two"))
+    with lake.transaction() as tx:
+        tx["one"].upsert([{"id": 1, "v": 1, "x": "a"}], schema_mode="add")
+        tx["one"].upsert([{"id": 2, "v": 2**40, "y": 1.5}], schema_mode="widen")
+        tx["one"].upsert([{"id": 3}])
+        tx["two"].insert([{"id": 1, "z": True}], schema_mode="add")
+        with pytest.raises(InvalidBatch, match="'q', which the table does not"):
+            tx["two"].upsert([{"id": 1, "q": True}])
+    one.refresh()
+    assert read(one) == {1: {"v": 1, "x": "a", "y": None}, 2: {"v": 2**40, "x": None, "y": 1.5}, 3: {"v": None, "x": None, "y": None}}
+    assert read(two) == {1: {"v": None, "z": True}}
+    assert one.refresh().slot == two.refresh().slot == 2

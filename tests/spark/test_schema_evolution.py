@@ -1,0 +1,212 @@
+"""Tables whose schema has changed, through Spark: files of every age give the rows that the local engine gives, filters and all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import objcat
+from objcat.errors import InvalidBatch, InvalidInput
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("a", pa.string()),
+        ("b", pa.string()),
+        ("tiny", pa.int8()),
+        ("small", pa.int16()),
+        ("n", pa.int32()),
+        ("big", pa.int64()),
+        ("f", pa.float32()),
+        ("d", pa.decimal128(5, 2)),
+        ("place", pa.struct([("x", pa.int32()), ("y", pa.int32()), ("inner", pa.struct([("k", pa.string())]))])),
+        ("stops", pa.list_(pa.struct([("at", pa.int32()), ("name", pa.string())]))),
+        ("tags", pa.map_(pa.string(), pa.struct([("w", pa.float32())]))),
+    ]
+)
+LAYOUTS = ["both", "copy_on_write"]
+
+
+def rows(ids: Sequence[int]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                "id": i,
+                "a": f"a{i}",
+                "b": f"b{i}",
+                "tiny": i,
+                "small": -i,
+                "n": i,
+                "big": i,
+                "f": i + 0.5,
+                "d": Decimal(i) / 4,
+                "place": None if i % 5 == 4 else {"x": i, "y": -i, "inner": {"k": f"k{i}"} if i % 2 else None},
+                "stops": [{"at": i, "name": "s"}, None],
+                "tags": [("t", {"w": i + 0.5})],
+            }
+            for i in ids
+        ],
+        schema=SCHEMA,
+    )
+
+
+def create(where: Path, layout: str) -> objcat.Table:
+    """A table with rows 0 to 19: in base files alone, or some of them in log rows too."""
+    kind = "copy_on_write" if layout == "copy_on_write" else "merge_on_read"
+    table = objcat.connect(where).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
+    table.insert(rows(range(20)))
+    if layout == "both":
+        table.upsert(rows(range(5)))
+    return table
+
+
+def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[dict[str, Any]]:
+    """The rows of a scan, asserted equal on both engines."""
+    local = table.scan(**scan).to_arrow()
+    through_spark = table.scan(**scan).to_spark(spark).toArrow()
+    assert through_spark.column_names == local.column_names
+    found = sorted(local.to_pylist(), key=repr)
+    assert sorted(through_spark.cast(local.schema).to_pylist(), key=repr) == found
+    return found
+
+
+def ids(table: objcat.Table, spark: SparkSession, where: str) -> list[int]:
+    return sorted(row["id"] for row in both(table, spark, where=where, columns=["id"]))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_swapped_and_returning_names_mean_the_right_columns_in_filters_and_results(
+    spark: SparkSession, tmp_path: Path, layout: str
+) -> None:
+    table = create(tmp_path, layout)
+    rename = objcat.RenameColumn
+    table.alter([rename("a", "c"), rename("b", "a"), rename("c", "b"), objcat.DropColumn("n"), objcat.AddColumn("n", "int")])
+    assert ids(table, spark, "a = 'b3'") == [3]
+    assert ids(table, spark, "a = 'a3'") == []
+    assert ids(table, spark, "b = 'a3' and a > 'b'") == [3]
+    assert ids(table, spark, "n = 3") == []
+    assert ids(table, spark, "n is null") == list(range(20))
+    table.upsert(spark.sql("select 3L id, 'x' a, 'b3' b, 3 n"))
+    assert ids(table, spark, "n = 3") == [3]
+    assert ids(table, spark, "a = 'b3'") == []
+    assert ids(table, spark, "b = 'b3' or a = 'b4'") == [3, 4]
+    assert both(table, spark, columns=["b", "n"], where="id in (2, 3)") == [{"b": "a2", "n": None}, {"b": "b3", "n": 3}]
+    assert {row["a"] for row in both(table, spark, as_of=1)} == {f"a{i}" for i in range(20)}
+    table.compact()
+    assert ids(table, spark, "b = 'b3' or a = 'b4'") == [3, 4]
+    assert len(both(table, spark)) == 20
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_narrower_types_of_old_files_are_read_as_the_wider_ones(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+    table = create(tmp_path, layout)
+    wider = {
+        "tiny": "int",
+        "small": "double",
+        "n": "bigint",
+        "big": "decimal(22,2)",
+        "f": "double",
+        "d": "decimal(30,2)",
+        "place.x": "bigint",
+        "place.y": "decimal(12,2)",
+        "stops.element.at": "double",
+        "tags.value.w": "double",
+    }
+    table.alter([objcat.WidenColumn(path, data_type) for path, data_type in wider.items()])
+    table.upsert(spark.sql("select 100L id, 5000000000L n, 100000 tiny, cast(1e12 as decimal(22,2)) big, cast(1e20 as decimal(30,2)) d"))
+    assert len(both(table, spark)) == 21
+    assert ids(table, spark, "n > 3000000000") == [100]
+    assert ids(table, spark, "n < 3000000000 and n > 17") == [18, 19]
+    assert ids(table, spark, "n = 1") == [1]
+    assert ids(table, spark, "tiny > 18") == [19, 100]
+    assert ids(table, spark, "small <= -18") == [18, 19]
+    assert ids(table, spark, "big >= 19") == [19, 100]
+    assert ids(table, spark, "big = 3") == [3]
+    assert ids(table, spark, "f > 18.25") == [18, 19]
+    assert ids(table, spark, "f = 0.5") == [0]
+    assert ids(table, spark, "d = 1.25") == [5]
+    assert ids(table, spark, "d > 4.5") == [19, 100]
+    assert ids(table, spark, "n in (1, 5000000000)") == [1, 100]
+    table.compact()
+    assert ids(table, spark, "n > 3000000000 or d = 1.25") == [5, 100]
+    assert len(both(table, spark)) == 21
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nested_fields_that_were_renamed_added_dropped_or_swapped(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+    table = create(tmp_path, layout)
+    rename, add, drop = objcat.RenameColumn, objcat.AddColumn, objcat.DropColumn
+    table.alter(
+        [
+            rename("place.x", "t"),
+            rename("place.y", "x"),
+            rename("place.t", "y"),
+            rename("place.inner.k", "key"),
+            add("place.inner.more", "int", first=True),
+            rename("stops.element.name", "label"),
+            drop("stops.element.at"),
+            add("stops.element.at", "string"),
+            rename("tags.value.w", "weight"),
+            add("tags.value.w", "string"),
+        ]
+    )
+    table.upsert(
+        spark.sql(
+            "select 3L id, named_struct('inner', named_struct('key', 'new', 'more', 1), 'x', 7, 'y', 8) place, "
+            "array(named_struct('label', 'l', 'at', 'now')) stops, map('q', named_struct('weight', cast(1 as float), 'w', 'heavy')) tags"
+        )
+    )
+    found = {row["id"]: row for row in both(table, spark)}
+    assert found[1]["place"] == {"y": 1, "x": -1, "inner": {"more": None, "key": "k1"}}
+    assert found[2]["place"] == {"y": 2, "x": -2, "inner": None}
+    assert found[4]["place"] is None
+    assert found[3]["place"] == {"y": 8, "x": 7, "inner": {"more": 1, "key": "new"}}
+    assert found[3]["stops"] == [{"label": "l", "at": "now"}]
+    assert found[1]["stops"] == [{"label": "s", "at": None}, None]
+    assert found[1]["tags"] == [("t", {"weight": 1.5, "w": None})]
+    frame = table.scan().to_spark(spark)
+    assert [row.id for row in frame.where("place.x = -7").collect()] == [7]
+    assert sorted(row.id for row in frame.where("place.y = 8").collect()) == [3, 8]
+    assert [row[0] for row in frame.where("id = 1").select("place.inner.key").collect()] == ["k1"]
+    table.compact()
+    assert {row["id"]: row for row in both(table, spark)} == found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_struct_none_of_whose_fields_an_old_file_has_is_null_where_it_was(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+    table = create(tmp_path, layout)
+    table.alter([objcat.AddColumn("place.new", "int"), *(objcat.DropColumn(f"place.{name}") for name in ("x", "y", "inner"))])
+    found = {row["id"]: row["place"] for row in both(table, spark)}
+    assert found == {i: None if i % 5 == 4 else {"new": None} for i in range(20)}
+
+
+def frame(spark: SparkSession, text: str) -> DataFrame:
+    return spark.sql(f"select {text}").repartition(1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("operation", ["upsert", "insert"])
+def test_a_frame_adds_and_widens_in_its_own_commit(spark: SparkSession, tmp_path: Path, layout: str, operation: str) -> None:
+    table = create(tmp_path, layout)
+    new = "50L id, 5000000000L n, named_struct('x', 1, 'z', timestamp'2026-01-01') place, array(1, 2) more, cast('n' as string) note"
+    with pytest.raises(InvalidBatch, match="'more', which the table does not"):
+        getattr(table, operation)(frame(spark, new))
+    with pytest.raises(InvalidBatch, match="does not cast without loss"):
+        getattr(table, operation)(frame(spark, new), schema_mode="add")
+    with pytest.raises(InvalidInput, match="nobody knows its type"):
+        getattr(table, operation)(frame(spark, "50L id, null nothing"), schema_mode="widen")
+    slot = table.refresh().slot
+    getattr(table, operation)(frame(spark, new), schema_mode="widen")
+    assert table.refresh().slot == slot + 1
+    assert table.schema.names == [*SCHEMA.names, "more", "note"]
+    assert table.schema.field("n").type == pa.int64()
+    assert table.schema.field("place").type.field("z").type == pa.timestamp("us", "UTC")
+    found = {row["id"]: row for row in both(table, spark)}
+    assert (found[50]["n"], found[50]["more"], found[50]["note"]) == (5_000_000_000, [1, 2], "n")
+    assert (found[1]["n"], found[1]["more"], found[1]["place"]["z"]) == (1, None, None)
