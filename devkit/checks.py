@@ -11,7 +11,7 @@ from pathlib import Path
 from devkit import toolchain
 from devkit.paths import ROOT, cache_dir
 
-SOURCES = ("fileio", "objcat", "devkit", "tests", "benchmarks")
+SOURCES = ("fileio", "objcat", "pyspark_objcat", "devkit", "tests", "benchmarks")
 
 
 def check() -> int:
