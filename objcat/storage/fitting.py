@@ -37,6 +37,16 @@ def relabelled(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(wanted) for chunk in values.chunks], wanted)
 
 
+def named(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema, in its order, nested ones with the names of its fields: see `relabelled`."""
+    columns = [rows.column(field.name) for field in schema]
+    fitting = [
+        relabelled(values, field.type) if pa.types.is_nested(field.type) else values.cast(field.type)
+        for values, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(fitting, schema=schema)
+
+
 def nulls(count: int, data_type: pa.DataType) -> pa.ChunkedArray:
     """A column of nulls. `pa.nulls` would also make the fields of a struct null, which Arrow does not cast where these may not be null."""
     one = pa.array([None], data_type)

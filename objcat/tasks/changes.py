@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.storage.files import TXN_COLUMN, constant, read_base, txn_of_path
+from objcat.storage.fitting import named
 from objcat.storage.hashing import bucket_of
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
 from objcat.table import FileGroup, TableSpec
@@ -144,7 +145,7 @@ def _logical(rows: pa.Table, task: IncrementTask | ChangeTask) -> pa.Table:
     rows = rows.rename_columns([columns.get(name, name) for name in rows.column_names])
     if task.where is not None:
         rows = rows.filter(task.where.to_arrow())
-    return rows.select(list(task.columns)).cast(increment_schema(task.spec, task.columns))
+    return named(rows, increment_schema(task.spec, task.columns))
 
 
 def read_changed(fileio: FileIO, task: IncrementTask | ChangeTask) -> Iterator[pa.Table]:
@@ -233,8 +234,7 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
         return _logical(changes.filter(pc.is_in(changes.column(CHANGE_TYPE), value_set=pa.array([INSERT, UPDATE_AFTER]))), task)
     logical = {column.physical: column.name for column in spec.table_schema.columns}
     changes = changes.rename_columns([logical.get(name, name) for name in changes.column_names])
-    schema = change_schema(spec, task.columns)
-    return changes.select(schema.names).cast(schema)
+    return named(changes, change_schema(spec, task.columns))
 
 
 def change_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:

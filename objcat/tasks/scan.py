@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.storage.files import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, read_log, txn_of_path
-from objcat.storage.fitting import relabelled
+from objcat.storage.fitting import named
 from objcat.storage.hashing import bucket_of
 from objcat.storage.logs import EXPANSION, LogReader
 from objcat.storage.merge import OP_COLUMN, merge, overlay
@@ -160,7 +160,7 @@ class _GroupReader:
         if FILE_COLUMN in self._task.columns:
             paths = [None if group.base is None else group.base.path, *(part.object.path for part in group.logs)]
             rows = rows.append_column(FILE_COLUMN, pa.array(paths, pa.string()).take(rows.column(_SOURCE)))
-        return pa.Table.from_arrays([relabelled(rows.column(field.name), field.type) for field in self._schema], schema=self._schema)
+        return named(rows, self._schema)
 
 
 def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, home: Home) -> pa.Table:

@@ -479,3 +479,51 @@ def test_a_transaction_adds_columns_to_its_tables_in_one_commit(lake: objcat.Lak
     assert read(one) == {1: {"v": 1, "x": "a", "y": None}, 2: {"v": 2**40, "x": None, "y": 1.5}, 3: {"v": None, "x": None, "y": None}}
     assert read(two) == {1: {"v": None, "z": True}}
     assert one.refresh().slot == two.refresh().slot == 2
+
+
+# ---- other reads -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_over_a_change_of_the_schema_are_under_the_newest_one(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert([row(1), row(2), row(3)])
+    table.alter(
+        [
+            objcat.RenameColumn("place.name", "label"),
+            objcat.WidenColumn("n", "bigint"),
+            objcat.DropColumn("city"),
+            objcat.AddColumn("city", "int"),
+            objcat.RenameColumn("stops.element.at", "when"),
+        ]
+    )
+    table.upsert([{"id": 2, "n": 2**40, "city": 5, "place": {"x": 1.0, "label": "q"}}])
+    table.delete([{"id": 3}])
+    found = table.changes(since=1, columns=["id", "n", "city", "place"]).to_arrow().to_pylist()
+    told = {(one["_change_type"], one["id"]): one for one in found}
+    assert set(told) == {("update_before", 2), ("update_after", 2), ("delete", 3)}
+    assert told["update_before", 2]["place"] == {"x": 0.5, "label": "p"}
+    assert (told["update_before", 2]["n"], told["update_before", 2]["city"]) == (2, None)
+    assert (told["update_after", 2]["n"], told["update_after", 2]["city"]) == (2**40, 5)
+    latest = {one["id"]: one for one in table.incremental(since=-1, columns=["id", "n", "place", "stops"]).to_arrow().to_pylist()}
+    assert latest[1]["place"] == {"x": 0.5, "label": "p"}
+    assert latest[1]["stops"] == [{"when": 1}]
+    assert latest[2]["n"] == 2**40
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts_and_extremes_by_metadata_are_right_for_columns_that_some_files_lack(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert([row(key) for key in range(8)])
+    table.alter(
+        [objcat.AddColumn("tip", "int"), objcat.WidenColumn("n", "bigint"), objcat.DropColumn("city"), objcat.AddColumn("city", "int")]
+    )
+    assert table.scan().min("tip") is None
+    assert table.scan().max("n") == 7
+    table.upsert([row(3, n=2**40, tip=5, city=9)])
+    for _ in range(2):
+        assert table.scan(where="tip is null").count() == 7
+        assert table.scan(where="city > 5").count() == 1
+        assert (table.scan().min("tip"), table.scan().max("tip"), table.scan().max("city")) == (5, 5, 9)
+        assert (table.scan().min("n"), table.scan().max("n")) == (0, 2**40)
+        table.compact()
