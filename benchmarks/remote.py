@@ -101,7 +101,7 @@ class Remote:
                 self._process.stdin.flush()
                 line = self._process.stdout.readline()
             peak_bytes = meter.peak_bytes
-        except (BrokenPipeError, psutil.NoSuchProcess):
+        except (OSError, ValueError, psutil.NoSuchProcess):  # a pipe that broke, or is closed
             line = ""
         finally:
             timer.cancel()
@@ -120,7 +120,7 @@ class Remote:
         children = []
         with contextlib.suppress(psutil.NoSuchProcess):
             children = psutil.Process(self._process.pid).children(recursive=True)
-        with contextlib.suppress(SideFailed, SideLacks, OSError, ValueError):
+        with contextlib.suppress(SideFailed, SideLacks):
             self.ask("stop")
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
@@ -133,6 +133,8 @@ class Remote:
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _tail(self) -> str:
         return self._log_path.read_text(errors="replace")[-1500:]
@@ -142,11 +144,11 @@ Files = Mapping[Path, int]
 
 
 def files_below(directory: Path) -> Files:
-    """The bytes of each file."""
+    """The bytes of each file; without the checksums that Hadoop puts beside files on a local disk and on no other store."""
     found: dict[Path, int] = {}
     for path in directory.rglob("*"):
         with contextlib.suppress(OSError):
-            if path.is_file():
+            if path.is_file() and path.suffix != ".crc":
                 found[path] = path.stat().st_size
     return found
 
