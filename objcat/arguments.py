@@ -6,6 +6,7 @@ what: how the caller names the argument, for the sentence. All raise InvalidInpu
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -17,6 +18,9 @@ T = TypeVar("T")
 SECONDS_MAX = 1e11
 """Some three thousand years: what is longer is a mistake."""
 SHOWN_CHARACTERS_MAX = 100
+
+_UNITS_MS = {"second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
+_SPAN = re.compile(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*((?:second|minute|hour|day|week)s?)\s*", re.IGNORECASE)
 
 
 def whole_number(value: Any, *, what: str, least: int | None = 0, most: int | None = None) -> int:
@@ -31,6 +35,19 @@ def seconds(value: Any, *, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= SECONDS_MAX:
         raise InvalidInput(f"{what}={shown(value)} is not a time span: give seconds, a number from 0 to {SECONDS_MAX:.0e}")
     return value
+
+
+def span_ms(value: Any, *, what: str) -> int:
+    """Milliseconds of a time span that is not empty: a timedelta, or text such as `7 days` or `90 minutes`."""
+    found: float | None = None
+    if isinstance(value, dt.timedelta):
+        found = value / dt.timedelta(milliseconds=1)
+    elif isinstance(value, str) and (match := _SPAN.fullmatch(value)):
+        found = float(match[1]) * _UNITS_MS[match[2].lower().rstrip("s")]
+    if found is None or not 1 <= found <= SECONDS_MAX * 1000:
+        units = ", ".join(f"{unit}s" for unit in _UNITS_MS)
+        raise InvalidInput(f"{what}={shown(value)} is not a time span: give a datetime.timedelta, or text such as '7 days' ({units})")
+    return int(found)
 
 
 def text(value: Any, *, what: str, empty: bool = False) -> str:

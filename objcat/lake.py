@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from objcat.arguments import instance, name_list, one_of, text, text_mapping
+from objcat.arguments import instance, name_list, one_of, span_ms, text, text_mapping
 from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix
 from objcat.errors import (
     CommitConflict,
@@ -71,6 +72,7 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
     *,
     key: Sequence[str] | None,
     ordering: str | None = None,
+    lateness: str | dt.timedelta | None = None,
     partition_by: Sequence[str] = (),
     key_scope: str = "table",
     index: Bucket | None = None,
@@ -88,6 +90,7 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
         schema,
         key=key,
         ordering=ordering,
+        lateness=lateness,
         partition_by=partition_by,
         key_scope=key_scope,
         index=index,
@@ -189,6 +192,7 @@ class Lake:
         *,
         key: Sequence[str] | None,
         ordering: str | None = None,
+        lateness: str | dt.timedelta | None = None,
         partition_by: Sequence[str] = (),
         key_scope: str = "table",
         index: Bucket | None = None,
@@ -201,7 +205,9 @@ class Lake:
         name: as in `city.trips`: `trips` in the namespace `city`, which is created when it is not there. schema: Arrow; types are narrowed
         to those that Spark shares. key: the columns that identify a row, never null; None: a table that only grows, and keeps every row.
         ordering: the column whose greater value wins when a key is written twice (event time, a version), never null; None: the later
-        commit wins. partition_by: which rows lie together in files of their own: columns, or `hour(column)`, `day`, `month`, `year` (of
+        commit wins. lateness: of an ordering column of times, how far before its commit a row may lie, "7 days" or a timedelta: what is
+        older counts for nothing, so that deletes need not be remembered for ever; an `insert` into buckets without rows is not measured.
+        partition_by: which rows lie together in files of their own: columns, or `hour(column)`, `day`, `month`, `year` (of
         dates and times, in UTC), `truncate(column, width)`; every batch has these columns, which may be null. key_scope: "table": a key
         is one row of the table, so partition columns are key columns; "partition": a key is one row of its partition, and an upsert with
         another partition is another row. index: `Bucket(16)` by default, for each partition. domain: tables of one domain share a log, so
@@ -217,6 +223,7 @@ class Lake:
             schema,
             key=key,
             ordering=ordering,
+            lateness=lateness,
             partition_by=partition_by,
             key_scope=key_scope,
             index=index,
@@ -485,6 +492,7 @@ def _spec(  # noqa: PLR0913 - one for each setting that a table has
     *,
     key: Sequence[str] | None,
     ordering: str | None,
+    lateness: str | dt.timedelta | None,
     partition_by: Sequence[str],
     key_scope: str,
     index: Bucket | None,
@@ -502,6 +510,7 @@ def _spec(  # noqa: PLR0913 - one for each setting that a table has
         schema_from_arrow(schema),
         key=None if key is None else name_list(key, what="key"),
         ordering=None if ordering is None else text(ordering, what="ordering"),
+        lateness_ms=None if lateness is None else span_ms(lateness, what="lateness"),
         partition_by=name_list(partition_by, what="partition_by"),
         key_scope=one_of(key_scope, KEY_SCOPES, what="key_scope"),
         index=index,

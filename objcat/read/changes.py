@@ -188,8 +188,10 @@ class _Classes:
         for number, log in enumerate(delta.logs):
             bare = msgspec.structs.replace(log, homes=())
             for rows in log.homes:
-                counts_as = delta.as_of if delta.as_of is not None and rows.home in rewritten else entry.slot
-                part = LogSlice(counts_as, bare, rows.start, rows.end, rows.home, entry.slot, number)
+                kept = delta.as_of is not None and rows.home in rewritten
+                counts_as = delta.as_of if kept and delta.as_of is not None else entry.slot
+                at_ms = 0 if kept else entry.committed_at_ms
+                part = LogSlice(counts_as, bare, rows.start, rows.end, rows.home, entry.slot, number, at_ms)
                 slices.setdefault(rows.home, []).append(part)
         groups = {home: FileGroup(home, logs=tuple(slices.get(home, ()))) for home in delta.retires}
         for base in delta.bases:

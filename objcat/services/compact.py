@@ -15,6 +15,7 @@ from objcat.arguments import instances
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
 from objcat.storage.files import TXN_COLUMN, base_path, log_path, write_base, write_log
+from objcat.storage.lateness import timely
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table import BaseFile, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TableSpec
 from objcat.table.files import decode_delta, encode_delta
@@ -53,12 +54,13 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """Merge some file groups under one transaction. name: of the task within it."""
+    """Merge some file groups under one transaction. name: of the task within it. committed_at_ms: of the slot that they are as of."""
 
     spec: TableSpec
     txn: Txn
     name: str
     groups: tuple[FileGroup, ...]
+    committed_at_ms: int
 
 
 def plan_compaction(
@@ -114,7 +116,7 @@ def compact(
         if chosen is None:
             return None
         snapshot = snapshot_of(view, table, where=fileio.url)
-        return _Work(chosen, snapshot.spec, tuple(snapshot.file_groups(manifests, homes=frozenset(chosen.homes))))
+        return _Work(chosen, snapshot.spec, tuple(snapshot.file_groups(manifests, homes=frozenset(chosen.homes))), snapshot.committed_at_ms)
 
     service = Service(
         action=Action.COMPACTION,
@@ -147,11 +149,12 @@ class _Work:
     plan: CompactionPlan
     spec: TableSpec
     groups: tuple[FileGroup, ...]
+    committed_at_ms: int
 
 
 def _run(fileio: FileIO, work: _Work, txn: Txn) -> Proposal:
     parts = [work.groups[at : at + GROUPS_PER_TASK] for at in range(0, len(work.groups), GROUPS_PER_TASK)]
-    tasks = [CompactTask(work.spec, txn, f"compact-{number}", part) for number, part in enumerate(parts)]
+    tasks = [CompactTask(work.spec, txn, f"compact-{number}", part, work.committed_at_ms) for number, part in enumerate(parts)]
     written = sum((compact_groups(fileio, task) for task in tasks), WriteResult())
     return _proposal(written.bases, written.logs, as_of=work.plan.slot)
 
@@ -209,4 +212,6 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup) -> tuple
     live = rows.filter(pc.invert(is_delete)).select(schema.names).cast(schema)
     path = base_path(task.txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     base = write_base(fileio, path, live, group.home, task.txn, bounded=task.spec.bounded)
-    return base, rows.filter(is_delete).drop_columns([TXN_COLUMN])
+    # A delete that is older than the horizon as of this slot keeps nothing out any more: what it would is late by itself.
+    deletes = timely(rows.filter(is_delete), task.spec, task.committed_at_ms)
+    return base, deletes.drop_columns([TXN_COLUMN])

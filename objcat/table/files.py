@@ -62,6 +62,7 @@ class LogSlice:
     slot: of the commit whose rows they count as: the one that wrote them; for deletes that go with a base file, the slot that it is as of.
     object: without its `homes`. home: that the rows were addressed to: another one than their file group's after a split. named_at: the
     slot of the entry that brought them; number: of the object in that entry, which is the order in which its rows count.
+    committed_at_ms: of that entry; 0 for deletes that go with a base file: whether they came too late was decided when that was written.
     """
 
     slot: int
@@ -71,6 +72,7 @@ class LogSlice:
     home: Home
     named_at: int
     number: int = 0
+    committed_at_ms: int = 0
 
     @property
     def rows(self) -> int:

@@ -103,9 +103,10 @@ def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
         for rows in log.homes:
             # Deletes that a base file of their home leaves out count as of that file, below the log rows that it left. Without such a file
             # they are log rows like all others: a compaction that came in between took nothing of them over.
-            slot = delta.as_of if delta.as_of is not None and rows.home in rewritten else entry.slot
+            kept = delta.as_of is not None and rows.home in rewritten
+            slot = delta.as_of if kept and delta.as_of is not None else entry.slot
             change = overlay.get(rows.home) or Change(rows.home)
-            part = LogSlice(slot, bare, rows.start, rows.end, rows.home, entry.slot, number)
+            part = LogSlice(slot, bare, rows.start, rows.end, rows.home, entry.slot, number, 0 if kept else entry.committed_at_ms)
             overlay[rows.home] = replace(change, logs=(*change.logs, part))
     return replace(split, overlay=overlay)
 

@@ -19,6 +19,8 @@ MERGE_ON_READ = "merge_on_read"
 """Writes add log rows, which readers merge with the base files below them."""
 COPY_ON_WRITE = "copy_on_write"
 """Writes merge with what is there and rewrite the base files of the buckets that they touch; readers merge nothing."""
+TIMES = ("timestamp", "timestamp_ntz", "date")
+"""Types of ordering columns that a lateness can be measured by."""
 KINDS = (MERGE_ON_READ, COPY_ON_WRITE)
 TABLE_SCOPE = "table"
 """A key identifies one row of the table: every partition column is a key column."""
@@ -95,6 +97,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     table: the table's id. key: the columns whose values identify a row; none in a table that only grows. ordering: the column whose
     greater value wins, None for commit order. kind: what a write does to the files of the buckets that it touches, one of `KINDS`.
+    lateness_ms: rows whose ordering value lies further before the commit time of their own slot count for nothing; None: all count.
     key_scope: within what a key is unique, one of `KEY_SCOPES`. partitioning: where new rows go. former: earlier partitionings under which
     rows still live, the oldest first.
     """
@@ -105,6 +108,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     ordering: int | None
     index: BucketIndex | NoIndex
     kind: str = MERGE_ON_READ
+    lateness_ms: int | None = None
     key_scope: str = TABLE_SCOPE
     partitioning: Partitioning = UNPARTITIONED
     former: tuple[Partitioning, ...] = ()
@@ -175,6 +179,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
     key_scope: str = TABLE_SCOPE,
+    lateness_ms: int | None = None,
 ) -> TableSpec:
     """A spec from what a user asked for, by name. Raises InvalidInput that names what would fit."""
     check_texts(properties, what="properties")
@@ -184,6 +189,8 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     if key_scope not in KEY_SCOPES:
         raise InvalidInput(f"key_scope={key_scope!r} is not known to this version: {nearest(str(key_scope), KEY_SCOPES)}")
     partitioning = parse_partitioning(partition_by, schema)
+    if lateness_ms is not None:
+        _check_lateness(schema, ordering, kind)
     if key is None:
         _check_keyless(ordering, index)
         return TableSpec(
@@ -224,6 +231,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
         ordering=None if ordering_column is None else ordering_column.id,
         index=BucketIndex(count=index.count, columns=tuple(_named(schema, name).id for name in hashed)),
         kind=kind,
+        lateness_ms=lateness_ms,
         key_scope=key_scope,
         partitioning=partitioning,
         properties=dict(properties),
@@ -243,6 +251,19 @@ def check_key_scope(spec: TableSpec) -> None:
                 f"the partition column {name!r} is not in the key {[column.name for column in spec.key_columns]}, so one key could lie in "
                 "several partitions: add it to the key, or say key_scope='partition', where a key is unique in its partition only"
             )
+
+
+def _check_lateness(schema: TableSchema, ordering: str | None, kind: str) -> None:
+    if ordering is None:
+        raise InvalidInput("lateness measures the ordering column, and the table has none: give ordering='column', or leave lateness out")
+    found = _named(schema, ordering).type
+    if found not in TIMES:
+        raise InvalidInput(f"lateness measures times, but the ordering column {ordering!r} is {found}: order by a timestamp or a date")
+    if kind != MERGE_ON_READ:
+        raise InvalidInput(
+            f"lateness is for tables of kind={MERGE_ON_READ!r}: a {kind} write folds rows before it knows the commit time by which they "
+            "are measured; leave lateness out, or choose the other kind"
+        )
 
 
 def _check_keyless(ordering: str | None, index: Bucket | None) -> None:

@@ -14,12 +14,13 @@ from fileio.store import FileIO
 from objcat.storage.files import TXN_COLUMN, constant, read_base, txn_of_path
 from objcat.storage.fitting import named
 from objcat.storage.hashing import bucket_of
+from objcat.storage.lateness import timely
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
 from objcat.table import FileGroup, TableSpec
 from objcat.table.files import LogSlice
 from objcat.tasks.model import Filter
 from objcat.tasks.rewrite import current_rows
-from objcat.tasks.scan import bare, own_rows, read_logs
+from objcat.tasks.scan import bare, own_rows, read_logs, rows_of_slice
 from objcat.timeline import Home
 
 COMMIT_SLOT = "_commit_slot"
@@ -86,7 +87,7 @@ def increments(fileio: FileIO, task: IncrementTask) -> Iterator[pa.Table]:
         parts = _base_parts(fileio, task, group, needed, deciding, merged=bool(new))
         slices = group.logs if spec.ordering is not None else new
         for rows in slices if new else ():
-            part = own_rows(read[rows.object.path, rows.start], spec, group, rows.home)
+            part = rows_of_slice(read[rows.object.path, rows.start], spec, group, rows)
             txn = txn_of_path(rows.object.path) if rows in new else ""
             parts.append(part.append_column(TXN_COLUMN, constant(txn, part.num_rows)))
         if not parts:
@@ -219,7 +220,7 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
     for step in task.steps:
         after = _replaced(fileio, state, step, spec)
         if step.added:
-            parts = [read[rows.object.path, rows.start] for rows in step.added]
+            parts = [timely(read[rows.object.path, rows.start], spec, rows.committed_at_ms) for rows in step.added]
             marked = [
                 part.append_column(TXN_COLUMN, constant(txn_of_path(rows.object.path), part.num_rows))
                 for part, rows in zip(parts, step.added, strict=True)

@@ -14,7 +14,7 @@ from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
 from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
 from objcat.tasks.model import OP_FIELD, TXN_FIELD, Operation, Rewritten, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.scan import bare, own_rows, read_logs
+from objcat.tasks.scan import bare, own_rows, read_logs, rows_of_slice
 from objcat.tasks.write import log_schema, prepare, put_log
 from objcat.timeline import Home
 
@@ -93,7 +93,7 @@ def current_rows(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
         parts.append(base.append_column(OP_COLUMN, pa.array(np.full(base.num_rows, OP_UPSERT, dtype=np.int8))))
     logs = read_logs(fileio, [group], columns, spec.table_schema)
     for rows in group.logs:
-        table = own_rows(logs[rows.object.path, rows.start], spec, group, rows.home)
+        table = rows_of_slice(logs[rows.object.path, rows.start], spec, group, rows)
         parts.append(table.append_column(TXN_COLUMN, constant(txn_of_path(rows.object.path), table.num_rows)))
     merged = pa.concat_tables([bare(part.select(names)) for part in parts])
     if not group.logs or spec.is_keyless:

@@ -12,6 +12,7 @@ from fileio.store import FileIO
 from objcat.storage.files import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, read_log, txn_of_path
 from objcat.storage.fitting import named
 from objcat.storage.hashing import bucket_of
+from objcat.storage.lateness import timely
 from objcat.storage.logs import EXPANSION, LogReader
 from objcat.storage.merge import OP_COLUMN, merge, overlay
 from objcat.storage.streaming import cut_sorted, sort_by_key
@@ -139,7 +140,7 @@ class _GroupReader:
             yield self._of_log(rows, group, part, number)
 
     def _of_log(self, rows: pa.Table, group: FileGroup, part: LogSlice, number: int) -> pa.Table:
-        rows = bare(own_rows(rows, self._spec, group, part.home))
+        rows = bare(rows_of_slice(rows, self._spec, group, part))
         if TXN_COLUMN in self._task.columns:
             # Beside the columns of base files, in their order.
             op = rows.column_names.index(OP_COLUMN)
@@ -161,6 +162,11 @@ class _GroupReader:
             paths = [None if group.base is None else group.base.path, *(part.object.path for part in group.logs)]
             rows = rows.append_column(FILE_COLUMN, pa.array(paths, pa.string()).take(rows.column(_SOURCE)))
         return named(rows, self._schema)
+
+
+def rows_of_slice(rows: pa.Table, spec: TableSpec, group: FileGroup, part: LogSlice) -> pa.Table:
+    """Those of the rows of a slice that count in a file group: its own, and not too late. rows: with the ordering column, if any."""
+    return timely(own_rows(rows, spec, group, part.home), spec, part.committed_at_ms)
 
 
 def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, home: Home) -> pa.Table:
