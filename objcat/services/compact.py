@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.arguments import instances
 from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
-from objcat.storage.files import TXN_COLUMN, base_path, log_path, write_base, write_log
+from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
 from objcat.storage.lateness import timely
-from objcat.storage.merge import OP_COLUMN, OP_DELETE
+from objcat.storage.logs import LogReader
 from objcat.table import BaseFile, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TableSpec
 from objcat.table.files import decode_delta, encode_delta
 from objcat.table.snapshot import snapshot_of
-from objcat.tasks import TXN_FIELD, WriteResult, current_rows, log_schema, run_all
+from objcat.tasks import TXN_FIELD, WriteResult, log_schema, run_all
+from objcat.tasks.current import current_cuts, loaded_logs, parted, rewritten_at_once
 from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View
 from objcat.timeline.intents import pending_plans, request
 
@@ -190,7 +190,9 @@ def compact_groups(fileio: FileIO, task: CompactTask) -> WriteResult:
     With an ordering column, a delete that has a value of it keeps older rows out that come later: it must stay. Without one, and for a
     delete without a value, the order of the slots says all.
     """
-    results = run_all(fileio.env, lambda group: _compact_group(fileio, task, group), task.groups)
+    logs = loaded_logs(fileio, task.spec, task.groups)
+    at_once = rewritten_at_once(task.groups, most=fileio.env.parallelism)
+    results = run_all(fileio.env, lambda group: _compact_group(fileio, task, group, logs), task.groups, at_once=at_once)
     bases = tuple(base for base, _ in results)
     rows = sum(base.rows for base in bases)
     kept = [(base.home, deletes) for base, deletes in results if deletes.num_rows]
@@ -199,19 +201,22 @@ def compact_groups(fileio: FileIO, task: CompactTask) -> WriteResult:
     ends = np.cumsum([deletes.num_rows for _, deletes in kept]).tolist()
     homes = tuple(LogRows(home, end - deletes.num_rows, end) for (home, deletes), end in zip(kept, ends, strict=True))
     path = log_path(task.txn, task=task.name, attempt=fileio.env.new_id())
-    tombstones = pa.concat_tables([deletes for _, deletes in kept]).cast(log_schema(task.spec))
+    tombstones = pa.concat_tables([deletes for _, deletes in kept])
     log = write_log(fileio, path, tombstones, homes, bounded=task.spec.bounded)
     return WriteResult(bases, (log,), rows)
 
 
-def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup) -> tuple[BaseFile, pa.Table]:
-    """The new base file of a group, and its deletes that stay."""
-    rows = current_rows(fileio, task.spec, group)
-    is_delete = pc.equal(rows.column(OP_COLUMN), OP_DELETE)
-    schema = task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
-    live = rows.filter(pc.invert(is_delete)).select(schema.names).cast(schema)
+def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, logs: LogReader) -> tuple[BaseFile, pa.Table]:
+    """The new base file of a group, written as its rows are merged, and its deletes that stay."""
+    spec = task.spec
+    schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     path = base_path(task.txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-    base = write_base(fileio, path, live, group.home, task.txn, bounded=task.spec.bounded)
-    # A delete that is older than the horizon as of this slot keeps nothing out any more: what it would is late by itself.
-    deletes = timely(rows.filter(is_delete), task.spec, task.committed_at_ms)
-    return base, deletes.drop_columns([TXN_COLUMN])
+    kept = [log_schema(spec).empty_table()]
+    with BaseWriter(fileio, path, schema, group.home, bounded=spec.bounded) as writer:
+        for rows, _ in current_cuts(fileio, spec, group, logs):
+            live, deletes = parted(rows)
+            writer.write(live.select(schema.names))
+            # A delete that is older than the horizon as of this slot keeps nothing out any more: what it would is late by itself.
+            kept.append(timely(deletes, spec, task.committed_at_ms).drop_columns([TXN_COLUMN]).cast(log_schema(spec)))
+        logs.done(group)
+        return writer.finish(), pa.concat_tables(kept)

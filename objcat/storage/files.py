@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fileio.base import Create, ObjectMeta, Version
-from fileio.errors import NotFound
+from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.storage.bounds import bounds_of, row_groups_that_may_match
@@ -24,6 +25,8 @@ TXN_COLUMN = "_objcat_txn"
 """Hidden column of base files: the transaction that wrote the row."""
 
 BASE_ROW_GROUP_ROWS = 128 * 1024
+BASE_ROW_GROUP_BYTES_MAX = 64 * 1024**2
+"""Arrow bytes of a row group of a base file: what reads and merges hold is a few row groups."""
 LOG_ROW_GROUP_ROWS = 16 * 1024
 COMPRESSION = "zstd"
 WHOLE_BYTES_MAX = 1024**2
@@ -57,13 +60,69 @@ def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, 
     marked = rows
     if TXN_COLUMN not in rows.column_names:
         marked = rows.append_column(pa.field(TXN_COLUMN, pa.string(), nullable=False), constant(txn, rows.num_rows))
-    size, bounds = _write(fileio, path, marked, row_group_rows=BASE_ROW_GROUP_ROWS, dictionary=[TXN_COLUMN], bounded=bounded)
-    return BaseFile(path=path, bytes=size, rows=rows.num_rows, home=home, bounds=bounds)
+    with BaseWriter(fileio, path, marked.schema, home, bounded=bounded) as writer:
+        writer.write(marked)
+        return writer.finish()
+
+
+class BaseWriter:
+    """Writes the base file of one home piece by piece: a context manager, which gives up what is not finished. For one thread.
+
+    schema: physical columns with field ids, and `_objcat_txn`. bounded: ids of columns that always get bounds. Holds a row group, and the
+    parts of the stream that are under way.
+    """
+
+    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, home: Home, *, bounded: Collection[int] = ()) -> None:
+        self._path = path
+        self._home = home
+        self._schema = schema
+        self._rows = 0
+        self._held: list[pa.Table] = []
+        self._file = _FileWriter(fileio, path, schema, dictionary=[TXN_COLUMN], bounded=bounded)
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows, which come after all before them by key. Raises storage errors."""
+        self._held.append(rows.cast(self._schema))
+        self._rows += rows.num_rows
+        held = sum(held.num_rows for held in self._held)
+        if held >= self._row_group_rows(held):
+            self._flush(whole=False)
+
+    def finish(self) -> BaseFile:
+        """The file, which is there now. Raises NotWritten, storage errors."""
+        self._flush(whole=True)
+        size, bounds = self._file.finish()
+        return BaseFile(path=self._path, bytes=size, rows=self._rows, home=self._home, bounds=bounds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.abort()
+
+    def _flush(self, *, whole: bool) -> None:
+        """Write row groups of the rows at hand; unless `whole`, what does not fill one stays."""
+        rows = pa.concat_tables(self._held) if self._held else self._schema.empty_table()
+        size = self._row_group_rows(rows.num_rows)
+        end = rows.num_rows if whole else rows.num_rows - rows.num_rows % size
+        if end:
+            self._file.write(rows.slice(0, end), row_group_rows=size)
+        self._held = [rows.slice(end)] if end < rows.num_rows else []
+
+    def _row_group_rows(self, held: int) -> int:
+        """How many of the rows at hand make a row group."""
+        size = sum(table.nbytes for table in self._held)
+        return min(BASE_ROW_GROUP_ROWS, max(1, BASE_ROW_GROUP_BYTES_MAX * held // max(1, int(size))))
 
 
 def write_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, bounded: Collection[int] = ()) -> LogObject:
     """Write rows with their operation in `_objcat_op`, sorted by (home, key). homes: whose rows they are. bounded: as of `write_base`."""
-    size, bounds = _write(fileio, path, rows, row_group_rows=LOG_ROW_GROUP_ROWS, dictionary=True, bounded=bounded)
+    file = _FileWriter(fileio, path, rows.schema, dictionary=True, bounded=bounded)
+    try:
+        file.write(rows, row_group_rows=LOG_ROW_GROUP_ROWS)
+        size, bounds = file.finish()
+    finally:
+        file.abort()
     return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=LOG_ROW_GROUP_ROWS, homes=homes, bounds=bounds)
 
 
@@ -141,17 +200,37 @@ def log_pieces(
             yield rows.slice(max(0, start - first), min(end - first, rows.num_rows) - max(0, start - first))
 
 
-def _write(
-    fileio: FileIO, path: str, rows: pa.Table, *, row_group_rows: int, dictionary: bool | list[str], bounded: Collection[int]
-) -> tuple[int, dict[int, Bound]]:
-    """The size of what was written, and the bounds of its columns."""
-    footers: list[pq.FileMetaData] = []
-    with fileio.open_write(path, Create()) as out:
-        with pq.ParquetWriter(
-            out, rows.schema, compression=COMPRESSION, use_dictionary=dictionary, store_schema=False, metadata_collector=footers
-        ) as writer:
-            writer.write_table(rows, row_group_size=row_group_rows)
-        return int(out.tell()), bounds_of(footers[0], rows.schema, always=bounded)
+class _FileWriter:
+    """A Parquet file that is written to the store as its rows come."""
+
+    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, *, dictionary: bool | list[str], bounded: Collection[int]) -> None:
+        self._schema = schema
+        self._bounded = bounded
+        self._footers: list[pq.FileMetaData] = []
+        self._out = fileio.open_write(path, Create())
+        self._parquet = pq.ParquetWriter(
+            self._out, schema, compression=COMPRESSION, use_dictionary=dictionary, store_schema=False, metadata_collector=self._footers
+        )
+
+    def write(self, rows: pa.Table, *, row_group_rows: int) -> None:
+        self._parquet.write_table(rows, row_group_size=row_group_rows)
+
+    def finish(self) -> tuple[int, dict[int, Bound]]:
+        """The size of the file, and the bounds of its columns. Raises NotWritten, storage errors."""
+        self._parquet.close()
+        size = int(self._out.tell())
+        self._out.close()
+        return size, bounds_of(self._footers[0], self._schema, always=self._bounded)
+
+    def abort(self) -> None:
+        """Give up; nothing when it is finished."""
+        if not self._out.closed:
+            with suppress(Exception):
+                self._parquet.close()
+            # Else it would try again when it is forgotten.
+            self._parquet.is_open = False
+            with suppress(FileIOError):
+                self._out.abort()
 
 
 @contextmanager

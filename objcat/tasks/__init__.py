@@ -6,9 +6,10 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.tasks.append import append_rows, fill_group
+from objcat.tasks.current import current_rows
 from objcat.tasks.model import OP_FIELD, TXN_FIELD, Filter, Operation, Rewritten, ScanTask, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.rewrite import current_rows, rewrite_homes
+from objcat.tasks.rewrite import rewrite_homes
 from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS, ahead_of, own_rows, scan_groups, scan_schema
 from objcat.tasks.write import log_schema, write_inserts, write_rows
 

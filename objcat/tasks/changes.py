@@ -19,7 +19,7 @@ from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merg
 from objcat.table import FileGroup, TableSpec
 from objcat.table.files import LogSlice
 from objcat.tasks.model import Filter
-from objcat.tasks.rewrite import current_rows
+from objcat.tasks.current import current_rows
 from objcat.tasks.scan import bare, own_rows, read_logs, rows_of_slice
 from objcat.timeline import Home
 

@@ -15,8 +15,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def run_all(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """`env.map`, but raises the first failure only after every item has ended: then nothing writes any more behind a clean-up."""
+def run_all(env: Env, function: Callable[[T], R], items: Iterable[T], *, at_once: int | None = None) -> list[R]:
+    """`env.map`, but raises the first failure only after every item has ended: then nothing writes any more behind a clean-up.
+
+    at_once: items that are done beside one another; as many as the Env runs when None.
+    """
 
     def run(item: T) -> R | Exception:
         try:
@@ -26,7 +29,7 @@ def run_all(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]
 
     results = []
     failure: Exception | None = None
-    for result in env.map(run, items):
+    for result in env.map(run, items) if at_once is None else _windowed(env, run, items, at_once):
         if isinstance(result, Exception):
             failure = failure or result
         else:
@@ -34,6 +37,20 @@ def run_all(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]
     if failure is not None:
         raise failure
     return results
+
+
+def _windowed(env: Env, function: Callable[[T], R], items: Iterable[T], at_once: int) -> Iterator[R]:
+    """`env.map`, of which no more than `at_once` items are under way or wait to be taken."""
+    if at_once == 1:
+        yield from map(function, items)
+        return
+    under_way: deque[Future[R]] = deque()
+    for item in items:
+        if len(under_way) == at_once:
+            yield under_way.popleft().result()
+        under_way.append(env.submit(partial(function, item)))
+    for future in under_way:
+        yield future.result()
 
 
 def interleave(env: Env, iterators: Iterable[Iterator[T]], *, at_once: int) -> Iterator[T]:

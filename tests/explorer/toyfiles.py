@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 import pyarrow as pa
@@ -38,6 +38,26 @@ def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *,
     columns = rows.to_pydict()
     columns.setdefault(TXN_COLUMN, [str(txn)] * rows.num_rows)
     return BaseFile(path=path, bytes=_put(fileio, path, columns), rows=rows.num_rows, home=home)
+
+
+class ToyBaseWriter:
+    """As `objcat.storage.files.BaseWriter`."""
+
+    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, home: Home, **_: Any) -> None:
+        self._fileio, self._path, self._home = fileio, path, home
+        self._rows = [schema.empty_table()]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, rows: pa.Table) -> None:
+        self._rows.append(rows.cast(self._rows[0].schema))
+
+    def finish(self) -> BaseFile:
+        return put_base(self._fileio, self._path, pa.concat_tables(self._rows), self._home, Txn(""))
 
 
 def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, bounded: Collection[int] = ()) -> LogObject:
@@ -72,13 +92,14 @@ def toy_files() -> Iterator[None]:
     """Until the end of the block, whoever writes or reads a data file writes or reads one of these."""
     toys: dict[str, Any] = {
         "write_base": put_base,
+        "BaseWriter": ToyBaseWriter,
         "write_log": put_log,
         "read_base": get_base,
         "read_log": get_log,
         "base_pieces": base_pieces,
         "log_pieces": log_pieces,
     }
-    names = ("storage.files", "storage.logs", "tasks.write", "tasks.rewrite", "tasks.scan", "services.compact")
+    names = ("storage.files", "storage.logs", "tasks.write", "tasks.rewrite", "tasks.current", "tasks.scan", "services.compact")
     modules = [import_module(f"objcat.{name}") for name in names]
     with ExitStack() as stack:
         for module in modules:

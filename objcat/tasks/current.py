@@ -1,0 +1,120 @@
+"""The rows that a file group holds now, with what they are measured by, cut by cut: what a rewrite and a compaction begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.store import FileIO
+from objcat.storage.files import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, txn_of_path
+from objcat.storage.logs import EXPANSION, LogReader
+from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
+from objcat.storage.streaming import cut_sorted, sort_by_key
+from objcat.table import FileGroup, LogSlice, TableSpec
+from objcat.tasks.model import OP_FIELD, TXN_FIELD
+from objcat.tasks.scan import GROUP_LOGS_BYTES_MAX, bare, own_rows, rows_of_slice
+
+REWRITE_BYTES_MAX = 512 * 1024**2
+"""Bytes that groups which are rewritten beside one another may take, about."""
+STREAM_BYTES_MAX = 48 * 1024**2
+"""What a stream that writes a large file holds."""
+
+
+def current_cuts(
+    fileio: FileIO, spec: TableSpec, group: FileGroup, logs: LogReader, batch: pa.Table | None = None
+) -> Iterator[tuple[pa.Table, pa.Table | None]]:
+    """The rows of a file group and the tombstones that it still needs, cut by cut in the order of their keys: each key once, with its
+    operation and the txn that wrote it; and of each cut the rows of a batch that have its keys.
+
+    logs: has loaded the group, with all columns. batch: sorted by key, with operation and txn. A table without a key has no batch, and
+    every row that was written. Raises CorruptTable, storage errors.
+    """
+    names = current_names(spec)
+    if spec.is_keyless:
+        for rows in (*_base(fileio, spec, group), *(rows for part in group.logs for rows in _log(spec, group, part, logs))):
+            yield rows.select(names), None
+        return
+    key = [column.physical for column in spec.key_columns]
+    sources: list[Iterable[pa.Table]] = [() if batch is None else [bare(batch).select(names)], _base(fileio, spec, group)]
+    if logs.bytes_of(group) <= GROUP_LOGS_BYTES_MAX:
+        together = [rows for part in group.logs for rows in _log(spec, group, part, logs)]
+        sources.append([sort_by_key(pa.concat_tables(together), key=key)] if together else ())
+    else:
+        sources.extend(_log(spec, group, part, logs) for part in group.logs)
+    empty = _empty(spec)
+    for given, base, *on_top in cut_sorted(sources, key=key):
+        present = [rows.select(names) for rows in on_top if rows is not None]
+        before = empty if base is None else base.select(names)
+        if present:
+            before = settled(pa.concat_tables([before, *present]), spec)
+        yield before, given
+
+
+def current_rows(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
+    """All of `current_cuts` of a group."""
+    return pa.concat_tables([_empty(spec), *(rows for rows, _ in current_cuts(fileio, spec, group, loaded_logs(fileio, spec, [group])))])
+
+
+def loaded_logs(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup]) -> LogReader:
+    """A reader of the log rows of some groups, with all columns. Raises CorruptTable, storage errors."""
+    logs = LogReader(fileio, [column.physical for column in spec.table_schema.columns], spec.table_schema)
+    logs.load(groups)
+    return logs
+
+
+def settled(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Rows in the order in which they count, merged: those that exist, by key, and then the tombstones that are still needed."""
+    ordering = spec.ordering_column
+    key = [column.physical for column in spec.key_columns]
+    merged = merge(rows, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=True)
+    live, deletes = parted(merged)
+    if ordering is None:
+        # Barriers, and deletes of tables without an ordering column, have done their work.
+        return live
+    return pa.concat_tables([live, deletes.filter(pc.is_valid(deletes.column(ordering.physical)))])
+
+
+def parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows that exist, and deletes."""
+    deleted = pc.equal(rows.column(OP_COLUMN), OP_DELETE)
+    return rows.filter(pc.invert(deleted)), rows.filter(deleted)
+
+
+def current_names(spec: TableSpec) -> list[str]:
+    """The columns of `current_cuts`."""
+    return [*(column.physical for column in spec.table_schema.columns), OP_COLUMN, TXN_COLUMN]
+
+
+def rewritten_at_once(groups: Iterable[FileGroup], *, most: int) -> int:
+    """How many of some groups to rewrite beside one another, so that they fit into memory together."""
+    largest = 1
+    for group in groups:
+        if group.base is not None:
+            rows = min(BASE_ROW_GROUP_ROWS, group.base.rows)
+            pieces = 4 * EXPANSION * group.base.bytes * rows // max(1, group.base.rows)
+            largest = max(largest, pieces + min(STREAM_BYTES_MAX, 2 * group.base.bytes))
+    return max(1, min(most, REWRITE_BYTES_MAX // largest))
+
+
+def _base(fileio: FileIO, spec: TableSpec, group: FileGroup) -> Iterator[pa.Table]:
+    base = group.base
+    if base is None:
+        return
+    columns = [*(column.physical for column in spec.table_schema.columns), TXN_COLUMN]
+    for rows in base_pieces(fileio, base, columns, spec=spec):
+        own = own_rows(rows, spec, group, base.home)
+        yield bare(own.append_column(OP_COLUMN, pa.array(np.full(own.num_rows, OP_UPSERT, dtype=np.int8))))
+
+
+def _log(spec: TableSpec, group: FileGroup, part: LogSlice, logs: LogReader) -> Iterator[pa.Table]:
+    txn = txn_of_path(part.object.path)
+    for rows in logs.pieces(part):
+        own = rows_of_slice(rows, spec, group, part)
+        yield bare(own.append_column(TXN_COLUMN, constant(txn, own.num_rows)))
+
+
+def _empty(spec: TableSpec) -> pa.Table:
+    return bare(spec.table_schema.to_arrow_physical().append(OP_FIELD).append(TXN_FIELD).empty_table())
