@@ -46,13 +46,15 @@ class Segment:
 class LogRowsOf:
     """A log object, of which all rows count, or those of some segments.
 
-    rank: its place in the order in which rows count; a base file's is -1. slot: of the commit whose rows they are. part: of all rows, when
+    rank: its place in the order in which rows count; a base file's is -1. slot: of the commit whose rows they are.
+    committed_at_ms: by which its rows may be late, 0 where they are not measured. part: of all rows, when
     they are of one. segments: None for all rows.
     """
 
     object: LogObject
     rank: int
     slot: int
+    committed_at_ms: int
     part: int
     segments: tuple[Segment, ...] | None
 
@@ -109,6 +111,7 @@ def _is_whole(home: Home, sharers: Sequence[FileGroup]) -> bool:
 @dataclass(slots=True)
 class _Collected:
     slot: int
+    committed_at_ms: int
     object: LogObject
     sharers: dict[tuple[int, int, Home], list[FileGroup]] = field(default_factory=dict)
 
@@ -119,14 +122,14 @@ def _logs(groups: Iterable[FileGroup], parts: dict[str, int], *, scoped: bool) -
     for group in groups:
         for one in group.logs:
             key = (one.slot, one.named_at, one.number, one.object.path)
-            entry = found.setdefault(key, _Collected(one.slot, one.object))
+            entry = found.setdefault(key, _Collected(one.slot, one.committed_at_ms, one.object))
             entry.sharers.setdefault((one.start, one.end, one.home), []).append(group)
     for rank, key in enumerate(sorted(found)):
         entry = found[key]
         segments = tuple(_joined(_segments(entry, parts), keep_parts=scoped))
         part = segments[0].part
         whole = segments == (Segment(0, entry.object.rows, part),)
-        yield LogRowsOf(entry.object, rank, entry.slot, part, None if whole else segments)
+        yield LogRowsOf(entry.object, rank, entry.slot, entry.committed_at_ms, part, None if whole else segments)
 
 
 def _segments(entry: _Collected, parts: dict[str, int]) -> Iterable[Segment]:

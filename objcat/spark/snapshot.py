@@ -17,6 +17,7 @@ from objcat.spark.files import BLOCK_BITS, RANK_BITS_BELOW, BaseRows, LogRowsOf,
 from objcat.spark.merge import ORDER, PART, RANK, Rows, merged
 from objcat.spark.native import Constant, Relation, frame, internal, spark_schema, with_bounds
 from objcat.storage.files import TXN_COLUMN
+from objcat.storage.lateness import horizon
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import TableSpec
 from objcat.table.schema import Column as TableColumn
@@ -28,7 +29,12 @@ _FILE = "_objcat_file"
 _BUCKET = "_objcat_bucket"
 _COUNT = "_objcat_count"
 _ROW = "_objcat_row"
+_HORIZON = "_objcat_horizon"
 _PACKED_BITS_MAX = 62
+SPREAD_SHARE = 16
+"""Log rows are few when the base files hold so many times as many."""
+BEFORE_ALL = -(10**17)
+"""As microseconds or days: earlier than any value."""
 
 
 def native_rows(spark: SparkSession, root: str, plan: ScanPlan, bounds: pa.Table | None) -> DataFrame:
@@ -148,7 +154,26 @@ class _Snapshot:
             joined = rows.drop(PART).join(F.broadcast(segments), inside, "inner").withColumn(PART, F.col("of_part").cast("int"))
             frames.append(joined)
         names = [*self._kept(), RANK, PART, OP_COLUMN]
-        return reduce(DataFrame.union, [rows.select(*names) for rows in frames])
+        return reduce(DataFrame.union, [self._timely(rows).select(*names) for rows in frames])
+
+    def _timely(self, rows: DataFrame) -> DataFrame:
+        """Without log rows that come too late for their slot, see `objcat.storage.lateness`. No session setting matters here."""
+        ordering = self.spec.ordering_column
+        if self.spec.lateness_ms is None or ordering is None:
+            return rows
+        value, bound = F.col(internal(ordering)), F.col(_HORIZON)
+        if ordering.type == "date":
+            late = F.unix_date(value) < bound
+        elif ordering.type == "timestamp":
+            late = F.unix_micros(value) < bound
+        else:
+            late = value - F.expr("TIMESTAMP_NTZ '1970-01-01 00:00:00'") < F.make_dt_interval(secs=(bound / F.lit(1_000_000)))
+        return rows.where(value.isNull() | ~late)
+
+    def _horizon(self, log: LogRowsOf) -> int:
+        """The smallest ordering value that is not late, in days or microseconds since 1970; before all of them where nothing is late."""
+        bound = horizon(self.spec, log.committed_at_ms)
+        return BEFORE_ALL if bound is None else int(bound.cast(pa.int32() if pa.types.is_date(bound.type) else pa.int64()).as_py())
 
     def _log_relation(self, logs: Sequence[LogRowsOf], *, positions: bool) -> DataFrame:
         files = pa.table(
@@ -162,6 +187,7 @@ class _Snapshot:
                 PART: [log.part for log in logs],
                 _FILE: [log.object.path for log in logs],
                 TXN_COLUMN: [txn_of(log) for log in logs],
+                _HORIZON: pa.array([self._horizon(log) for log in logs], pa.int64()),
             }
         )
         relation = Relation(
@@ -170,7 +196,13 @@ class _Snapshot:
             schema=self.spec.table_schema,
             nullable=True,
             hidden=(OP_FIELD,),
-            constants=(Constant(RANK, "integer"), Constant(PART, "integer"), Constant(_FILE, "string"), Constant(TXN_COLUMN, "string")),
+            constants=(
+                Constant(RANK, "integer"),
+                Constant(PART, "integer"),
+                Constant(_FILE, "string"),
+                Constant(TXN_COLUMN, "string"),
+                Constant(_HORIZON, "long"),
+            ),
         )
         return frame(self.spark, self.root, relation, row_index=_ROW if positions else None)
 
@@ -203,7 +235,15 @@ class _Snapshot:
             log_rows=sources.log_rows,
             layout=buckets if by_key else None,
             width=width,
+            spread=self._spread(sources, buckets),
         )
+
+    def _spread(self, sources: Sources, buckets: int) -> tuple[int, tuple[str, ...]] | None:
+        """Few log rows are dealt to the buckets of the base files: that costs little, and joins and aggregates on the key need no more."""
+        base_rows = sum(group.base.rows for group in self.plan.groups if group.base is not None)
+        if not buckets or self.plan.hashes is not None or sources.log_rows * SPREAD_SHARE > base_rows:
+            return None
+        return buckets, tuple(internal(column) for column in self.spec.bucket_columns)
 
     def _may_be_null(self, column: TableColumn) -> bool:
         name = f"nulls_{column.id}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,3 +81,30 @@ def test_base_files_alone_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert frame.count() == 10
     table.compact()
     assert table.scan(mode="read_optimised").to_spark(spark).count() == 11
+
+
+@pytest.mark.parametrize("ordering", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()], ids=str)
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_late_rows_count_for_nothing_on_spark_either(spark: SparkSession, tmp_path: Path, ordering: pa.DataType, zone: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("o", ordering, nullable=False)])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], ordering="o", lateness="2 days", index=objcat.Bucket(2))
+    now = dt.datetime.now(dt.UTC).replace(tzinfo=dt.UTC if ordering == pa.timestamp("us", tz="UTC") else None)
+
+    def rows(*ages: tuple[int, float]) -> pa.Table:
+        moments = [now - dt.timedelta(days=days) for _, days in ages]
+        orders = [moment.date() for moment in moments] if ordering == pa.date32() else moments
+        return pa.table({"id": pa.array([key for key, _ in ages]), "o": pa.array(orders, ordering)})
+
+    table.insert(rows((1, 50), (2, 50), (5, 50)))
+    table.upsert(rows((1, 3.5), (2, 0.5), (3, 4), (4, 0.1)))
+    table.delete(rows((5, 3.5), (4, 0.1)))
+    table.delete([{"id": 2}])
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        for _ in range(2):
+            assert sorted(row["id"] for row in table.scan().to_spark(spark).collect()) == [1, 5]
+            assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 5]
+            table.compact()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
