@@ -18,8 +18,9 @@ from objcat.cli.common import Option, TableUrl, cell, open_table, time_text
 from objcat.errors import InvalidInput
 from objcat.handle import Table
 from objcat.table import BaseFile, LogObject, TableDelta
+from objcat.table.evolution import describe_changes
 from objcat.table.files import decode_delta
-from objcat.timeline import Entry, Txn, parse_txn
+from objcat.timeline import Action, Entry, Txn, parse_txn
 from objcat.timeline.entry import intent_key, requested_key
 from objcat.timeline.intents import decode_intent
 from objcat.timeline.side import with_changes
@@ -89,6 +90,7 @@ def show(
     if entry.summary is not None:
         facts |= {name: value for name, value in msgspec.to_builtins(entry.summary).items() if value is not None}
     facts |= {f"{part} of homes": _homes(homes) for part, homes in _touched(entry, table.id).items()}
+    facts |= _changes_of_spec(table, entry, delta)
     facts["metadata"] = dict(entry.metadata) or None
     console = Console()
     _print_facts(console, f"slot {entry.slot} of {table.name}", facts)
@@ -177,6 +179,24 @@ def _touched(entry: Entry, table: str) -> dict[str, list[str]]:
         return {}
     parts = ("creates", "appends", "replaces", "retires", "rmw", "reads")
     return {part: [str(home) for home in getattr(footprint, part)] for part in parts if getattr(footprint, part)}
+
+
+def _changes_of_spec(table: Table, entry: Entry, delta: TableDelta) -> dict[str, str | None]:
+    """What an entry changes in the table itself, in words; nothing for the one that creates it."""
+    restored = entry.footprint[table.id].restores if table.id in entry.footprint else None
+    if entry.action is Action.CREATE or (delta.spec is None and restored is None):
+        return {}
+    before = table.timeline.at(entry.slot - 1).state[table.id].spec
+    spec = delta.spec or table.timeline.at(entry.slot).state[table.id].spec
+    said: dict[str, str | None] = {
+        "restores slot": None if restored is None else str(restored),
+        "schema": "; ".join(describe_changes(before.table_schema, spec.table_schema)) or None,
+    }
+    if spec.partitioning != before.partitioning:
+        said["partitioned by"] = ", ".join(field.name for field in spec.partitioning.fields) or "nothing"
+    properties = [f"{name}={value}" for name, value in sorted(spec.properties.items()) if before.properties.get(name) != value]
+    properties += [f"{name} taken away" for name in sorted(before.properties.keys() - spec.properties.keys())]
+    return said | {"properties": "; ".join(properties) or None}
 
 
 def _homes(homes: list[str]) -> str:

@@ -32,6 +32,23 @@ def test_a_slot_and_its_transaction_show_the_same(table: objcat.Table, tmp_path:
         assert word in by_slot.stdout
 
 
+def test_changes_of_the_schema_and_of_properties_are_told_in_words(table: objcat.Table, tmp_path: Path) -> None:
+    table.upsert([{"id": 1, "tip": 0.5, "place": {"x": 1}}], schema_mode="add")
+    table.alter([objcat.RenameColumn("tip", "extra"), objcat.AddColumn("n", "int", first=True), objcat.AddColumn("place.y", "int")])
+    table.set_properties({"owner": "me", "level": "2"})
+    table.set_properties({"level": "3"}, unset=["owner"])
+    table.restore(to=2)
+    said = {slot: " ".join(run("show", f"{tmp_path}/trips", str(slot), columns=200).stdout.split()) for slot in range(7)}
+    assert "schema" not in said[0] + said[1]
+    assert "schema added tip (double); added place (struct<x: int64>)" in said[2]
+    assert ".log.parquet" in said[2]
+    assert "schema added n (int); renamed tip to extra; added place.y (int)" in said[3]
+    assert "schema" not in said[4]
+    assert "properties level=2; owner=me" in said[4]
+    assert "properties level=3; owner taken away" in said[5]
+    assert "restores slot 2 schema renamed extra to tip; dropped n; dropped place.y properties level taken away" in said[6]
+
+
 def test_slots_are_those_of_the_log_that_tables_share(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     for name in ("one", "two"):
