@@ -24,7 +24,7 @@ from objcat.timeline import Home, Txn
 
 HELD_BYTES_MAX = 256 * 1024**2
 """Arrow bytes that a task holds before it writes a file that is smaller than it should be."""
-SMALL_SHARE = 4
+SMALL_SHARE = 2
 """Rows that make less than this part of a file become log rows, where the table has such, of a group that takes more."""
 PARTITIONS_FEW = 16
 """In so many new partitions small files are written, so that reading them merges nothing; in more of them, rows of one log object."""
