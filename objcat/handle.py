@@ -21,6 +21,7 @@ from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
 from objcat.local import LocalEngine, to_arrow_table
 from objcat.parts import Change
+from objcat.predicate import parse_predicate
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
 from objcat.read.metadata import TableStats, files_of, partitions_of_snapshot, stats_of
@@ -43,6 +44,7 @@ from objcat.services.savepoint import check_readable
 from objcat.table import Manifests, Snapshot, Tables, TableSpec
 from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
 from objcat.table.files import decode_delta
+from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import SchemaMode, check_names_listed, check_texts
 from objcat.tasks import Operation
@@ -199,6 +201,7 @@ class Table:
         metadata: Mapping[str, str] | None = None,
         app: AppVersion | None = None,
         schema_mode: str | None = None,
+        delete_when: str | None = None,
     ) -> CommitResult:
         """Insert or replace rows by key, as one commit.
 
@@ -210,11 +213,12 @@ class Table:
         tried again count once: when the table has this version of the application already, nothing is written, and the result says so in
         `already_applied`. schema_mode: "strict", the batch must fit the table; "add", columns and fields that the table lacks are added
         to it by the same commit; "widen", types become wider too, as `widen_column` does. None: the table's property `schema_mode`, else
-        "strict".
-        Raises InvalidBatch and NullKey (nothing was written), CommitConflict (nothing is visible: write again), StreamRewound (a RESTORE
-        took back versions of `app`), Fenced, CommitUnknown (look before you write again).
+        "strict". delete_when: SQL text over the columns of the batch, e.g. `"op = 'd'"`: rows for which it is true are deletes, as of
+        `delete`; a column that only it names need not be one of the table's.
+        Raises InvalidBatch, InvalidPredicate and NullKey (nothing was written), CommitConflict (nothing is visible: write again),
+        StreamRewound (a RESTORE took back versions of `app`), Fenced, CommitUnknown (look before you write again).
         """
-        return self._write(data, Operation.UPSERT, metadata, app, schema_mode)
+        return self._write(data, Operation.UPSERT, metadata, app, schema_mode, delete_when)
 
     def insert(
         self,
@@ -288,7 +292,7 @@ class Table:
         return self._standing(lambda: partitions_of_snapshot(self.refresh(), self.manifests))
 
     def incremental(
-        self, *, since: AsOf, until: AsOf | None = None, where: str | None = None, columns: Sequence[str] | None = None
+        self, *, since: AsOf, until: AsOf | None = None, where: str | pc.Expression | None = None, columns: Sequence[str] | None = None
     ) -> Feed:
         """The latest state, as of `until`, of every row that was inserted or updated after `since`.
 
@@ -380,9 +384,10 @@ class Table:
         metadata: Mapping[str, str] | None,
         app: AppVersion | None,
         schema_mode: str | None = None,
+        delete_when: str | None = None,
     ) -> CommitResult:
         check_texts(metadata or {}, what="metadata")
-        change = change_of(self.fileio, data, self.spec, operation, schema_mode, newest=lambda: self.refresh().spec)
+        change = change_of(self.fileio, data, self.spec, operation, schema_mode, delete_when, newest=lambda: self.refresh().spec)
         # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there.
         if operation is Operation.INSERT or self.spec.rewrites or app is not None:
             self.refresh()
@@ -395,6 +400,7 @@ class Table:
             data=change.data,
             operation=operation,
             schema_mode=change.schema_mode,
+            delete_when=change.delete_when,
             metadata=dict(metadata or {}),
             app=app,
             advice=self._advice,
@@ -485,13 +491,14 @@ def change_of(
     spec: TableSpec,
     operation: Operation,
     schema_mode: str | None = None,
+    delete_when: str | None = None,
     *,
     newest: Callable[[], TableSpec] | None = None,
 ) -> Change:
     """A batch with the engine that writes it: rows in this process are written here, a Spark DataFrame by Spark.
 
-    schema_mode: what it may do to the schema, as the table says when None. newest: asks for the newest spec, under which a batch may fit
-    that does not fit `spec`. Raises InvalidBatch and InvalidSchema.
+    schema_mode: what it may do to the schema, as the table says when None. delete_when: as of `Table.upsert`. newest: asks for the newest
+    spec, under which a batch may fit that does not fit `spec`. Raises InvalidBatch, InvalidSchema and InvalidPredicate.
     """
     mode = spec.schema_mode if schema_mode is None else SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
     if spec.is_keyless and operation in (Operation.UPSERT, Operation.DELETE):
@@ -506,14 +513,15 @@ def change_of(
         from objcat.spark.engine import SparkEngine
 
         rows, engine = data, SparkEngine(fileio.describe())
-    change = Change(engine, rows, operation, mode)
+    deletes = None if delete_when is None else parse_predicate(delete_when, schema_from_arrow(engine.schema(rows)))
+    change = Change(engine, rows, operation, mode, deletes)
     try:
-        engine.check(rows, change.grown(spec), operation)
+        engine.check(rows, change.grown(spec), operation, deletes)
     except InvalidInput:
         newer = spec if newest is None else newest()
         if newer.table_schema == spec.table_schema:
             raise
-        engine.check(rows, change.grown(newer), operation)
+        engine.check(rows, change.grown(newer), operation, deletes)
     return change
 
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidBatch
+from objcat.predicate import Predicate
 from objcat.storage.batch import check_columns, check_delete_columns, located
 from objcat.table import TableSpec
-from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_routed, write_unrouted
+from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_routed, write_unrouted, written_columns
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
@@ -26,11 +27,13 @@ class LocalEngine:
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
 
-    def check(self, data: pa.Table, spec: TableSpec, operation: Operation) -> None:
-        """Refuse a batch that cannot be written, before anything is. Raises InvalidBatch."""
+    def check(self, data: pa.Table, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
+        """Refuse a batch that cannot be written, before anything is. delete_when: as of `WriteTask`. Raises InvalidBatch."""
         if data.num_rows == 0:
             raise InvalidBatch(f"the batch to {operation} is empty: give it rows, or skip the call; nothing was written")
-        (check_delete_columns if operation is Operation.DELETE else check_columns)(data.column_names, spec)
+        (check_delete_columns if operation is Operation.DELETE else check_columns)(
+            written_columns(data.column_names, spec, delete_when), spec
+        )
 
     def partitions(self, data: pa.Table, spec: TableSpec, former: Collection[str]) -> Collection[str] | None:
         """The partitions in which rows of the batch live; None when the table has only one."""

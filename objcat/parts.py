@@ -15,13 +15,14 @@ from fileio.store import FileIO
 from objcat.advice import SizeAdvice
 from objcat.errors import InvalidBatch
 from objcat.packing import pack, row_bytes_of, size_of
+from objcat.predicate import Predicate
 from objcat.storage.files import constant, read_base, read_log
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table import FileGroup, LogObject, Manifests, Snapshot, TableDelta, TableSpec
 from objcat.table.evolution import changed_ids, grown
 from objcat.table.files import LogSlice
 from objcat.table.spec import SchemaMode
-from objcat.tasks import Operation, WriteResult, WriteTask, fill_group, run_all
+from objcat.tasks import Operation, WriteResult, WriteTask, fill_group, run_all, written_columns
 from objcat.timeline import Footprint, Home, Summary, Txn
 from objcat.timeline.entry import SchemaChange
 
@@ -47,18 +48,26 @@ class Engine(Protocol[D_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One batch. engine: one that takes batches of this kind. schema_mode: what it may do to the schema of the table."""
+    """One batch.
+
+    engine: one that takes batches of this kind. schema_mode: what it may do to the schema of the table. delete_when: of an upsert: a filter
+    over the columns of the batch; rows for which it is true are deletes.
+    """
 
     engine: Engine[Any]
     data: Any
     operation: Operation
     schema_mode: SchemaMode = SchemaMode.STRICT
+    delete_when: Predicate | None = None
 
     def grown(self, spec: TableSpec) -> TableSpec:
         """The spec under which the batch is written. Raises InvalidSchema and InvalidBatch."""
         if self.schema_mode is SchemaMode.STRICT or self.operation is Operation.DELETE:
             return spec
-        return grown(spec, self.engine.schema(self.data), self.schema_mode)
+        given = self.engine.schema(self.data)
+        return grown(
+            spec, pa.schema([given.field(name) for name in written_columns(given.names, spec, self.delete_when)]), self.schema_mode
+        )
 
 
 class Part:
@@ -208,6 +217,7 @@ class Part:
             groups={home: group for home, group in live.items() if only is None or home in only} if spec.rewrites else {},
             former_partitions=former,
             only=None if only is None else frozenset(only),
+            delete_when=change.delete_when,
         )
 
     def _append_task(self, change: Change, snapshot: Snapshot, txn: Txn, former: frozenset[str]) -> WriteTask:

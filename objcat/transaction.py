@@ -106,10 +106,10 @@ class TransactionTable:
         """The columns as Arrow fields, under their logical names."""
         return self.snapshot.spec.table_schema.to_arrow()
 
-    def upsert(self, data: Any, *, schema_mode: str | None = None) -> None:
-        """Insert or replace rows by key. data, schema_mode: as of `Table.upsert`; do not change the data before the block ends. Raises
-        InvalidBatch and InvalidSchema."""
-        self._change(data, Operation.UPSERT, schema_mode)
+    def upsert(self, data: Any, *, schema_mode: str | None = None, delete_when: str | None = None) -> None:
+        """Insert or replace rows by key. Arguments as of `Table.upsert`; do not change the data before the block ends. Raises InvalidBatch,
+        InvalidSchema and InvalidPredicate."""
+        self._change(data, Operation.UPSERT, schema_mode, delete_when)
 
     def insert(self, data: Any, *, schema_mode: str | None = None) -> None:
         """Insert rows whose keys the caller declares new. Else as `upsert`."""
@@ -143,9 +143,9 @@ class TransactionTable:
             commits=lambda txns: block.standing(lambda: commits.find(block.view.outcomes, txns)),
         )
 
-    def _change(self, data: Any, operation: Operation, schema_mode: str | None = None) -> None:
+    def _change(self, data: Any, operation: Operation, schema_mode: str | None = None, delete_when: str | None = None) -> None:
         self._block.check_open()
-        change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode)
+        change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode, delete_when)
         self._block.changes.setdefault(self._table, []).append(change)
 
 

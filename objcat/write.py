@@ -20,6 +20,7 @@ from fileio.wrap import MetricsSnapshot
 from objcat.advice import SizeAdvice
 from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, TableNotFound
 from objcat.parts import Change, Engine, Part
+from objcat.predicate import Predicate
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.files import encode_delta
 from objcat.table.snapshot import snapshot_of
@@ -94,6 +95,7 @@ class WriteOperation(Generic[D]):
     data: D
     operation: Operation
     schema_mode: SchemaMode = SchemaMode.STRICT
+    delete_when: Predicate | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     app: AppVersion | None = None
     advice: SizeAdvice | None = None
@@ -108,9 +110,8 @@ class WriteOperation(Generic[D]):
         Returns the result and all entries that followed `view`, up to the commit's own. Raises InvalidBatch and NullKey (nothing was
         written), CommitConflict and Fenced (nothing is visible), CommitUnknown, storage errors.
         """
-        part = Part(
-            self.fileio, self.manifests, self.table, [Change(self.engine, self.data, self.operation, self.schema_mode)], advice=self.advice
-        )
+        change = Change(self.engine, self.data, self.operation, self.schema_mode, self.delete_when)
+        part = Part(self.fileio, self.manifests, self.table, [change], advice=self.advice)
         return commit_parts(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
 
 

@@ -18,11 +18,12 @@ from pyspark.sql.types import StructType
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
+from objcat.predicate import Predicate
 from objcat.spark.routing import home_columns, in_buckets_of
 from objcat.spark.ship import missing_is_said, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
-from objcat.tasks import Operation, WriteResult, WriteTask, write_routed, write_unrouted
+from objcat.tasks import Operation, WriteResult, WriteTask, write_routed, write_unrouted, written_columns
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
@@ -36,13 +37,13 @@ class SparkEngine:
         self._store = store
         self.name = "spark"
 
-    def check(self, data: DataFrame, spec: TableSpec, operation: Operation) -> None:
-        """Refuse a frame that cannot be written, before a job runs. Raises InvalidBatch."""
+    def check(self, data: DataFrame, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
+        """Refuse a frame that cannot be written, before a job runs. delete_when: as of `WriteTask`. Raises InvalidBatch."""
         if not hasattr(data, "mapInArrow"):
             raise InvalidBatch(
                 f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame"
             )
-        _check(data, spec, operation)
+        _check(data, spec, operation, delete_when)
         self.name = f"spark {data.sparkSession.version}"
 
     def partitions(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> None:
@@ -64,7 +65,7 @@ class SparkEngine:
         rows each time must be cached or checkpointed by the caller. Raises InvalidBatch, NullKey and storage errors of the executors.
         """
         # By now the table may have other columns than when the frame was checked.
-        _check(data, task.spec, task.operation)
+        _check(data, task.spec, task.operation, task.delete_when)
         if task.only is not None:
             data = data.where(in_buckets_of(task.spec, task.only))
         if task.routed:
@@ -89,8 +90,8 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **zone)
 
 
-def _check(data: DataFrame, spec: TableSpec, operation: Operation) -> None:
-    (check_delete_columns if operation is Operation.DELETE else check_columns)(data.columns, spec)
+def _check(data: DataFrame, spec: TableSpec, operation: Operation, delete_when: Predicate | None) -> None:
+    (check_delete_columns if operation is Operation.DELETE else check_columns)(written_columns(data.columns, spec, delete_when), spec)
 
 
 def _write_batches(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -57,6 +59,14 @@ def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
     if ordering is not None and ordering.name in names:
         _refuse_null(fitted, ordering, role="ordering")
     return normalise_keys(fitted, spec)
+
+
+def conform_mixed(batch: pa.Table, spec: TableSpec, deleted: npt.NDArray[np.bool_]) -> pa.Table:
+    """A batch of rows and deletes, each as it would be conformed alone, in the order of the batch. Raises as these."""
+    schema = spec.table_schema.to_arrow_physical(nullable=True)
+    rows, deletes = np.flatnonzero(~deleted), np.flatnonzero(deleted)
+    parts = [conform(batch.take(pa.array(rows)), spec).cast(schema), conform_delete(batch.take(pa.array(deletes)), spec).cast(schema)]
+    return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate([rows, deletes]), kind="stable")))
 
 
 def check_columns(given: list[str], spec: TableSpec) -> None:

@@ -11,7 +11,7 @@ from objcat.tasks.model import OP_FIELD, TXN_FIELD, Filter, Operation, Rewritten
 from objcat.tasks.parallel import run_all
 from objcat.tasks.rewrite import rewrite_homes
 from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS, ahead_of, own_rows, scan_groups, scan_schema
-from objcat.tasks.write import log_schema, write_inserts, write_rows
+from objcat.tasks.write import log_schema, write_inserts, write_rows, written_columns
 
 __all__ = [
     "FILE_COLUMN",
@@ -38,6 +38,7 @@ __all__ = [
     "write_routed",
     "write_rows",
     "write_unrouted",
+    "written_columns",
 ]
 
 

@@ -39,6 +39,7 @@ class WriteTask:
     bucket_counts: of partitions that were split. live_homes: of an insert into a merge-on-read table: those that have a file group, where
     rows go to log rows. groups: of a copy-on-write table: what is live, by home. former_partitions: those partitions of former
     partitionings that have a file group. only: the homes whose rows are written, None for all; the others are left out.
+    delete_when: of an upsert: rows of the batch for which it is true are deletes.
     Of a table without a key: fillable, the partitions with a file group that takes more, None where that is not known; row_bytes, of a row
     in a file.
     """
@@ -51,6 +52,7 @@ class WriteTask:
     groups: Mapping[Home, FileGroup] = field(default_factory=dict)
     former_partitions: frozenset[str] = frozenset()
     only: frozenset[Home] | None = None
+    delete_when: Predicate | None = None
     fillable: frozenset[str] | None = None
     row_bytes: float | None = None
 

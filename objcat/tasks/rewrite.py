@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, constant
 from objcat.storage.logs import LogReader
-from objcat.storage.merge import OP_COLUMN, OP_DELETE
-from objcat.table import BaseFile, FileGroup, LogRows
+from objcat.storage.merge import OP_COLUMN, OP_DELETE, merge
+from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
 from objcat.tasks.current import current_cuts, current_names, loaded_logs, parted, rewritten_at_once, settled
 from objcat.tasks.model import TXN_FIELD, Operation, Rewritten, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
@@ -64,7 +64,7 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, batch: pa.Table, 
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     group = task.groups.get(home, FileGroup(home))
-    rows_before = rows_after = written = tombstones_before = 0
+    rows_before = rows_after = written = ended = tombstones_before = 0
     kept = [bare(batch).select(current_names(spec)).slice(0, 0)]
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     with BaseWriter(fileio, path, schema, home, bounded=spec.bounded) as writer:
@@ -75,21 +75,28 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, batch: pa.Table, 
             live, tombstones = parted(before if on_top is None else settled(pa.concat_tables([before, on_top]), spec))
             rows_after += live.num_rows
             written += 0 if on_top is None else _count(live, TXN_COLUMN, task.txn)
+            ended += 0 if on_top is None or task.delete_when is None else _ended(before, live, spec)
             writer.write(live.select(schema.names))
             kept.append(tombstones)
-        if task.operation is Operation.DELETE:
-            counts = (0, 0, rows_before - rows_after)
-        else:
-            inserted = rows_after - rows_before
-            counts = (inserted, written - inserted, 0)
+        ended = rows_before - rows_after if task.operation is Operation.DELETE else ended
+        inserted = rows_after - rows_before + ended
         tombstones = pa.concat_tables(kept)
         # A delete without an ordering value may end no row but a tombstone, which is gone once a new base file stands for the home.
-        changed = any(counts) or tombstones.num_rows < tombstones_before
+        changed = bool(written or ended) or tombstones.num_rows < tombstones_before
         base = writer.finish() if changed else None
     if not changed:
         # What was there stays, so only what the batch adds to it is written.
         tombstones = tombstones.filter(pc.equal(tombstones.column(TXN_COLUMN), task.txn))
-    return _RewrittenHome(Rewritten(home, batch.num_rows, *counts, changed=changed), base, tombstones.drop_columns([TXN_COLUMN]))
+    return _RewrittenHome(
+        Rewritten(home, batch.num_rows, inserted, written - inserted, ended, changed=changed), base, tombstones.drop_columns([TXN_COLUMN])
+    )
+
+
+def _ended(before: pa.Table, live: pa.Table, spec: TableSpec) -> int:
+    """How many of the rows that existed before exist no more."""
+    key = [column.physical for column in spec.key_columns]
+    both = pa.concat_tables([parted(before)[0], live])
+    return int(merge(both, key=key, ordering=None).num_rows) - int(live.num_rows)
 
 
 def _count(rows: pa.Table, column: str, value: int | str) -> int:

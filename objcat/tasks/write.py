@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.storage.batch import conform, conform_delete
+from objcat.predicate import Predicate
+from objcat.storage.batch import conform, conform_delete, conform_mixed
 from objcat.storage.files import base_path, log_path, write_base, write_log
+from objcat.storage.fitting import fitted as under
 from objcat.storage.hashing import spark_hash
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
 from objcat.table import BaseFile, LogRows, TableSpec
@@ -59,10 +62,7 @@ def prepare(task: WriteTask, rows: pa.Table) -> tuple[pa.Table, tuple[LogRows, .
     Homes are sorted by partition and bucket.
     """
     spec = task.spec
-    deleting = task.operation is Operation.DELETE
-    fitted = conform_delete(rows, spec) if deleting else conform(rows, spec)
-    op = pa.array(np.full(fitted.num_rows, OP_DELETE if deleting else OP_UPSERT, dtype=np.int8))
-    fitted = fitted.append_column(OP_FIELD, op)
+    fitted = _conformed(task, rows)
     partitions = spec.partition_of(fitted, task.former_partitions)
     key = [column.physical for column in spec.key_columns]
     if len(partitions.texts) > 1:
@@ -78,6 +78,37 @@ def prepare(task: WriteTask, rows: pa.Table) -> tuple[pa.Table, tuple[LogRows, .
     return _by_home(task, fitted, partitions.texts, codes)
 
 
+def _conformed(task: WriteTask, rows: pa.Table) -> pa.Table:
+    """The rows under physical names, with their operation."""
+    if task.delete_when is not None:
+        deleted = deleted_by(rows, task.delete_when)
+        meant = rows.select(written_columns(rows.column_names, task.spec, task.delete_when))
+        op = np.where(deleted, np.int8(OP_DELETE), np.int8(OP_UPSERT))
+        return conform_mixed(meant, task.spec, deleted).append_column(OP_FIELD, pa.array(op))
+    deleting = task.operation is Operation.DELETE
+    fitted = conform_delete(rows, task.spec) if deleting else conform(rows, task.spec)
+    return fitted.append_column(OP_FIELD, pa.array(np.full(fitted.num_rows, OP_DELETE if deleting else OP_UPSERT, dtype=np.int8)))
+
+
+def deleted_by(rows: pa.Table, delete_when: Predicate) -> npt.NDArray[np.bool_]:
+    """Of which rows of a batch a filter over its columns is true: neither false nor null."""
+    wanted = delete_when.schema.to_arrow()
+    seen = under(rows, pa.schema([wanted.field(name) for name in delete_when.columns]))
+    numbered = seen.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
+    deleted = np.zeros(rows.num_rows, np.bool_)
+    deleted[numbered.filter(delete_when.to_arrow()).column(_NUMBER).to_numpy()] = True
+    return deleted
+
+
+def written_columns(given: Sequence[str], spec: TableSpec, delete_when: Predicate | None) -> list[str]:
+    """The columns of a batch that are meant for the table: without those that only say which rows are deletes."""
+    if delete_when is None:
+        return list(given)
+    known = set(spec.table_schema.names)
+    return [name for name in given if name in known or name not in delete_when.columns]
+
+
+_NUMBER = "_objcat_number"
 _PARTITION_FIELD = pa.field("_objcat_partition", pa.int32(), nullable=False)
 
 
