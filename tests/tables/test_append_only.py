@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -257,7 +258,7 @@ def test_a_partition_that_is_full_says_so() -> None:
         ({"size_bytes": 10**18}, 65_536),
     ],
 )
-def test_a_bucket_count_for_a_size(given: dict[str, int], count: int) -> None:
+def test_a_bucket_count_for_a_size(given: dict[str, Any], count: int) -> None:
     assert objcat.Bucket.for_size(**given).count == count
     assert objcat.Bucket.for_size(**given, columns=("id",)).columns == ("id",)
 
@@ -349,12 +350,17 @@ TestAppends = Appends.TestCase
 TestAppends.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
 
 
+def _insert_some(table: objcat.Table, number: int) -> None:
+    for i in range(5):
+        table.insert(batch(number * 10 + i))
+
+
 def test_threads_insert_side_by_side() -> None:
     lake = a_lake()
     create(lake, by=("city",))
     handles: list[Callable[[], Any]] = []
     for number in range(4):
         table = objcat.Lake(lake.fileio).table("t")
-        handles.append(lambda table=table, number=number: [table.insert(batch(number * 10 + i)) for i in range(5)])
+        handles.append(partial(_insert_some, table, number))
     list(lake.fileio.env.map(lambda work: work(), handles))
     assert counted(lake.table("t")) == Counter({(number * 10 + i, "Rome"): 1 for number in range(4) for i in range(5)})

@@ -1,0 +1,264 @@
+"""Partitions on Spark: rows of a home meet in one task under every setting of a session, and lie where the local engine puts them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import objcat
+from objcat.doctor import examine
+from objcat.errors import InvalidBatch
+
+UTC = dt.UTC
+CITIES = ("Rome", "東京/a", "", None, "Zürich=%", "😀" * 60)
+KINDS = pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("city", pa.string()),
+        ("t", pa.timestamp("us", tz="UTC")),
+        ("local", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("small", pa.int8()),
+        ("x", pa.float64()),
+        ("price", pa.decimal128(10, 2)),
+        ("raw", pa.binary()),
+        ("flag", pa.bool_()),
+    ]
+)
+PARTITIONINGS = [
+    ("city",),
+    ("hour(t)",),
+    ("day(t)", "truncate(city, 1)"),
+    ("month(t)",),
+    ("year(t)",),
+    ("t",),
+    ("hour(local)",),
+    ("day(local)",),
+    ("month(local)", "flag"),
+    ("year(local)",),
+    ("local",),
+    ("day(day)",),
+    ("month(day)",),
+    ("year(day)", "truncate(id, 7)"),
+    ("truncate(small, 10)",),
+    ("truncate(id, 4000000000000000000)",),
+    ("x",),
+    ("price", "raw"),
+]
+
+
+def rows(count: int = 240) -> list[dict[str, Any]]:
+    start = dt.datetime(1969, 12, 31, 22, 59, 59, 999_999)
+    steps = [dt.timedelta(0), dt.timedelta(microseconds=1), dt.timedelta(minutes=31), dt.timedelta(days=40), dt.timedelta(days=-70_000)]
+    found = []
+    for i in range(count):
+        moment = None if i % 17 == 0 else start + steps[i % 5] * (1 + i % 3)
+        found.append(
+            {
+                "id": (i - 120) * (1 if i % 2 else 2**55),
+                "city": CITIES[i % len(CITIES)],
+                "t": None if moment is None else moment.replace(tzinfo=UTC),
+                "local": moment,
+                "day": None if moment is None else moment.date(),
+                "small": None if i % 13 == 0 else i % 256 - 128,
+                "x": [0.0, -0.0, float("nan"), None, 1.5, float("-inf")][i % 6],
+                "price": [Decimal("0.10"), Decimal("-3.00"), None][i % 3],
+                "raw": [b"", b"\x00\xff", None, b"a" * 300][i % 4],
+                "flag": [True, False, None][i % 3],
+            }
+        )
+    return found
+
+
+def frame(spark: SparkSession, batch: list[dict[str, Any]]) -> DataFrame:
+    """A frame of several partitions in which no two neighbours meet, whatever zone the session is in."""
+    return spark.createDataFrame(pa.Table.from_pylist(batch, SCHEMA), from_arrow_schema(SCHEMA, prefer_timestamp_ntz=True)).repartition(3)
+
+
+@contextmanager
+def session(spark: SparkSession, **settings: str) -> Iterator[None]:
+    names = {name.replace("__", "."): value for name, value in settings.items()}
+    before = {name: spark.conf.get(name, None) for name in names}
+    try:
+        for name, value in names.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+def homes(table: objcat.Table) -> set[Any]:
+    return set(table.refresh().live_homes(table.manifests))
+
+
+def told(found: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(repr([row["id"], row["city"], row["t"], row["x"], row["flag"]]) for row in found)
+
+
+@pytest.mark.parametrize("by", PARTITIONINGS, ids=" ".join)
+def test_rows_of_a_home_meet_and_lie_where_the_local_engine_puts_them(spark: SparkSession, tmp_path: Path, by: tuple[str, ...]) -> None:
+    lake = objcat.connect(tmp_path)
+    given: dict[str, Any] = {"key": ["id"], "partition_by": by, "key_scope": "partition", "index": objcat.Bucket(2)}
+    here, there = (lake.create_table(name, SCHEMA, **given) for name in ("here", "there"))
+    batch = rows()
+    data = frame(spark, batch)
+    here.insert(pa.Table.from_pylist(batch, SCHEMA))
+    zones = {
+        "spark__sql__session__timeZone": "Asia/Kolkata",
+        "spark__sql__adaptive__enabled": "false",
+        "spark__sql__shuffle__partitions": "7",
+    }
+    with session(spark, **zones):
+        there.insert(data)
+    assert homes(there) == homes(here)
+    assert told(there.scan().to_arrow().to_pylist()) == told(here.scan().to_arrow().to_pylist())
+    assert len(there.scan().to_arrow()) == len(batch)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"spark__sql__session__timeZone": "America/St_Johns"},
+        {"spark__sql__ansi__enabled": "true"},
+        {"spark__sql__ansi__enabled": "false"},
+        {"spark__sql__timestampType": "TIMESTAMP_NTZ", "spark__sql__session__timeZone": "Asia/Kolkata"},
+        {"spark__sql__caseSensitive": "true"},
+    ],
+    ids=lambda settings: " ".join(f"{name.rpartition('__')[2]}={value}" for name, value in settings.items()),
+)
+def test_no_setting_of_a_session_parts_a_home(spark: SparkSession, tmp_path: Path, kind: str, settings: dict[str, str]) -> None:
+    lake = objcat.connect(tmp_path)
+    by = ["hour(t)", "truncate(id, 4000000000000000000)", "day(local)"]
+    table = lake.create_table("t", SCHEMA, key=["id", "t"], partition_by=by, key_scope="partition", kind=kind, index=objcat.Bucket(2))
+    batch = [{**row, "t": row["t"] or dt.datetime(2026, 1, 1, tzinfo=UTC)} for row in rows()]
+    data = frame(spark, batch)
+    with session(spark, spark__sql__adaptive__enabled="false", spark__sql__shuffle__partitions="5", **settings):
+        table.insert(data)
+        table.upsert(data.limit(60))
+        table.delete(data.where(F.col("flag")))
+        through_spark = table.scan(columns=["id", "flag"]).to_spark(spark).collect()
+    left = Counter(row["id"] for row in batch if not row["flag"])
+    assert Counter(row["id"] for row in table.scan().to_arrow().to_pylist()) == left
+    assert Counter(row["id"] for row in through_spark) == left
+    assert examine(table.timeline, deep=True).healthy
+
+
+@KINDS
+def test_equal_keys_of_two_partitions_are_two_rows_on_spark_too(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    table = objcat.connect(tmp_path).create_table(
+        "t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2)
+    )
+    both = [{**row, "city": city} for row in rows(20) for city in ("Rome", "Oslo")]
+    table.insert(frame(spark, both))
+    table.upsert(frame(spark, [{**row, "flag": None, "city": "Oslo"} for row in rows(10)]))
+    table.delete(spark.createDataFrame([(row["id"], "Rome") for row in rows(4)], "id long, city string"))
+    found = table.scan(columns=["id", "city", "flag"]).to_spark(spark).collect()
+    expected = Counter({(row["id"], "Oslo"): 1 for row in rows(20)}) + Counter({(row["id"], "Rome"): 1 for row in rows(20)[4:]})
+    assert Counter((row["id"], row["city"]) for row in found) == expected
+    nulled = {row["id"] for row in rows(10)} | {row["id"] for row in rows(20) if row["flag"] is None}
+    assert {row["id"] for row in found if row["city"] == "Oslo" and row["flag"] is None} == nulled
+    assert told(table.scan().to_arrow().to_pylist()).total() == 36
+
+
+@KINDS
+def test_another_partitioning_under_frames(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(2))
+    batch = [{**row, "city": row["city"] or "none"} for row in rows(60)]
+    table.insert(frame(spark, batch[:20]))
+    table.set_partitioning(["city", "truncate(id, 4000000000000000000)"])
+    more = [{**row, "city": city, "flag": None} for row, city in zip(batch, itertools.cycle(["none", "Bonn", "Zürich=%"]))]
+    with session(spark, spark__sql__adaptive__enabled="false"):
+        table.insert(frame(spark, more))
+        table.upsert(frame(spark, more[:30]))
+    expected = {(row["id"], row["city"]) for row in (*batch[:20], *more)}
+    found = [(row["id"], row["city"]) for row in table.scan().to_spark(spark).collect()]
+    assert Counter(found) == Counter(dict.fromkeys(expected, 1))
+    assert Counter((row["id"], row["city"]) for row in table.scan().to_arrow().to_pylist()) == Counter(found)
+    assert {partition.count("/") for partition in table.snapshot.live_partitions(table.manifests)} == {0, 1}
+    assert examine(table.timeline, deep=True).healthy
+
+
+@KINDS
+def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    from objcat.spark.engine import SparkEngine
+    from objcat.tasks import Operation, WriteResult, WriteTask
+    from objcat.timeline import Committer
+    from objcat.write import WriteOperation
+
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2))
+    other = lake.table("t")
+    theirs = {**rows(1)[0], "city": "Rome", "id": 10**6}
+
+    class Raced(SparkEngine):
+        def __init__(self) -> None:
+            super().__init__(table.fileio.describe())
+            self.asked: list[Any] = []
+
+        def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
+            self.asked.append(task.only)
+            result = super().write(data, task)
+            if len(self.asked) == 1:
+                other.upsert([theirs])
+            return result
+
+    engine = Raced()
+    operation = WriteOperation(
+        timeline=table.timeline,
+        table=table.id,
+        manifests=table.manifests,
+        committer=Committer(table.fileio),
+        engine=engine,
+        data=frame(spark, rows(120)),
+        operation=Operation.INSERT,
+    )
+    result, _ = operation.run(table.timeline.open())
+    footprint = other.history()[1].footprint[table.id]
+    (home,) = {*footprint.creates, *footprint.replaces, *footprint.appends}
+    assert engine.asked == [None, frozenset({home})]
+    assert (result.attempts, result.rows) == (2, 120)
+    assert table.scan().to_arrow().num_rows == 121
+
+
+@KINDS
+def test_a_table_without_a_key_takes_frames(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", SCHEMA, key=None, partition_by=["city"], kind=kind)
+    for _ in range(3):
+        result = table.insert(frame(spark, rows(60)))
+        assert (result.rows, result.inserted) == (60, 60)
+    expected = Counter(row["id"] for _ in range(3) for row in rows(60))
+    assert Counter(row["id"] for row in table.scan().to_spark(spark).collect()) == expected
+    assert Counter(row["id"] for row in table.scan().to_arrow().to_pylist()) == expected
+    assert table.scan(where="city = 'Rome'").to_spark(spark).count() == 30
+    table.compact()
+    assert Counter(row["id"] for row in table.scan().to_spark(spark).collect()) == expected
+    assert examine(table.timeline, deep=True).healthy
+
+
+def test_a_partition_column_of_another_type_is_refused_with_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], partition_by=["hour(t)"], key_scope="partition")
+    with pytest.raises(InvalidBatch, match="'t' is"):
+        table.insert(spark.createDataFrame([(1, "x")], "id long, t string"))
+    with pytest.raises(InvalidBatch, match="lacks the column 't'"):
+        table.insert(spark.createDataFrame([(1,)], "id long"))
+    assert list(table.fileio.list_keys("data/")) == []
