@@ -7,7 +7,7 @@ import datetime as dt
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,7 @@ from objcat.services import (
     SplitResult,
     clean,
     compact,
+    erase,
     release,
     restore,
     savepoint,
@@ -47,11 +48,14 @@ from objcat.table.files import decode_delta
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import SchemaMode, check_names_listed, check_texts
-from objcat.tasks import Operation
+from objcat.tasks import Operation, WriteResult, WriteTask
 from objcat.timeline import AppVersion, Committer, Entry, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
 from objcat.timeline.sweep import Swept, sweep
 from objcat.write import CommitResult, WriteOperation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger("objcat")
 
@@ -231,14 +235,58 @@ class Table:
         """Insert rows whose keys the caller declares new, as one commit; buckets without rows get base files. Else as `upsert`."""
         return self._write(data, Operation.INSERT, metadata, app, schema_mode)
 
-    def delete(self, keys: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult:
-        """Delete rows by key, as one commit. Keys that do not exist are no error.
+    @overload
+    def delete(
+        self, keys: str | pc.Expression, *, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
+    ) -> CommitResult | None: ...
 
-        keys: a batch with the key columns; others are ignored. In a table with an ordering column: a batch that has that column too
-        deletes only what is not newer, and keeps older late rows out; without it, everything written before is deleted.
-        Else as `upsert`.
+    @overload
+    def delete(self, keys: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult: ...
+
+    def delete(
+        self, keys: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None, spark: SparkSession | None = None
+    ) -> CommitResult | None:
+        """Delete rows by key or by a filter, as one commit.
+
+        keys: a filter as of `scan`, SQL text or an Arrow expression: rows for which it is true are deleted as they are at the moment of the
+        commit, and None is returned when there are none, since then nothing is committed. spark: finds and deletes them on Spark. In a
+        table with an ordering column, older rows of their keys that come late stay out too. Raises InvalidPredicate, and CommitConflict
+        when others change the same buckets faster than they can be read.
+        Or a batch with the key columns; others are ignored. In a table with an ordering column: a batch that has that column too
+        deletes only what is not newer, and keeps older late rows out; without it, everything written before is deleted. Keys that do not
+        exist are no error. Else as `upsert`.
         """
+        if isinstance(keys, (str, pc.Expression)):
+            if app is not None:
+                raise InvalidInput("delete() with a filter takes no app: what it deletes depends on when it runs")
+            return self._delete_where(keys, metadata, spark)
         return self._write(keys, Operation.DELETE, metadata, app)
+
+    def _delete_where(
+        self, where: str | pc.Expression, metadata: Mapping[str, str] | None, spark: SparkSession | None
+    ) -> CommitResult | None:
+        check_texts(metadata or {}, what="metadata")
+        began = self.fileio.metrics.snapshot()
+        engine = _Keys(self, spark)
+        done = erase(self.timeline, self.id, where, engine=engine, metadata=dict(metadata or {}))
+        if done is None:
+            return None
+        self._served(None)
+        entry, did = done.entry, done.proposal.summary
+        return CommitResult(
+            slot=entry.slot,
+            txn=entry.txn,
+            committed_at_ms=entry.committed_at_ms,
+            rows=did.rows,
+            inserted=did.inserted,
+            updated=did.updated,
+            deleted=did.deleted,
+            files=did.files,
+            bytes=did.bytes,
+            attempts=done.attempts,
+            slots_lost=done.slots_lost,
+            requests=(self.fileio.metrics.snapshot() - began).requests,
+        )
 
     # ---- reading
 
@@ -483,6 +531,26 @@ class Table:
         if self.id not in view.state:
             raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later, in a log that others share")
         return self._snapshot_of(view)
+
+
+class _Keys:
+    """Finds rows and writes deletes of them: in this process, or on Spark."""
+
+    def __init__(self, table: Table, spark: SparkSession | None) -> None:
+        self._table = table
+        self._spark = spark
+
+    def keys(self, plan: ScanPlan) -> Any | None:
+        found = Scan(self._table.fileio, plan, self._table.manifests)
+        if self._spark is None:
+            rows = found.to_arrow()
+            return rows if rows.num_rows else None
+        frame = found.to_spark(self._spark)
+        return None if frame.isEmpty() else frame
+
+    def write(self, data: Any, task: WriteTask) -> WriteResult:
+        change = change_of(self._table.fileio, data, task.spec, task.operation)
+        return change.engine.write(change.data, task)
 
 
 def change_of(

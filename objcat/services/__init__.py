@@ -6,6 +6,7 @@ conflicts with one that only rearranges rows.
 
 from objcat.services.clean import CleanPlan, CleanResult, clean, plan_clean
 from objcat.services.compact import CompactionPlan, CompactionResult, compact, plan_compaction, schedule_compaction, scheduled_compactions
+from objcat.services.erase import erase
 from objcat.services.restore import RestoreResult, restore
 from objcat.services.savepoint import SavepointResult, release, savepoint
 from objcat.services.split import SplitResult, split_buckets
@@ -20,6 +21,7 @@ __all__ = [
     "SplitResult",
     "clean",
     "compact",
+    "erase",
     "plan_clean",
     "plan_compaction",
     "release",

@@ -68,12 +68,14 @@ class Service(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[P]):
-    """A service that has its slot. log: as of that slot."""
+    """A service that has its slot. log: as of that slot. slots_lost: slots that others took first. attempts: plans that were run."""
 
     entry: Entry
     plan: P
     proposal: Proposal
     log: LogState
+    slots_lost: int = 0
+    attempts: int = 1
 
 
 def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables], *, replans: bool = True) -> Done[P] | None:
@@ -100,7 +102,7 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
             return None
         done = _once(timeline.fileio, committer, service, plan, view, again=again)
         if done is not None:
-            return done
+            return replace(done, attempts=attempt)
         if attempt > 1:
             pause_s = committer.pause(pause_s, took_s=(env.monotonic_s() - began_s) / attempt)
         view = timeline.refresh(view)
@@ -145,7 +147,7 @@ def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, vi
     unnamed = sorted({*proposal.files} - {*kept.files})
     if unnamed:
         remove_files(fileio, unnamed, why=txn)
-    return Done(outcome.entry, plan, kept, view.log.advance([*outcome.read, outcome.entry]))
+    return Done(outcome.entry, plan, kept, view.log.advance([*outcome.read, outcome.entry]), outcome.slots_lost)
 
 
 def _prepare(
