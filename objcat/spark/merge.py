@@ -43,7 +43,8 @@ class Rows:
 
     columns: of the result. key: columns that identify a row. packed: the key as one whole number, where that is possible. has_ordering:
     else commit order. barriers: whether there may be any. objects, log_rows: how many. layout: the number of buckets of the whole key that
-    the base has, None where Spark cannot rely on one. width: partitions of a shuffle.
+    the base has, None where Spark cannot rely on one. width: partitions of a shuffle. spread: buckets, and the columns that choose them, to
+    which the log rows that are left are dealt, so that Spark sees one layout of all rows; None to leave them where they are read.
     """
 
     base: DataFrame | None
@@ -57,6 +58,7 @@ class Rows:
     log_rows: int
     layout: int | None
     width: int
+    spread: tuple[int, tuple[str, ...]] | None = None
 
     @property
     def is_small(self) -> bool:
@@ -67,9 +69,7 @@ class Rows:
 
 def merged(rows: Rows) -> list[DataFrame]:
     """Frames with the columns of the result that together hold the merged rows."""
-    if rows.is_small:
-        return _broadcast(rows)
-    return _shuffled(rows)
+    return _broadcast(rows) if rows.is_small else _shuffled(rows)
 
 
 # ---- few log rows ------------------------------------------------------------------------------------------------
@@ -92,12 +92,16 @@ def _broadcast(rows: Rows) -> list[DataFrame]:
         winners = _newest(logs, rows)
     winners = winners.where(F.col(OP_COLUMN) == OP_UPSERT)
     if base is None:
-        return [winners.select(*rows.columns)]
+        return [_spread(winners.select(*rows.columns), rows)]
     kept = keys.anti(base, beaters, _beats_base if rows.has_ordering else _is_later)
     if rows.has_ordering:
         late = keys.semi(base, beaters, _is_beaten_by_base)
         winners = keys.anti(winners, keys.of(late), lambda: F.col(_THEIR_ORDER) > F.col(ORDER))
-    return [kept.select(*rows.columns), winners.select(*rows.columns)]
+    return [kept.select(*rows.columns), _spread(winners.select(*rows.columns), rows)]
+
+
+def _spread(winners: DataFrame, rows: Rows) -> DataFrame:
+    return winners if rows.spread is None else winners.repartition(rows.spread[0], *rows.spread[1])
 
 
 def _is_later() -> Column:
