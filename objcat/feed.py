@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.arguments import moment_ms, name_list, shown
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
-from objcat.predicate import parse_predicate
 from objcat.read.changes import ChangesPlan, Range, plan_changes
 from objcat.read.commits import Commits
 from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
+from objcat.read.plan import parse_filter
 from objcat.services.savepoint import check_readable
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.snapshot import snapshot_of
@@ -151,14 +152,16 @@ class Source:
         return slot
 
 
-def incremental(source: Source, since: Point, until: Point | None, *, where: str | None, columns: Sequence[str] | None) -> Feed:
+def incremental(
+    source: Source, since: Point, until: Point | None, *, where: str | pc.Expression | None, columns: Sequence[str] | None
+) -> Feed:
     """See `Table.incremental`."""
     first, last = source.slots(since, until)
     snapshot = source.snapshot(last)
     if source.restores(first, last):
         # Rows of before the range are back: their transactions do not tell, only what the table was does.
         named = chosen_columns(snapshot.spec, columns, hidden=HIDDEN)
-        predicate = None if where is None else parse_predicate(where, snapshot.spec.table_schema)
+        predicate = parse_filter(where, snapshot.spec.table_schema)
         changed = replace(_changes(source, first, snapshot, columns=named, net=True), latest=True, where=predicate)
         return Feed(source.timeline.fileio, changed, since=first, until=last, check=lambda: _check_whole(source, first))
     commits = source.commits.between(source.view.outcomes, first, last)

@@ -76,7 +76,7 @@ def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str],
     happened = [step for entry in within.entries if (step := _happened(entry, within)) is not None]
     spec = within.until.spec
     states = [within.until, *_snapshots(within, happened)]
-    classes = _Classes(_divisors(within, states, happened, mixed=spec.is_keyless and any(event.restores is not None for event in happened)))
+    classes = _Classes(_divisors(within, states, happened))
     for event in happened:
         if event.restores is None:
             classes.written(event)
@@ -86,9 +86,10 @@ def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str],
             )
     touched = sorted(classes.steps)
     before: dict[_Class, list[FileGroup]] = {}
-    needs_state = not spec.is_keyless or any(event.restores is not None for event in happened)
-    if within.before is not None and within.table in within.before.state and needs_state:
-        homes = [Home(partition, bucket, classes.divisors[partition]) for partition, bucket in touched]
+    # Rows that are added to a table without a key are changes whatever was there.
+    measured = [one for one in touched if not spec.is_keyless or any(step.replaces for step in classes.steps[one])]
+    if within.before is not None and within.table in within.before.state and measured:
+        homes = [Home(partition, bucket, classes.divisors[partition]) for partition, bucket in measured]
         for group in Snapshot(within.before.log, within.before.state[within.table]).file_groups(manifests, homes=homes):
             before.setdefault(classes.of(group.home), []).append(group)
     changed = tuple(Changed(tuple(before.get(one, ())), tuple(classes.steps[one])) for one in touched)
@@ -126,14 +127,12 @@ def _snapshots(within: Range, happened: Sequence[_Event]) -> list[Snapshot]:
     return [Snapshot(view.log, view.state[within.table]) for view in views if within.table in view.state]
 
 
-def _divisors(within: Range, states: Sequence[Snapshot], happened: Sequence[_Event], *, mixed: bool) -> dict[str, int]:
-    """By partition a number that divides every bucket count which the range has seen. mixed: rows move between homes, so that it is 1."""
+def _divisors(within: Range, states: Sequence[Snapshot], happened: Sequence[_Event]) -> dict[str, int]:
+    """By partition a number that divides every bucket count which the range has seen."""
     deltas = [decode_delta(entry.changes[within.table]) for entry in within.entries if within.table in entry.changes]
     named = [home for event in happened for home in _homes(event.delta)]
     partitions = {home.partition for home in named} | {partition for state in states for partition in state.table.bucket_counts}
-    found: dict[str, int] = dict.fromkeys(partitions, 1) if mixed else {}
-    if mixed:
-        return _Default(found, 1)
+    found: dict[str, int] = {}
     common = 0
     for state in states:
         common = gcd(common, state.spec.index.count)

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fileio.config import nearest
 from objcat.errors import InvalidInput
-from objcat.predicate import parse_predicate
 from objcat.read.commits import COMMIT_FIELDS, CommitPoint, commits_table
+from objcat.read.plan import fixed_partitions, key_hashes, parse_filter
 from objcat.table import FileGroup, Manifests, Snapshot, TableSpec
 from objcat.tasks.changes import IncrementTask, increment_schema
 from objcat.tasks.model import Filter
@@ -59,14 +60,18 @@ def plan_incremental(
     commits: Mapping[Txn, CommitPoint],
     *,
     since: int,
-    where: str | None,
+    where: str | pc.Expression | None,
     columns: Sequence[str] | None,
 ) -> IncrementalPlan:
     """The plan of an incremental read up to a snapshot. commits: those of the range. Raises InvalidPredicate, InvalidInput."""
     spec = snapshot.spec
     chosen = chosen_columns(spec, columns, hidden=HIDDEN)
-    predicate = None if where is None else parse_predicate(where, spec.table_schema)
-    groups = snapshot.file_groups(manifests, where=None if predicate is None else predicate.to_pruning())
+    predicate = parse_filter(where, spec.table_schema)
+    if predicate is None:
+        groups = snapshot.file_groups(manifests)
+    else:
+        hashes, partitions = key_hashes(predicate, spec), fixed_partitions(predicate, spec)
+        groups = snapshot.file_groups(manifests, where=predicate.to_pruning(), hashes=hashes, partitions=partitions)
     touched = tuple(group for group in groups if group.base_slot > since or any(rows.named_at > since for rows in group.logs))
     return IncrementalPlan(snapshot, since, touched, commits_table(commits), chosen, predicate)
 

@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fileio.base import Create, ObjectMeta, Version
@@ -187,6 +188,19 @@ def base_pieces(
             numbers = row_groups_that_may_match(file.metadata, file.schema_arrow, where, spec)
         for number in numbers:
             yield as_of_schema(file.read_row_group(number, columns=list(columns)), columns, None if spec is None else spec.table_schema)
+
+
+def pieces_of_txns(fileio: FileIO, base: BaseFile, columns: Sequence[str], txns: pa.Array, schema: TableSchema) -> Iterator[pa.Table]:
+    """Rows of a base file that some transactions wrote, in these columns and `_objcat_txn`, one row group after another.
+
+    Of a row group without such rows only the hidden column is read.
+    """
+    with _open(fileio, base.path, base.bytes) as file:
+        for number in range(file.num_row_groups):
+            wanted = pc.is_in(file.read_row_group(number, columns=[TXN_COLUMN]).column(0), value_set=txns)
+            if pc.any(wanted).as_py():
+                names = [*columns, TXN_COLUMN]
+                yield as_of_schema(file.read_row_group(number, columns=names), names, schema).filter(wanted)
 
 
 def log_pieces(

@@ -11,15 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.storage.files import TXN_COLUMN, constant, read_base, txn_of_path
+from objcat.storage.files import TXN_COLUMN, base_pieces, constant, pieces_of_txns, txn_of_path
 from objcat.storage.fitting import named
 from objcat.storage.hashing import bucket_of
 from objcat.storage.lateness import timely
+from objcat.storage.logs import LogReader
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
-from objcat.table import FileGroup, TableSpec
+from objcat.table import FileGroup, Pruning, TableSpec
 from objcat.table.files import LogSlice
-from objcat.tasks.model import Filter
 from objcat.tasks.current import current_rows
+from objcat.tasks.model import Filter
 from objcat.tasks.scan import bare, own_rows, read_logs, rows_of_slice
 from objcat.timeline import Home
 
@@ -67,36 +68,27 @@ class IncrementTask:
 
 
 def increments(fileio: FileIO, task: IncrementTask) -> Iterator[pa.Table]:
-    """The rows of every file group of a task that has some, one table a group, under logical names.
+    """The rows of the file groups of a task that changed, under logical names.
 
-    Reads what was written in the range; and, where an ordering column decides and log rows were written, keys and ordering values of the
-    older rows of their homes: a late row that lost against one changed nothing.
+    Reads what was written in the range; and, where an ordering column decides and log rows were written, of older rows in the same homes
+    the keys and ordering values that could win against them: a late row that lost changed nothing. Holds a row group, and the log rows of
+    one group.
     """
     spec = task.spec
     needed = _needed(spec, {*task.columns, *(task.where.columns if task.where else ())})
-    deciding = _needed(spec, ())
-    ages = [_by_age(group, task.since) for group in task.groups]
-    fresh = read_logs(
-        fileio, [replace(group, logs=new) for group, (_, new) in zip(task.groups, ages, strict=True)], needed, spec.table_schema
-    )
-    older = [
-        replace(group, logs=old if new and spec.ordering is not None else ()) for group, (old, new) in zip(task.groups, ages, strict=True)
-    ]
-    read = read_logs(fileio, older, deciding, spec.table_schema) | fresh
-    for group, (_, new) in zip(task.groups, ages, strict=True):
-        parts = _base_parts(fileio, task, group, needed, deciding, merged=bool(new))
-        slices = group.logs if spec.ordering is not None else new
-        for rows in slices if new else ():
-            part = rows_of_slice(read[rows.object.path, rows.start], spec, group, rows)
-            txn = txn_of_path(rows.object.path) if rows in new else ""
-            parts.append(part.append_column(TXN_COLUMN, constant(txn, part.num_rows)))
-        if not parts:
+    new_logs = LogReader(fileio, needed, spec.table_schema)
+    split = [(group, *_by_age(group, task.since)) for group in task.groups]
+    new_logs.load([replace(group, logs=new) for group, _, new in split])
+    for group, old, new in split:
+        written = _written(fileio, task, group, needed)
+        if not new:
+            yield from (_logical(rows, task) for rows in written)
             continue
-        merged = pa.concat_tables([bare(part) for part in parts], promote_options="default")
-        if new:
-            merged = _merged(merged, spec)
-        rows = dated(merged, task.commits)
-        yield _logical(rows.filter(pc.is_valid(rows.column(COMMIT_SLOT))), task)
+        on_top = [_marked(rows_of_slice(new_logs.rows(part), spec, group, part), txn_of_path(part.object.path)) for part in new]
+        new_logs.done(replace(group, logs=new))
+        older = [] if spec.ordering is None else _older(fileio, spec, group, old, pa.concat_tables(map(bare, on_top)))
+        parts = [bare(part) for part in (*older, *map(_upserted, written), *on_top)]
+        yield _logical(_merged(pa.concat_tables(parts, promote_options="default"), spec), task)
 
 
 def _by_age(group: FileGroup, since: int) -> tuple[tuple[LogSlice, ...], tuple[LogSlice, ...]]:
@@ -106,26 +98,42 @@ def _by_age(group: FileGroup, since: int) -> tuple[tuple[LogSlice, ...], tuple[L
     return tuple(rows for rows in group.logs if rows not in new), new
 
 
-def _base_parts(
-    fileio: FileIO, task: IncrementTask, group: FileGroup, needed: Sequence[str], deciding: Sequence[str], *, merged: bool
-) -> list[pa.Table]:
-    """What the base file of a group adds. merged: log rows of the range lie on top of it."""
+def _written(fileio: FileIO, task: IncrementTask, group: FileGroup, needed: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows of the base file that the range wrote: none where it is older."""
     base = group.base
-    if base is None:
-        return []
-    columns: Sequence[str] = ()
-    if group.base_slot > task.since:
-        txns = read_base(fileio, base, [TXN_COLUMN]).column(0)
-        if pc.any(pc.is_in(txns, value_set=task.commits.column(TXN_COLUMN).combine_chunks())).as_py():
-            columns = [*needed, TXN_COLUMN]
-    if not columns and merged and task.spec.ordering is not None:
-        columns = deciding
-    if not columns:
-        return []
-    rows = own_rows(read_base(fileio, base, columns, task.spec.table_schema), task.spec, group, base.home)
-    if TXN_COLUMN not in columns:
-        rows = rows.append_column(TXN_COLUMN, constant("", rows.num_rows))
-    return [rows.append_column(OP_COLUMN, pa.array(np.full(rows.num_rows, OP_UPSERT, dtype=np.int8))) if merged else rows]
+    if base is not None and group.base_slot > task.since:
+        txns = task.commits.column(TXN_COLUMN).combine_chunks()
+        for rows in pieces_of_txns(fileio, base, needed, txns, task.spec.table_schema):
+            yield own_rows(rows, task.spec, group, base.home)
+
+
+def _older(fileio: FileIO, spec: TableSpec, group: FileGroup, old: Sequence[LogSlice], new: pa.Table) -> list[pa.Table]:
+    """Keys and ordering values of rows that could win against new ones, and barriers, in the order in which they count."""
+    assert spec.ordering_column is not None
+    ordering = spec.ordering_column
+    least = pc.min(new.column(ordering.physical))
+    if not least.is_valid:
+        return []  # Barriers alone: nothing wins against them.
+    columns = _needed(spec, ())
+    parts = []
+    if group.base is not None:
+        upper = pc.field(f"upper_{ordering.id}")
+        where = Pruning(upper.is_null() | (upper > least), (ordering.id,))
+        pieces = base_pieces(fileio, group.base, columns, where=where, spec=spec)
+        parts += [_upserted(own_rows(rows, spec, group, group.base.home)) for rows in pieces]
+    logs = LogReader(fileio, columns, spec.table_schema)
+    logs.load([replace(group, logs=tuple(old))])
+    parts += [rows_of_slice(logs.rows(part), spec, group, part) for part in old]
+    # Barriers stay: what they discarded does not win either.
+    return [_marked(part.filter(pc.fill_null(pc.greater(part.column(ordering.physical), least), True)), "") for part in parts]
+
+
+def _upserted(rows: pa.Table) -> pa.Table:
+    return rows.append_column(OP_COLUMN, pa.array(np.full(rows.num_rows, OP_UPSERT, dtype=np.int8)))
+
+
+def _marked(rows: pa.Table, txn: str) -> pa.Table:
+    return rows.append_column(TXN_COLUMN, constant(txn, rows.num_rows))
 
 
 def _needed(spec: TableSpec, names: set[str] | tuple[()]) -> list[str]:
@@ -136,12 +144,18 @@ def _needed(spec: TableSpec, names: set[str] | tuple[()]) -> list[str]:
 
 
 def _merged(rows: pa.Table, spec: TableSpec, *, keep_deletes: bool = False) -> pa.Table:
+    if spec.is_keyless:
+        return rows
     ordering = spec.ordering_column
     key = [column.physical for column in spec.key_columns]
     return merge(rows, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=keep_deletes)
 
 
 def _logical(rows: pa.Table, task: IncrementTask | ChangeTask) -> pa.Table:
+    """As they are selected; of an increment those that a commit of the range wrote."""
+    if isinstance(task, IncrementTask):
+        rows = dated(rows, task.commits)
+        rows = rows.filter(pc.is_valid(rows.column(COMMIT_SLOT)))
     columns = {column.physical: column.name for column in task.spec.table_schema.columns}
     rows = rows.rename_columns([columns.get(name, name) for name in rows.column_names])
     if task.where is not None:
@@ -221,10 +235,7 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
         after = _replaced(fileio, state, step, spec)
         if step.added:
             parts = [timely(read[rows.object.path, rows.start], spec, rows.committed_at_ms) for rows in step.added]
-            marked = [
-                part.append_column(TXN_COLUMN, constant(txn_of_path(rows.object.path), part.num_rows))
-                for part, rows in zip(parts, step.added, strict=True)
-            ]
+            marked = [_marked(part, txn_of_path(rows.object.path)) for part, rows in zip(parts, step.added, strict=True)]
             after = _lasting(_merged(_concat(spec, [after, *marked]), spec, keep_deletes=True), spec)
         found.append(_difference(state, after, step, spec))
         state = after
@@ -285,7 +296,10 @@ def _replaced(fileio: FileIO, state: pa.Table, step: ChangeStep, spec: TableSpec
     """The state after the base files and endings of a step."""
     if not step.replaces:
         return state
-    kept = state.slice(0, 0) if step.whole else state if spec.is_keyless else _without(state, [group.home for group in step.groups], spec)
+    kept = state.slice(0, 0)
+    if not step.whole and not spec.is_keyless:
+        # A class of a table without a key is one home.
+        kept = _without(state, [group.home for group in step.groups], spec)
     return _concat(spec, [kept, *(current_rows(fileio, spec, group) for group in step.groups)])
 
 
@@ -301,7 +315,7 @@ def _difference(before: pa.Table, after: pa.Table, step: ChangeStep, spec: Table
     before, after = (rows.filter(pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)) for rows in (before, after))
     both = pa.concat_tables([before, after])
     if spec.is_keyless:
-        return _by_transaction(both, before.num_rows, step)
+        return _by_row(both, before.num_rows, step)
     first, last = _pairs(both, spec)
     is_after = last >= before.num_rows
     is_pair = first != last
@@ -314,16 +328,37 @@ def _difference(before: pa.Table, after: pa.Table, step: ChangeStep, spec: Table
     return _told(both, first[changed], last[changed], codes[changed], step)
 
 
-def _by_transaction(rows: pa.Table, count_before: int, step: ChangeStep) -> pa.Table:
-    """As `_difference` of a table that only grows: all rows of a transaction are there, or none. The first `count_before` rows are of
-    before."""
-    txns = rows.column(TXN_COLUMN)
-    before, after = txns.slice(0, count_before), txns.slice(count_before)
-    gone = np.asarray(pc.invert(pc.is_in(before, value_set=after.combine_chunks())).to_numpy(zero_copy_only=False), dtype=np.bool_)
-    new = np.asarray(pc.invert(pc.is_in(after, value_set=before.combine_chunks())).to_numpy(zero_copy_only=False), dtype=np.bool_)
-    position = np.flatnonzero(np.concatenate((gone, new)))
-    codes = np.where(position < count_before, CHANGES.index(DELETE), CHANGES.index(INSERT))
-    return _told(rows, position, position, codes, step)
+def _by_row(rows: pa.Table, count_before: int, step: ChangeStep) -> pa.Table:
+    """As `_difference` of a table without a key: which rows of before (the first ones) are gone, and which others have come."""
+    alone = np.flatnonzero(_unpaired(rows, np.arange(rows.num_rows) >= count_before))
+    codes = np.where(alone < count_before, CHANGES.index(DELETE), CHANGES.index(INSERT))
+    return _told(rows, alone, alone, codes, step)
+
+
+def _unpaired(rows: pa.Table, side: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Rows that have no partner among those of the other side which are the same in all columns, the transaction too. Each pairs once."""
+    number = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        codes, most = _codes(column)
+        number = np.unique(number * most + codes, return_inverse=True)[1].astype(np.int64)
+    counts = [np.bincount(number[side == one], minlength=rows.num_rows + 1) for one in (False, True)]
+    alone = np.zeros(rows.num_rows, np.bool_)
+    for one in (False, True):
+        position = np.flatnonzero(side == one)
+        order = position[np.argsort(number[position], kind="stable")]
+        starts = np.cumsum(counts[one]) - counts[one]
+        turn = np.arange(len(order)) - starts[number[order]]
+        alone[order] = turn >= counts[not one][number[order]]
+    return alone
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[Ints, int]:
+    """A number for every value, equal for equal ones; and one that all are below."""
+    values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    if pa.types.is_nested(column.type):
+        values = pa.array([repr(value) for value in values.to_pylist()], pa.string())
+    encoded = values.dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64), len(encoded.dictionary) + 1
 
 
 def _pairs(rows: pa.Table, spec: TableSpec) -> tuple[Ints, Ints]:
@@ -356,11 +391,13 @@ def _told(rows: pa.Table, first: Ints, last: Ints, codes: npt.NDArray[np.int64],
 
 
 def _net(changes: pa.Table, spec: TableSpec) -> pa.Table:
-    """Of every key its first state and its last one: one change, or none; at the slot of its last change. Of a table without keys, all."""
-    if spec.is_keyless:
-        return changes
-    first, last = _pairs(changes, spec)
+    """Of every key its first state and its last one: one change, or none; at the slot of its last change. Without a key, rows that came and
+    went are left out."""
     kinds = np.asarray(pc.index_in(changes.column(CHANGE_TYPE), value_set=pa.array(CHANGES)).to_numpy())
+    if spec.is_keyless:
+        same = changes.select([*_physical(spec), TXN_COLUMN])
+        return changes.filter(pa.array(_unpaired(same, kinds == CHANGES.index(INSERT))))
+    first, last = _pairs(changes, spec)
     was = kinds[first] != CHANGES.index(INSERT)
     is_there = kinds[last] != CHANGES.index(DELETE)
     txns = changes.column(TXN_COLUMN)

@@ -189,3 +189,31 @@ def test_a_dropped_table_is_not_followed_and_its_columns_are_checked() -> None:
     followed.lake.drop_table("t")
     with pytest.raises(TableClosed):
         followed.table.changes(since=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_without_a_key_tells_rows_apart_by_what_they_are(kind: str) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"keyless-followed-{kind}"), env=FakeEnv(5)))
+    schema = pa.schema([("line", pa.int64()), ("tags", pa.list_(pa.string()))])
+    table = lake.create_table("log", schema, key=None, kind=kind)
+
+    def read(since: int, **options: Any) -> list[tuple[str, int, int]]:
+        rows = table.changes(since=since, **options).to_arrow().to_pylist()
+        return sorted((row["_change_type"], row["_commit_slot"], row["line"]) for row in rows)
+
+    for step in range(1, 5):
+        table.insert([{"line": step, "tags": ["a"]}, {"line": step, "tags": ["a"]}, {"line": 10 * step, "tags": None}])
+    assert sorted(table.incremental(since=2).to_arrow().column("line").to_pylist()) == [3, 3, 4, 4, 30, 40]
+    assert read(3) == [("insert", 4, 4), ("insert", 4, 4), ("insert", 4, 40)]
+    table.delete("line = 30 or line = 4")
+    erased = table.refresh().slot
+    assert read(4) == [("delete", erased, 4), ("delete", erased, 4), ("delete", erased, 30)]
+    assert [(kind, line) for kind, _, line in read(3, net=True)] == [("delete", 30), ("insert", 40)]
+    assert sorted(table.incremental(since=2).to_arrow().column("line").to_pylist()) == [3, 3, 40]
+    table.compact()
+    since = table.refresh().slot
+    table.restore(to=3)
+    back = table.refresh().slot
+    assert read(since) == [("delete", back, 40), ("insert", back, 30)]
+    assert read(3, net=True) == []
+    assert table.incremental(since=erased).to_arrow().column("line").to_pylist() == [30]

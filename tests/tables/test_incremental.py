@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from objcat.errors import InvalidInput, SnapshotExpired
@@ -170,3 +171,22 @@ def test_a_read_optimised_scan_of_a_copy_on_write_table_is_its_snapshot_and_of_l
     appended = Followed()
     appended.upsert(1, 2)
     assert appended.table.scan(mode="read_optimised").to_arrow().num_rows == 0
+
+
+def test_old_rows_that_a_barrier_discarded_do_not_keep_newer_ones_out() -> None:
+    followed = Followed(ordered=True, buckets=1)
+    followed.upsert(1, 2, order=5)
+    followed.same(done=followed.table.compact())
+    followed.delete(1)
+    since = followed.head
+    followed.upsert(1, 2, order=3)
+    assert set(followed.changed(since, followed.head)) == {1}
+    assert followed.read_changed(since) == followed.changed(since, followed.head)
+
+
+def test_filters_are_those_of_scans() -> None:
+    followed = Followed(buckets=4)
+    followed.upsert(*range(8))
+    followed.upsert(*range(4))
+    assert set(followed.read_changed(1, where=pc.field("id") > 1)) == {2, 3}
+    assert set(followed.read_changed(0, where="id in (2, 7)")) == {2, 7}
