@@ -15,7 +15,7 @@ import struct
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -157,8 +157,40 @@ PLAIN: Mapping[str, pa.DataType] = {
 }
 
 
+def ids_of(columns: Iterable[Json]) -> Iterator[int]:
+    """Depth first."""
+    for column in columns:
+        yield column["id"]
+        if not isinstance(column["type"], str):
+            yield from ids_of(
+                column["type"].get("fields") or [column["type"][k] for k in ("element", "key", "value") if k in column["type"]]
+            )
+
+
+def is_first(schema: Json) -> bool:
+    """Whether no column can have joined or left: then every file has them all, in this order."""
+    joined = any(column["physical"].endswith(f"_{column['id']}") for column in schema["columns"])
+    return not joined and list(ids_of(schema["columns"])) == list(range(1, schema["last_id"] + 1))
+
+
+def narrower(kind: str) -> list[Any]:
+    """The types of files that are read as a plain type."""
+    whole = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
+    if kind in ("smallint", "int", "bigint"):
+        return whole[: ("smallint", "int", "bigint").index(kind) + 1]
+    if kind == "double":
+        return [*whole[:3], pa.float32()]
+    if kind.startswith("decimal"):
+        precision, scale = decimal_of(kind)
+        digits = precision - scale
+        return (whole if digits >= 20 else whole[:3] if digits >= 10 else []) + [
+            pa.decimal128(p, scale) for p in range(scale or 1, precision)
+        ]
+    return []
+
+
 def check_type(found: pa.Field, column: Json, path: str, *, nullable: bool | None = None) -> None:
-    """That a file has a column as the schema says: name, id, type, nested ones too."""
+    """That a file has a column as a schema of its time said: name, id, type, nested ones too."""
     named = f"{path}: column {column['physical']!r}"
     check(found.name == column["physical"], f"{named} is called {found.name!r} in the file")
     check(int((found.metadata or {}).get(b"PARQUET:field_id", b"-1")) == column["id"], f"{named} has another id in the file")
@@ -166,11 +198,12 @@ def check_type(found: pa.Field, column: Json, path: str, *, nullable: bool | Non
     match column["type"]:
         case str(kind):
             expected = PLAIN[kind] if kind in PLAIN else pa.decimal128(*decimal_of(kind))
-            check(found.type == expected, f"{named} has the type {found.type} in the file, not {expected}")
+            check(found.type in [expected, *narrower(kind)], f"{named} has the type {found.type} in the file, not {expected}")
         case {"type": "struct", "fields": fields}:
-            check(found.type.num_fields == len(fields), f"{named} has other fields")
-            for index, child in enumerate(fields):
-                check_type(found.type.field(index), child, path)
+            by_name = {child["physical"]: child for child in fields}
+            for index in range(found.type.num_fields):
+                if found.type.field(index).name in by_name:
+                    check_type(found.type.field(index), by_name[found.type.field(index).name], path)
         case {"type": "list", "element": element}:
             check_type(found.type.value_field, element, path)
         case {"type": "map", "key": key, "value": value}:
@@ -181,11 +214,15 @@ def check_type(found: pa.Field, column: Json, path: str, *, nullable: bool | Non
 
 
 def logical(value: Any, column_type: Any) -> Any:
-    """A value of a file under the names that users say."""
-    if value is None or isinstance(column_type, str):
+    """A value of a file, which may be older than its schema, under the names that users say and in the types of today."""
+    if value is None:
         return value
+    if isinstance(column_type, str):
+        if column_type.startswith("decimal"):
+            return Decimal(value).quantize(Decimal(1).scaleb(-decimal_of(column_type)[1]), context=Context(prec=38))
+        return float(value) if column_type == "double" else value
     if column_type["type"] == "struct":
-        return {child["name"]: logical(value[child["physical"]], child["type"]) for child in column_type["fields"]}
+        return {child["name"]: logical(value.get(child["physical"]), child["type"]) for child in column_type["fields"]}
     if column_type["type"] == "list":
         return [logical(item, column_type["element"]["type"]) for item in value]
     return [(logical(key, column_type["key"]["type"]), logical(item, column_type["value"]["type"])) for key, item in value]
@@ -214,6 +251,87 @@ def _sorting(value: Any) -> Any:
     if is_nan(value):
         return (1, 0)
     return (0, value.encode() if isinstance(value, str) else value)
+
+
+# ------------------------------------------------------------------------------------------------------------- partition of a row
+
+KEPT_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def partitionings_of(spec: Json) -> list[Json]:
+    return [spec["partitioning"], *spec["former"]]
+
+
+def sources_of(spec: Json) -> list[int]:
+    """The columns that say where a row lives."""
+    return sorted({part["column"] for partitioning in partitionings_of(spec) for part in partitioning.get("fields") or ()})
+
+
+def shape_of(partitioning: Json) -> list[str]:
+    marked = [partitioning["mark"]] if partitioning.get("mark") else []
+    return [*marked, *(part["name"] for part in partitioning.get("fields") or ())]
+
+
+def partition_of(partitioning: Json, kinds: Mapping[int, Any], values: Mapping[int, Any]) -> str:
+    """The partition of a row. kinds, values: types and plain values of columns, by id."""
+    fields = partitioning.get("fields") or ()
+    parts = [partitioning["mark"]] if partitioning.get("mark") else []
+    for part in fields:
+        value, kind = values[part["column"]], kinds[part["column"]]
+        said = None if value is None else value_of(part.get("transform", "identity"), part.get("width", 0), kind, value)
+        parts.append(f"{part['name']}={NULL if said is None else encoded(said, min(180, 480 // len(fields)))}")
+    return "/".join(parts)
+
+
+def value_of(transform: str, width: int, kind: str, value: Any) -> str:
+    day_us, hour_us = 86_400_000_000, 3_600_000_000
+    if transform == "truncate":
+        return value[:width] if kind == "string" else str(value - value % width)
+    if transform == "identity" and kind not in ("date", "timestamp", "timestamp_ntz"):
+        if kind == "boolean":
+            return "true" if value else "false"
+        if kind in ("float", "double"):
+            return "NaN" if math.isnan(value) else repr(value + 0.0).replace("inf", "Infinity")
+        if kind == "binary":
+            return bytes(value).hex()
+        return f"{value:f}" if kind.startswith("decimal") else str(value)
+    days, rest = (value, 0) if kind == "date" else divmod(value, day_us)
+    year, month, day = _civil(days)
+    sign_and_year = f"{'-' if year < 0 else ''}{abs(year):04d}"
+    date = f"{sign_and_year}-{month:02d}-{day:02d}"
+    if transform == "identity" and kind != "date":
+        clock = f"{rest // hour_us:02d}:{rest // 60_000_000 % 60:02d}:{rest // 1_000_000 % 60:02d}.{rest % 1_000_000:06d}"
+        return f"{date}T{clock}{'Z' if kind == 'timestamp' else ''}"
+    texts = {"year": sign_and_year, "month": date[:-3], "hour": f"{date}-{rest // hour_us:02d}"}
+    return texts.get(transform, date)
+
+
+def _civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a number of days since 1970: eras of 400 years from a first of March on."""
+    era, of_era = divmod(days + 719_468, 146_097)
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5 + 1
+    return year + era * 400 + (month >= 10), month + (3 if month < 10 else -9), day
+
+
+def encoded(value: str, most: int) -> str:
+    raw = value.encode()
+    pieces = [chr(byte) if byte in KEPT_BYTES else f"%{byte:02X}" for byte in raw]
+    if pieces and pieces[0] == "_":
+        pieces[0] = "%5F"
+    if pieces and pieces[-1] == ".":
+        pieces[-1] = "%2E"
+    if sum(map(len, pieces)) <= most:
+        return "".join(pieces)
+    head = ""
+    for piece in pieces:
+        if len(head) + len(piece) > most - 33:
+            break
+        head += piece
+    return f"{head}~{hashlib.sha256(raw).hexdigest()[:32]}"
 
 
 # ------------------------------------------------------------------------------------------------------------------- the prefix
@@ -418,7 +536,7 @@ class Log:
         self.prefix = Prefix(root)
         self._histories: dict[str, list[bytes]] = {}
         self._changes: dict[int, Json] = {}
-        self._files: dict[str, Part] = {}
+        self._files: dict[tuple[str, str], Part] = {}
 
     def entry(self, slot: int) -> Json | None:
         key = f"log/{slot:020d}.json"
@@ -570,11 +688,22 @@ class Log:
         parts: list[tuple[Home, Part]] = []
         if group.base is not None:
             assert group.base.path is not None
+            partition, _, name = group.base.path.split("/", 2)[2].rpartition("/")
+            check(partition == group.base.home[0], f"{group.base.path} is of {group.base.home}")
+            check(not spec["key"] or name.endswith(f"_{group.base.home[1]:05d}.parquet"), f"{name} is of {group.base.home}")
             file = self._file(spec, group.base.path, group.base.size, group.base.rows, group.base.bounds)
             parts.append((group.base.home, file.part(0, group.base.rows)))
         for log in group.logs:
             file = self._file(spec, log.path, log.size, log.rows, log.bounds, row_group_rows=log.row_group_rows)
             parts.append((log.home, file.part(log.start, log.end)))
+        kinds = {column["id"]: column["type"] for column in spec["table_schema"]["columns"]}
+        (partitioning,) = [found for found in partitionings_of(spec) if shape_of(found) == _shape(group.home[0])]
+        for home, part in parts:
+            for place in part.places:
+                found = partition_of(partitioning, kinds, place)
+                check(found == home[0], f"a row of {home} is of the partition {found}")
+        if not spec["key"]:
+            return [row for _, part in parts for row in part.rows if row is not None]
         kept: dict[tuple[Any, ...], tuple[Any, Json | None]] = {}
         for home, part in parts:
             for key, hashed, value, row in zip(part.keys, part.hashes, part.ranks, part.rows, strict=True):
@@ -592,7 +721,8 @@ class Log:
 
     def _file(self, spec: Json, path: str, size: int, rows: int, bounds: Json, *, row_group_rows: int | None = None) -> Part:
         """A data file, checked against what the page and its entry say; a log object when `row_group_rows` are given."""
-        if path not in self._files:
+        age = (path, json.dumps([spec["table_schema"], sources_of(spec)]))
+        if age not in self._files:
             is_base = row_group_rows is None
             file = pq.ParquetFile(io.BytesIO(self.prefix.named(path, size=size)))
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
@@ -604,8 +734,12 @@ class Log:
             table = file.read()
             check_columns(spec, table.schema, BASE_HIDDEN if is_base else LOG_HIDDEN, path, base=is_base)
             check_bounds(spec, table, bounds, path)
-            self._files[path] = Part.of(spec, table)
-        return self._files[path]
+            self._files[age] = Part.of(spec, table)
+        return self._files[age]
+
+
+def _shape(partition: str) -> list[str]:
+    return [part.partition("=")[0] for part in partition.split("/")] if partition else []
 
 
 @dataclass(frozen=True)
@@ -617,6 +751,8 @@ class Part:
     hashes: list[int]
     ranks: list[Any]
     rows: list[Json | None]
+    places: list[dict[int, Any]]
+    """By id the values that the partition is made of."""
 
     @classmethod
     def of(cls, spec: Json, table: pa.Table) -> Part:
@@ -626,9 +762,12 @@ class Part:
         def values(ids: Iterable[int]) -> list[list[Any]]:
             return [plain_values(table[by_id[column_id]["physical"]]) for column_id in ids]
 
-        keys = list(zip(*values(spec["key"]), strict=True))
-        kinds = [by_id[column_id]["type"] for column_id in spec["index"]["columns"]]
-        hashed = list(zip(*values(spec["index"]["columns"]), strict=True))
+        keys = list(zip(*values(spec["key"]), strict=True)) if spec["key"] else [()] * len(table)
+        kinds = [by_id[column_id]["type"] for column_id in spec["index"].get("columns") or ()]
+        hashed = list(zip(*values(spec["index"]["columns"]), strict=True)) if kinds else []
+        # A file may be older than a column that new partitions are made of.
+        sources = [column_id for column_id in sources_of(spec) if by_id[column_id]["physical"] in table.column_names]
+        of_rows = zip(*values(sources), strict=True) if sources else [()] * len(table)
         deleted = table["_objcat_op"].to_pylist() if "_objcat_op" in table.column_names else [0] * len(table)
         rows = zip(table.to_pylist(), deleted, strict=True)
         return cls(
@@ -636,7 +775,8 @@ class Part:
             [tuple(map(_identity, key)) for key in keys],
             [hash_key(zip(kinds, key, strict=True)) for key in hashed],
             [None] * len(table) if spec["ordering"] is None else values([spec["ordering"]])[0],
-            [None if op == 1 else {c["name"]: logical(row[c["physical"]], c["type"]) for c in columns} for row, op in rows],
+            [None if op == 1 else {c["name"]: logical(row.get(c["physical"]), c["type"]) for c in columns} for row, op in rows],
+            [dict.fromkeys(sources_of(spec)) | dict(zip(sources, of_row, strict=True)) for of_row in of_rows],
         )
 
     def part(self, start: int, end: int) -> Part:
@@ -644,16 +784,19 @@ class Part:
         check(0 <= start < end <= len(self.keys) or start == end == 0, f"no rows {start} to {end}")
         at = slice(start, end)
         keys = self.path_keys[at]
-        check(all(a < b for a, b in itertools.pairwise(keys)), "the rows of a home are not sorted by key")
-        return Part(keys, self.keys[at], self.hashes[at], self.ranks[at], self.rows[at])
+        check(all(a < b or a == () for a, b in itertools.pairwise(keys)), "the rows of a home are not sorted by key")
+        return Part(keys, self.keys[at], self.hashes[at], self.ranks[at], self.rows[at], self.places[at])
 
 
 def check_columns(spec: Json, schema: pa.Schema, hidden: pa.Field, path: str, *, base: bool) -> None:
-    columns = spec["table_schema"]["columns"]
-    check(len(schema) == len(columns) + 1, f"{path} has the columns {schema.names}")
-    for found, column in zip(schema, columns, strict=False):
-        check_type(found, column, path, nullable=None if base else True)
-    check(schema.field(len(columns)).equals(hidden), f"the hidden column of {path} is {schema.field(len(columns))}")
+    columns = {column["physical"]: column for column in spec["table_schema"]["columns"]}
+    if is_first(spec["table_schema"]):
+        check(schema.names == [*columns, hidden.name], f"{path} has the columns {schema.names}")
+    for found in schema:
+        if found.name in columns:
+            check_type(found, columns[found.name], path, nullable=None if base else True)
+    last = schema.field(len(schema) - 1)
+    check(last.equals(hidden), f"the hidden column of {path} is {last}")
 
 
 def check_bounds(spec: Json, table: pa.Table, bounds: Json, path: str) -> None:
@@ -661,6 +804,7 @@ def check_bounds(spec: Json, table: pa.Table, bounds: Json, path: str) -> None:
     for column in spec["table_schema"]["columns"]:
         if str(column["id"]) not in bounds:
             continue
+        check(column["physical"] in table.column_names, f"{path} has bounds of column {column['id']}, and not the column")
         lower, upper, nulls = bounds[str(column["id"])]
         values = plain_values(table[column["physical"]])
         missing = sum(value is None for value in values)

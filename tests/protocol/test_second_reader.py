@@ -7,6 +7,7 @@ newest checkpoint with the slots above it.
 from __future__ import annotations
 
 import ast
+import contextlib
 import datetime as dt
 import importlib.util
 import itertools
@@ -30,7 +31,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule, Rules
-from objcat.errors import CommitConflict, SnapshotExpired, StreamRewound, TableClosed
+from objcat.errors import CommitConflict, InvalidInput, SnapshotExpired, StreamRewound, TableClosed
 from objcat.timeline.archive import archive
 
 HERE = Path(__file__).parent
@@ -120,9 +121,17 @@ class Subject:
     """A table, and the operations on it."""
 
     def __init__(
-        self, world: World, name: str, shape: str, *, ordered: bool, kind: str = "merge_on_read", domain: str | None = None
+        self,
+        world: World,
+        name: str,
+        shape: str,
+        *,
+        ordered: bool,
+        kind: str = "merge_on_read",
+        domain: str | None = None,
+        evolves: bool = False,
     ) -> None:
-        self.world, self.name, self.ordered = world, name, ordered
+        self.world, self.name, self.ordered, self.evolves = world, name, ordered, evolves
         self.schema, self.key, self.maker = SHAPES[shape]
         self.table = world.lake.create_table(
             name,
@@ -141,7 +150,55 @@ class Subject:
         rows = [
             self.maker(rng.randrange(KEYS), rng.randrange(ORDERS), next(self.world.batches)) for _ in range(size or rng.randrange(1, 7))
         ]
-        return pa.Table.from_pylist(rows, self.schema)
+        if not self.evolves:
+            return pa.Table.from_pylist(rows, self.schema)
+        schema = self.table.refresh().spec.table_schema.to_arrow()
+        fixed = {*self.key, "o"}
+        return pa.Table.from_pylist(
+            [{field.name: row[field.name] if field.name in fixed else some_value(rng, field.type) for field in schema} for row in rows],
+            schema,
+        )
+
+    def do_alter(self) -> None:
+        """Some change of a column other than those by which rows are found and ordered, nested ones too."""
+        self.table.refresh()
+        rng, fields = self.world.random, self.table.schema
+        named = [name for name in fields.names if name not in (*self.key, "o")]
+        new = f"{rng.choice(['x', 'Ä', 'v', 'who_3'])}{next(self.world.batches) % 4}"
+        if len(named) < 2:
+            self.table.add_column(new, "smallint")
+            return
+        path = rng.choice(named)
+        inside = _structs(fields.field(path).type, path)
+        sibling = None
+        if inside and rng.random() < 0.7:
+            prefix, struct = rng.choice(inside)
+            path, new = f"{prefix}.{rng.choice([field.name for field in struct])}", f"{prefix}.{new}"
+            sibling = struct.field(0).name
+        kind = rng.choice(
+            [pa.int16(), pa.float32(), pa.string(), pa.decimal128(5, 1), pa.list_(pa.struct([("n", pa.int8()), ("m", pa.date32())]))]
+        )
+        widened = [objcat.WidenColumn(path, wide) for wide in ("bigint", "double", "decimal(30,3)", "decimal(38,1)", "decimal(38,10)")]
+        changes = [
+            objcat.AddColumn(new, kind, first=rng.random() < 0.3),
+            objcat.DropColumn(path),
+            objcat.RenameColumn(path, new.rpartition(".")[2]),
+            objcat.MoveColumn(path, after=sibling or self.key[0]),
+            *widened,
+        ]
+        rng.shuffle(changes)
+        for change in changes:
+            with contextlib.suppress(InvalidInput):
+                self.table.alter([change])
+                return
+
+    def do_upsert_more(self) -> None:
+        """A batch that brings a column along."""
+        batch = self.batch()
+        name = f"x{next(self.world.batches) % 4}"
+        if name not in batch.column_names:
+            batch = batch.append_column(name, pa.array([1.5] * len(batch), pa.float32()))
+        self.table.upsert(batch, schema_mode=self.world.random.choice(["add", "widen"]))
 
     def keys(self, *, with_order: bool) -> pa.Table:
         return self.batch().select([*self.key, "o"] if with_order else self.key)
@@ -242,7 +299,7 @@ class Subject:
 
     def do_forestalled(self) -> None:
         """Somebody else commits between the plan of an operation and its slot."""
-        world, pending = self.world, [self.world.random.choice(["upsert", "delete", "compact", "split"])]
+        world, pending = self.world, [self.world.random.choice(["upsert", "delete", "compact", "alter" if self.evolves else "split"])]
 
         def before(request: Request) -> None:
             if pending and request.kind == "put" and _is_slot(request.key):
@@ -259,6 +316,37 @@ class Subject:
                 late.delete(self.keys(with_order=self.ordered))
             case "compact":
                 late.compact()
+
+
+def _structs(data_type: pa.DataType, path: str) -> list[tuple[str, pa.StructType]]:
+    """The structs inside of a column, by path."""
+    if pa.types.is_struct(data_type):
+        inside = [found for field in data_type for found in _structs(field.type, f"{path}.{field.name}")]
+        return [(path, data_type), *inside]
+    if pa.types.is_list(data_type):
+        return _structs(data_type.value_type, f"{path}.element")
+    return _structs(data_type.item_type, f"{path}.value") if pa.types.is_map(data_type) else []
+
+
+def some_value(rng: random.Random, data_type: pa.DataType) -> Any:
+    if rng.random() < 0.2:
+        return None
+    if pa.types.is_struct(data_type):
+        return {field.name: some_value(rng, field.type) for field in data_type}
+    if pa.types.is_list(data_type):
+        return [some_value(rng, data_type.value_type) for _ in range(rng.randrange(3))]
+    if pa.types.is_map(data_type):
+        return [(f"k{number}", some_value(rng, data_type.item_type)) for number in range(rng.randrange(3))]
+    number = rng.randrange(-100, 100)
+    if pa.types.is_decimal(data_type):
+        return Decimal(number) / 4 if data_type.scale > 1 else Decimal(number)
+    if pa.types.is_floating(data_type):
+        return number / 4
+    if pa.types.is_date(data_type):
+        return dt.date(1970, 1, 1) + dt.timedelta(days=number)
+    if pa.types.is_string(data_type):
+        return f"ü{number}"
+    return bytes([abs(number)]) if pa.types.is_binary(data_type) else number
 
 
 def _is_slot(key: str) -> bool:
@@ -369,6 +457,28 @@ def test_every_slot_of_a_table(tmp_path: Path, seed: int, shape: str, ordered: b
         subject.step(weights)
     path = world.dump(tmp_path)
     assert any(path.glob("tables/*/checkpoints/*/root.json"))
+    assert compare(world.lake, path) > 20
+
+
+@pytest.mark.parametrize(
+    ("seed", "shape", "ordered", "kind"),
+    [
+        (21, "numbers", True, "merge_on_read"),
+        (22, "numbers", False, "copy_on_write"),
+        (23, "places", True, "merge_on_read"),
+        (24, "places", False, "copy_on_write"),
+        (25, "money", True, "merge_on_read"),
+    ],
+)
+def test_every_slot_of_a_table_whose_schema_changes(tmp_path: Path, seed: int, shape: str, ordered: bool, kind: str) -> None:
+    world = World(seed)
+    subject = Subject(world, "city.things", shape, ordered=ordered, kind=kind, evolves=True)
+    schemas = set()
+    for _ in range(70):
+        subject.step({**WEIGHTS, "delete_ordered": 8 if ordered else 0, "alter": 30, "upsert_more": 4, "restore": 3})
+        schemas.add(subject.table.refresh().spec.table_schema)
+    path = world.dump(tmp_path)
+    assert len(schemas) > 10
     assert compare(world.lake, path) > 20
 
 
