@@ -80,6 +80,9 @@ def settled(rows: pa.Table, spec: TableSpec) -> pa.Table:
 def parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Rows that exist, and deletes."""
     deleted = pc.equal(rows.column(OP_COLUMN), OP_DELETE)
+    if not pc.any(deleted).as_py():
+        # A slice without rows would keep the others in memory for as long as it is held.
+        return rows, rows.schema.empty_table()
     return rows.filter(pc.invert(deleted)), rows.filter(deleted)
 
 
