@@ -399,7 +399,7 @@ class Event:
 
 @dataclass(frozen=True)
 class LogRows:
-    """Rows `start` to `end` of a log object, which count as of `slot`."""
+    """Rows `start` to `end` of a log object, which count as of `slot`. committed_at_ms: 0 where they are not measured by it."""
 
     home: Home
     slot: int
@@ -411,6 +411,7 @@ class LogRows:
     row_group_rows: int
     start: int
     end: int
+    committed_at_ms: int
     bounds: Json = field(default_factory=dict)
 
 
@@ -450,6 +451,7 @@ class State:
                 row_group_rows=log["row_group_rows"],
                 start=start,
                 end=end,
+                committed_at_ms=0 if as_of is not None and home_of(home) in rewritten else entry["committed_at_ms"],
                 bounds=log.get("bounds") or {},
             )
             for order, log in enumerate(change.get("logs") or ())
@@ -685,27 +687,27 @@ class Log:
     def _group_rows(self, state: State, group: Group) -> list[Json]:
         """The merge of one file group."""
         spec = state.spec
-        parts: list[tuple[Home, Part]] = []
+        parts: list[tuple[Home, Part, int]] = []
         if group.base is not None:
             assert group.base.path is not None
             partition, _, name = group.base.path.split("/", 2)[2].rpartition("/")
             check(partition == group.base.home[0], f"{group.base.path} is of {group.base.home}")
             check(not spec["key"] or name.endswith(f"_{group.base.home[1]:05d}.parquet"), f"{name} is of {group.base.home}")
             file = self._file(spec, group.base.path, group.base.size, group.base.rows, group.base.bounds)
-            parts.append((group.base.home, file.part(0, group.base.rows)))
+            parts.append((group.base.home, file.part(0, group.base.rows), 0))
         for log in group.logs:
             file = self._file(spec, log.path, log.size, log.rows, log.bounds, row_group_rows=log.row_group_rows)
-            parts.append((log.home, file.part(log.start, log.end)))
+            parts.append((log.home, file.part(log.start, log.end), log.committed_at_ms))
         kinds = {column["id"]: column["type"] for column in spec["table_schema"]["columns"]}
         (partitioning,) = [found for found in partitionings_of(spec) if shape_of(found) == _shape(group.home[0])]
-        for home, part in parts:
+        for home, part, _ in parts:
             for place in part.places:
                 found = partition_of(partitioning, kinds, place)
                 check(found == home[0], f"a row of {home} is of the partition {found}")
         if not spec["key"]:
-            return [row for _, part in parts for row in part.rows if row is not None]
+            return [row for _, part, _ in parts for row in part.rows if row is not None]
         kept: dict[tuple[Any, ...], tuple[Any, Json | None]] = {}
-        for home, part in parts:
+        for home, part, committed_at_ms in parts:
             for key, hashed, value, row in zip(part.keys, part.hashes, part.ranks, part.rows, strict=True):
                 check(hashed % home[2] == home[1], f"a row of {home} has the hash {hashed}")
                 if hashed % group.home[2] != group.home[1]:
@@ -714,6 +716,8 @@ class Log:
                     kept[key] = (None, row)
                     continue
                 check(value is not None and not is_nan(value), f"a row of {home} has the ordering value {value}")
+                if is_late(spec, value, committed_at_ms):
+                    continue
                 before = kept.get(key)
                 if before is None or before[0] is None or _sorting(value) >= _sorting(before[0]):
                     kept[key] = (value, row)
@@ -736,6 +740,14 @@ class Log:
             check_bounds(spec, table, bounds, path)
             self._files[age] = Part.of(spec, table)
         return self._files[age]
+
+
+def is_late(spec: Json, value: int, committed_at_ms: int) -> bool:
+    """Whether a log row counts for nothing. Times are microseconds, dates days since 1970."""
+    if spec.get("lateness_ms") is None or not committed_at_ms:
+        return False
+    (kind,) = [column["type"] for column in spec["table_schema"]["columns"] if column["id"] == spec["ordering"]]
+    return value * (86_400_000_000 if kind == "date" else 1) < (committed_at_ms - spec["lateness_ms"]) * 1000
 
 
 def _shape(partition: str) -> list[str]:
@@ -872,7 +884,10 @@ class Root:
                     size, count = row["base_bytes"] or 0, row["base_rows"] or 0
                     events.append(Event(home, row["slot"], row["as_of"], row["base_path"], size, count))
                 for log in row["logs"]:
-                    same = {name: log[name] for name in ("slot", "named_at", "path", "rows", "row_group_rows", "start", "end")}
+                    same = {
+                        name: log[name]
+                        for name in ("slot", "named_at", "path", "rows", "row_group_rows", "start", "end", "committed_at_ms")
+                    }
                     logs.append(LogRows(home=home, size=log["bytes"], order=log["number"], **same))
         return replace(state, events=tuple(events), logs=tuple(logs))
 

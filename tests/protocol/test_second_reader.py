@@ -533,6 +533,31 @@ def test_tables_of_one_domain(tmp_path: Path) -> None:
         assert {second.table(name).log.prefix for name in second.tables()} == {second.dropped_table(gone.name).log.prefix}
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()], ids=str)
+def test_tables_with_a_horizon_for_late_rows(tmp_path: Path, kind: pa.DataType) -> None:
+    world = World(11)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()), pa.field("o", kind, nullable=False)])
+    table = world.lake.create_table("late", schema, key=["id"], ordering="o", lateness="36 hours", index=objcat.Bucket(2))
+    for step in range(60):
+        world.env.advance(world.random.choice([60, 6 * 3600, 20 * 3600]))
+        now_ms = world.env.now_ms()
+        orders = [now_ms - world.random.randrange(4 * 86_400_000) for _ in range(2)]
+        values = (
+            pa.array([ms // 86_400_000 for ms in orders], pa.int32()) if kind == pa.date32() else pa.array([ms * 1000 for ms in orders])
+        )
+        keys = pa.array(world.random.sample(range(6), 2))
+        match world.random.choice(["upsert", "upsert", "insert", "delete", "barrier", "compact"]):
+            case "compact":
+                table.compact()
+            case "delete":
+                table.delete(pa.table({"id": keys, "o": values.cast(kind)}))
+            case "barrier":
+                table.delete(pa.table({"id": keys}))
+            case how:
+                getattr(table, how)(pa.table({"id": keys, "v": pa.array([step, step]), "o": values.cast(kind)}))
+    assert compare(world.lake, world.dump(tmp_path)) > 40
+
+
 def test_a_log_whose_older_outcomes_are_in_segments(tmp_path: Path) -> None:
     world = World(8)
     subject = Subject(world, "long", "numbers", ordered=True)
