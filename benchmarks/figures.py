@@ -105,29 +105,32 @@ def verdicts(result: WorkResult) -> list[Verdict]:
 def _verdict(result: WorkResult, goal: Goal) -> Verdict:
     text = goal_text(goal)
     own = result.samples.get(own_side(result))
-    if result.wrong or not own:
+    faster = times_faster(result).get(goal.against) if goal.against else None
+    if result.wrong or not own or (goal.against and faster is None):
         return Verdict(text, "", None)
-    if goal.of == "slowest":
-        assert goal.share is not None
-        value = slowest_in_medians(own)
-        return Verdict(text, f"{value:.1f} medians", value <= goal.share)
-    if goal.against is None:
-        assert goal.seconds is not None
-        value = seconds_of(own).median
-        return Verdict(text, f"{value:.3f} s", value <= goal.seconds)
-    faster = times_faster(result).get(goal.against)
-    if faster is None:
-        return Verdict(text, "", None)
-    if goal.faster is not None:
-        return Verdict(text, f"{faster.median:.2f}x", faster.median >= goal.faster)
-    assert goal.share is not None
-    return Verdict(text, f"{1 / faster.median:.2f}x", 1 / faster.median <= goal.share)
+    match goal:
+        case Goal(slowest=float() | int() as bound):
+            value = slowest_in_medians(own)
+            return Verdict(text, f"{value:.1f} medians", value <= bound)
+        case Goal(exchanges=int() as bound):
+            count = max(sample.exchanges or 0 for sample in own)
+            return Verdict(text, str(count), count <= bound)
+        case Goal(seconds=float() | int() as bound):
+            value = seconds_of(own).median
+            return Verdict(text, f"{value:.3f} s", value <= bound)
+        case Goal(faster=float() | int() as bound) if faster:
+            return Verdict(text, f"{faster.median:.2f}x", faster.median >= bound)
+        case Goal(share=float() | int() as bound) if faster:
+            return Verdict(text, f"{1 / faster.median:.2f}x", 1 / faster.median <= bound)
+    raise AssertionError(f"{goal} says nothing")
 
 
 def goal_text(goal: Goal) -> str:
-    if goal.of == "slowest":
-        return f"slowest <= {goal.share:g} medians"
-    if goal.against is None:
+    if goal.slowest is not None:
+        return f"slowest <= {goal.slowest:g} medians"
+    if goal.exchanges is not None:
+        return f"<= {goal.exchanges} exchanges"
+    if goal.seconds is not None:
         return f"<= {goal.seconds:g} s"
     return f">= {goal.faster:g}x as fast as {goal.against}" if goal.faster is not None else f"<= {goal.share:g}x of {goal.against}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -146,9 +147,9 @@ Files = Mapping[Path, int]
 def files_below(directory: Path) -> Files:
     """The bytes of each file; without the checksums that Hadoop puts beside files on a local disk and on no other store."""
     found: dict[Path, int] = {}
-    for path in directory.rglob("*"):
-        with contextlib.suppress(OSError):
-            if path.is_file() and path.suffix != ".crc":
+    for root, _directories, names in os.walk(directory):  # what vanishes meanwhile is left out
+        for path in (Path(root, name) for name in names if not name.endswith(".crc")):
+            with contextlib.suppress(FileNotFoundError):
                 found[path] = path.stat().st_size
     return found
 

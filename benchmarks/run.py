@@ -74,10 +74,14 @@ class Runner:
             self._drop(chain, turn)
 
     def _order(self, chain: Chain, step: Step, turn: _Turn, call: int) -> list[str]:
+        """The sides of a step: those that it and its chain name, and that have its tables."""
         names = [
             name
             for name in self._sides
-            if name not in turn.out and (not chain.sides or name in chain.sides) and (not step.sides or name in step.sides)
+            if name not in turn.out
+            and (not chain.sides or name in chain.sides)
+            and (not step.sides or name in step.sides)
+            and (step.op == "load" or all((name, table) in turn.applied for table in step.tables))
         ]
         shift = (turn.number + call) % max(len(names), 1)
         return names[shift:] + names[:shift]

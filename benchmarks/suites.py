@@ -77,7 +77,7 @@ def _local_writes(kind: Kind) -> Chain:
 def _small_writes(engine: str) -> Chain:
     spark = engine == "spark"
     counts = _SPARK_COUNTS if spark else _LOCAL_COUNTS
-    goals = (Goal(seconds=0.25 if spark else 0.015), Goal(share=3, of="slowest"))
+    goals = (Goal(seconds=0.25 if spark else 0.015), Goal(slowest=3))
     sides = tuple(name for name, _ in counts)
     return Chain(
         f"small commits{'' if spark else ', without Spark'}",
@@ -107,7 +107,7 @@ def _reads_without_logs() -> Chain:
             *(scan(name) for name in names),
             Step("query", (ORDERS,), "point lookup", query=LOOKUP, repeats=3, warm=3, goals=(Goal(seconds=0.08),)),
             Step("query", (ORDERS,), "two days", query=RANGE, repeats=3, warm=2, goals=(Goal(seconds=0.13),)),
-            Step("join", names, "join orders and lineitem", warm=1, goals=(Goal("plain", share=1.05),)),
+            Step("join", names, "join orders and lineitem", warm=1, goals=(Goal("plain", share=1.05), Goal(exchanges=1))),
             *(Step("digest", (name,)) for name in names),
         ),
         anew=False,

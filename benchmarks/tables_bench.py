@@ -89,13 +89,17 @@ def main(suite: str, arguments: list[str]) -> int:
         return 1
     environment = environment_of(suite, chosen, about)
     report.show(console, results, environment)
-    if chosen.json:
-        Path(chosen.json).write_text(json.dumps({"environment": environment, "results": [raw(result) for result in results]}, indent=1))
+    _keep(chosen, results, environment)
     if chosen.html:
         Path(chosen.html).write_text(page.render(suite, results, environment))
     for sentence in failed(results):
         console.print(f"[bold red]WRONG: {sentence}")
     return 1 if failed(results) else 0
+
+
+def _keep(chosen: argparse.Namespace, results: Sequence[WorkResult], environment: dict[str, Any]) -> None:
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps({"environment": environment, "results": [raw(result) for result in results]}, indent=1))
 
 
 def _works(chains: Sequence[Chain]) -> set[str]:
@@ -125,6 +129,7 @@ def _measure(
                     if chain.engine == engine:
                         found = runner.run(chain)
                         results += found
+                        _keep(chosen, results, {"unfinished": True})
                         report.show_chain(console, found)
     return results, about
 

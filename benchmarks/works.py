@@ -105,14 +105,15 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a work must show: objcat at least `faster` times as fast as `against`, or in at most `share` of its time (one of them); or,
-    without `against`, at most `seconds`. of: the median of commits, or their slowest in medians, which then is at most `share`."""
+    """What a work must show, one of: objcat at least `faster` times as fast as `against`; in at most `share` of its time; in at most
+    `seconds`; the slowest of commits in turn in at most `slowest` medians; with at most `exchanges` in the plan that ran."""
 
     against: str | None = None
     faster: float | None = None
     share: float | None = None
     seconds: float | None = None
-    of: Literal["median", "slowest"] = "median"
+    slowest: float | None = None
+    exchanges: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

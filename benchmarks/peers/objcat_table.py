@@ -42,10 +42,9 @@ def bulk_load(table: Any, data: Any) -> str:
 
 
 def last_commit(table: BenchTable) -> Any:
-    """The scan of what the newest slot changed, in its new state."""
+    """What the newest slot changed, in its new state."""
     handle: Any = table.state["table"]
     incremental = getattr(handle, "incremental", None)
     if incremental is None:
         raise NotAvailable("objcat has no incremental read yet")
-    newest = handle.refresh().slot
-    return incremental(newest - 1, newest)
+    return incremental(since=handle.refresh().slot - 1)

@@ -48,5 +48,5 @@ def test_what_failed_its_check_has_no_ratio_and_meets_no_goal():
 
 @pytest.mark.parametrize(("seconds", "met"), [([1.0, 1.0, 2.9], True), ([1.0, 1.0, 3.1], False)])
 def test_the_slowest_commit_is_held_to_medians(seconds, met):
-    result = WorkResult("small commits", "in turn", "local", (Goal(share=3, of="slowest"),), samples={"objcat-local": samples(seconds)})
+    result = WorkResult("small commits", "in turn", "local", (Goal(slowest=3),), samples={"objcat-local": samples(seconds)})
     assert [verdict.met for verdict in verdicts(result)] == [met]
