@@ -110,10 +110,11 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that was dropped and can come back, until it is cleaned away.
+class DroppedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A table that was dropped, and can come back until it is purged.
 
     binding: as it was. closed: the slot of the CLOSE in its log. slot, txn, at_ms: of the entry of the catalog that took its name away.
+    is_purged: its files were deleted for good; what is left is its log.
     """
 
     binding: Binding
@@ -121,6 +122,7 @@ class DroppedTable(msgspec.Struct, frozen=True, kw_only=True):
     slot: int
     txn: Txn
     at_ms: int
+    is_purged: bool = False
 
     @property
     def name(self) -> str:
@@ -142,13 +144,15 @@ class Namespace(msgspec.Struct, frozen=True):
 class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one entry of a catalog changes, in this order.
 
-    unbinds: names that mean nothing from now on. drops: of tables, by id, the slot of their CLOSE; their names are unbound too. removes:
-    namespaces that are gone. creates: namespaces. properties: of namespaces, to set; to take away where null. binds: what names mean from
-    now on; one of a dropped table brings it back. domains: the prefix of the log that the tables of a domain share.
+    unbinds: names that mean nothing from now on. drops: of tables, by id, the slot of their CLOSE; their names are unbound too. purges: ids
+    of dropped tables whose files are deleted for good. removes: namespaces that are gone. creates: namespaces. properties: of namespaces,
+    to set; to take away where null. binds: what names mean from now on; one of a dropped table brings it back. domains: the prefix of the
+    log that the tables of a domain share.
     """
 
     unbinds: tuple[str, ...] = ()
     drops: dict[str, int] = {}
+    purges: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     creates: tuple[Namespace, ...] = ()
     properties: dict[str, dict[str, str | None]] = {}
@@ -186,7 +190,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
             return TableNotFound(f"{name!r} in {where} is a namespace, not a table: lake.tables({name!r}) lists what it holds")
         known = [bound.binding.name for bound in self.tables.values()]
         hint = f"{nearest(name, known)}, or " if known else ""
-        dropped = any(folded(table.name) == folded(name) for table in self.dropped.values())
+        dropped = any(folded(table.name) == folded(name) and not table.is_purged for table in self.dropped.values())
         then = f"bring the dropped one back with lake.undrop_table({name!r}), or " if dropped else hint
         return TableNotFound(f"there is no table {name!r} in {where}: {then}create it with lake.create_table({name!r}, schema, key=[...])")
 
@@ -225,6 +229,8 @@ def advance_names(names: Names, delta: NamesDelta, *, slot: int, txn: Txn, at_ms
     for table, closed in delta.drops.items():
         binding = by_id[table] if table in by_id else dropped[table].binding
         dropped[table] = DroppedTable(binding=binding, closed=closed, slot=slot, txn=txn, at_ms=at_ms)
+    for table in delta.purges:
+        dropped[table] = msgspec.structs.replace(dropped[table], is_purged=True)
     for name in delta.removes:
         namespaces.pop(folded(name), None)
     for namespace in delta.creates:
@@ -248,7 +254,7 @@ def footprint_of(names: Names, delta: NamesDelta) -> Footprint:
     dropped = [_table_key(binding.table) for binding in delta.binds if binding.table in names.dropped]
     return Footprint(
         binds=_keys([*map(folded, [*binds, *created]), *(f"domain:{folded(domain)}" for domain in delta.domains), *dropped]),
-        unbinds=_keys([*map(folded, [*delta.unbinds, *delta.removes]), *map(_table_key, delta.drops)]),
+        unbinds=_keys([*map(folded, [*delta.unbinds, *delta.removes]), *map(_table_key, [*delta.drops, *delta.purges])]),
         needs=_keys([*parents, *map(folded, delta.properties)]),
         empties=_keys(map(folded, delta.removes)),
     )

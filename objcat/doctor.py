@@ -266,8 +266,10 @@ def _check_files(own: Examination, view: View[Tables]) -> None:
         needed: dict[str, int] = {}
         starts = {slot for slot in (*marks.saved, min(marks.bound, view.slot)) if slot >= 0}
         for slot in sorted(starts):
-            state = own.timeline.at(slot).state.get(table)
-            if state is not None:
+            then = own.timeline.at(slot)
+            state = then.state.get(table)
+            # A slot at which the table is dropped shows no row, so it needs no file.
+            if state is not None and then.log.marks(table).closed_at is None:
                 needed |= _files_of(Snapshot(view.log, state).file_groups(own.manifests))
         for entry in own.entries:
             if entry.slot > marks.bound and table in entry.changes:

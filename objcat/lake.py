@@ -18,7 +18,7 @@ from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from objcat.arguments import instance, name_list, one_of, span_ms, text, text_mapping
+from objcat.arguments import instance, name_list, one_of, seconds, span_ms, text, text_mapping
 from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix
 from objcat.errors import (
     CommitConflict,
@@ -39,11 +39,13 @@ from objcat.naming import (
     plan_create,
     plan_drop,
     plan_drop_namespace,
+    plan_purge,
     plan_rename,
     plan_undrop,
     refuse_taken,
     renamed,
 )
+from objcat.services import CleanResult, purge
 from objcat.table import Bucket, Tables, TablesFold, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
@@ -132,7 +134,7 @@ def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
 
     Raises InvalidInput for a URL that names no table, TableNotFound, TableClosed.
     """
-    above, name = _split(url)
+    above, name = split_url(url)
     lake = connect(above, options)
     try:
         return lake.table(name)
@@ -148,7 +150,7 @@ def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tab
 
     Raises InvalidInput, TableNotFound.
     """
-    above, name = _split(url)
+    above, name = split_url(url)
     lake = connect(above, options)
     try:
         return lake._timeline(lake._bound(name).binding.prefix)
@@ -287,7 +289,7 @@ class Lake:
         self.catalog.change(lambda names: plan_rename(names, before, new_name, first=first, where=self.fileio.url))
 
     def drop_table(self, name: str) -> None:
-        """Drop a table: nothing changes it any more, and its name is free at once. It can come back until it is cleaned away.
+        """Drop a table: nothing changes it any more, and its name is free at once. It can come back until it is purged.
 
         What writers have committed before is kept; those under way are refused with TableClosed or CommitConflict. Of a domain only this
         table is dropped. A drop that was interrupted is finished by the next one. Raises TableNotFound.
@@ -333,8 +335,26 @@ class Lake:
         """Tables that were dropped and can come back, the last one first; those that were in a namespace or below it."""
         names = self.catalog.refresh()
         below = "" if namespace is None else folded(text(namespace, what="name of a namespace")) + "."
-        found = [table for table in names.dropped.values() if folded(table.name).startswith(below)]
+        found = [table for table in names.dropped.values() if folded(table.name).startswith(below) and not table.is_purged]
         return sorted(found, key=lambda table: table.slot, reverse=True)
+
+    def purge_table(self, name: str, *, older_than_s: float, table: str | None = None) -> CleanResult:
+        """Delete the data files of a table that was dropped at least so many seconds ago, for good: it cannot be brought back any more.
+
+        Claims a slot in the table's log before it deletes; its log stays, and other tables of its domain are not touched. table: the id,
+        where several tables of that name were dropped; the last one when None. Interrupted, it is finished when it is called again.
+        Raises TableNotFound, TableExists, InvalidInput when it was dropped too recently or has savepoints, and as `Table.clean`.
+        """
+        seconds(older_than_s, what="older_than_s")
+        names = self.catalog.refresh()
+        self.catalog.check_writable()
+        bound = names.table(check_name(name))
+        if bound is not None and self._complete_drop(bound):
+            names = self.catalog.names
+        dropped = find_dropped(names, name, table, where=self.fileio.url)
+        done = purge(self._timeline(dropped.binding.prefix), dropped.table, older_than_s=older_than_s)
+        self.catalog.change(lambda names: plan_purge(names, dropped))
+        return done
 
     # ---- namespaces
 
@@ -523,7 +543,7 @@ def _opened(place: str | os.PathLike[str] | FileIO, options: Mapping[str, Any] |
     return place if isinstance(place, FileIO) else open_store(place, options)
 
 
-def _split(url: str) -> tuple[str, str]:
+def split_url(url: str) -> tuple[str, str]:
     """The URL of a lake and a name in it. Raises InvalidInput."""
     above, _, name = url.rstrip("/").rpartition("/")
     if not above or above.endswith("/"):

@@ -72,6 +72,11 @@ def plan_undrop(names: Names, dropped: DroppedTable, binding: Binding, *, first:
     return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,))
 
 
+def plan_purge(names: Names, dropped: DroppedTable) -> NamesDelta | None:
+    """Note that the files of a dropped table are deleted. Where somebody has noted it, there is nothing left to do."""
+    return NamesDelta(purges=(dropped.table,)) if names.dropped.get(dropped.table) == dropped else None
+
+
 def plan_drop_namespace(names: Names, name: str, *, where: str) -> NamesDelta:
     """Remove a namespace that holds nothing. Raises NamespaceNotFound, NamespaceNotEmpty."""
     found = names.namespace(name)
@@ -85,12 +90,15 @@ def plan_drop_namespace(names: Names, name: str, *, where: str) -> NamesDelta:
 def find_dropped(names: Names, name: str, table: str | None, *, where: str) -> DroppedTable:
     """The table of that id, or the one of that name that was dropped last. Raises TableExists, TableNotFound."""
     found = [d for d in names.dropped.values() if (folded(d.name) == folded(name) if table is None else d.table == table)]
+    left = [dropped for dropped in found if not dropped.is_purged]
+    if left:
+        return max(left, key=lambda dropped: dropped.slot)
     if found:
-        return max(found, key=lambda dropped: dropped.slot)
+        raise TableNotFound(f"the table {name!r} was dropped from {where} and then purged: its files are deleted, and it cannot come back")
     bound = names.table(name)
     if bound is not None:
         raise TableExists(f"the table {bound.binding.name!r} of {where} is not dropped: open it with lake.table({name!r})")
-    known = sorted({dropped.name for dropped in names.dropped.values()})
+    known = sorted({dropped.name for dropped in names.dropped.values() if not dropped.is_purged})
     hint = f"dropped are {', '.join(known[:10])}" if known else "none is"
     raise TableNotFound(f"no table {name!r} was dropped from {where}: {hint}")
 

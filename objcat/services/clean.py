@@ -7,7 +7,7 @@ newest CLEAN can be unfinished, and the log since the old bound holds them all. 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from fileio.env import map_io
@@ -56,18 +56,31 @@ def clean(timeline: Timeline[Tables], table: str, *, keep_slots: int | None = No
         whole_number(keep_slots, what="keep_slots", least=1)
     if before is not None:
         whole_number(before, what="before")
-    service = Service(
-        action=Action.CLEAN,
-        table=table,
-        plan=lambda view: plan_clean(timeline, view, table, keep_slots=keep_slots, before=before),
-        run=lambda plan, _txn: _run(timeline, plan),
-    )
-    view = timeline.open()
+    return clean_by(timeline, timeline.open(), table, lambda view: plan_clean(timeline, view, table, keep_slots=keep_slots, before=before))
+
+
+def clean_by(
+    timeline: Timeline[Tables],
+    view: View[Tables],
+    table: str,
+    plan: Callable[[View[Tables]], CleanPlan | None],
+    *,
+    must_delete: bool = False,
+) -> CleanResult:
+    """A clean of what `plan` makes of the newest view.
+
+    view: where to begin. must_delete: raise the error of a delete that fails after the slot, rather than leave it to the next clean.
+    Raises as `clean`, and what `plan` raises.
+    """
+    service = Service(action=Action.CLEAN, table=table, plan=plan, run=lambda plan, _txn: _run(timeline, plan))
     done = perform(timeline, service, view)
     if done is None:
         return CleanResult(slot=None, txn=None, bound=timeline.refresh(view).log.marks(table).bound, files=0)
     entry = done.entry
-    remove_files(timeline.fileio, list(done.plan.removes), why=f"the CLEAN at slot {entry.slot}")
+    if must_delete:
+        _delete(timeline, done.plan.removes)
+    else:
+        remove_files(timeline.fileio, list(done.plan.removes), why=f"the CLEAN at slot {entry.slot}")
     return CleanResult(
         slot=entry.slot, txn=entry.txn, bound=done.log.marks(table).bound, files=len({*done.plan.removes, *done.plan.leftovers})
     )
@@ -87,11 +100,16 @@ def plan_clean(
 
 def _run(timeline: Timeline[Tables], plan: CleanPlan) -> Proposal:
     """What an earlier CLEAN left is deleted before the own slot, which says so."""
-    for result in timeline.fileio.delete(plan.leftovers) if plan.leftovers else ():
-        if result.error is not None:
-            raise result.error
+    _delete(timeline, plan.leftovers)
     changes = encode_delta(TableDelta(removes=plan.removes)) if plan.removes else None
     return Proposal(footprint=Footprint(bound=plan.bound), changes=changes, summary=Summary(files=len(plan.removes)))
+
+
+def _delete(timeline: Timeline[Tables], paths: Sequence[str]) -> None:
+    """Raises the error of the first delete that fails."""
+    for result in timeline.fileio.delete(paths) if paths else ():
+        if result.error is not None:
+            raise result.error
 
 
 # ---- what is needed ----------------------------------------------------------------------------------------------

@@ -863,7 +863,11 @@ class Root:
             tables={key: bound["binding"] for key, bound in (found.get("tables") or {}).items()},
             namespaces=found.get("namespaces") or {},
             domains=found.get("domains") or {},
-            dropped={table: (drop["binding"], drop["closed"]) for table, drop in (found.get("dropped") or {}).items()},
+            dropped={
+                table: (drop["binding"], drop["closed"])
+                for table, drop in (found.get("dropped") or {}).items()
+                if not drop.get("is_purged")
+            },
         )
 
     def state(self, table: str) -> State:
@@ -942,6 +946,8 @@ class Names:
             unbound[binding["table"]] = binding
         for table, closed in (change.get("drops") or {}).items():
             dropped[table] = (unbound[table], closed)
+        for table in change.get("purges") or ():
+            del dropped[table]
         for name in change.get("removes") or ():
             del namespaces[name_key(name)]
         for created in change.get("creates") or ():

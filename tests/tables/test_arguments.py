@@ -152,7 +152,6 @@ def test_what_is_no_mapping_of_texts(memory: MemoryBackend, lake: objcat.Lake, w
     [
         ({"schema": None}, "schema is None: give an Arrow schema"),
         ({"schema": {"id": "bigint"}}, r"schema is \{'id': 'bigint'\}: give an Arrow schema"),
-        ({"key": None}, "key is None: give a list of names"),
         ({"key": 5}, "key is 5: give a list of names"),
         ({"key": [1]}, "key holds 1, which is not text"),
         ({"key": ["id", None]}, "key holds None, which is not text"),
