@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fileio.config import nearest
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.advice import SizeAdvice
-from objcat.arguments import instances, moment_ms, one_of, whole_number
+from objcat.arguments import instances, moment_ms, name_list, one_of, shown, whole_number
 from objcat.errors import CheckpointCollected, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
-from objcat.local import LocalEngine, to_arrow_table
+from objcat.local import LocalEngine, to_rows
 from objcat.parts import Change
 from objcat.predicate import parse_predicate
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
+from objcat.read.history import History
 from objcat.read.metadata import TableStats, files_of, partitions_of_snapshot, stats_of
 from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
@@ -48,7 +50,7 @@ from objcat.table.files import decode_delta
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import SchemaMode, check_names_listed, check_texts
-from objcat.tasks import Operation, WriteResult, WriteTask
+from objcat.tasks import Layout, Operation, WriteResult, WriteTask
 from objcat.timeline import AppVersion, Committer, Entry, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
 from objcat.timeline.sweep import Swept, sweep
@@ -172,10 +174,23 @@ class Table:
         """The newest snapshot: one GET when nothing is new."""
         return self._keep(self.timeline.refresh(self._view))
 
-    def history(self) -> list[Entry]:
-        """Every entry of the table's log that is not of other tables alone, oldest first."""
-        entries = with_changes(self.fileio, self.timeline.log.read_after(-1))
-        return [entry for entry in entries if self.id in entry.footprint or not entry.footprint]
+    def history(self, *, limit: int | None = None) -> History:
+        """The entries of the table's log, without those that are of other tables alone, oldest first: a list, and `to_arrow()` of it.
+
+        limit: only so many, the newest ones, for about as many requests. Raises InvalidInput, storage errors.
+        """
+        span = None if limit is None else whole_number(limit, what="limit")
+        newest = self.refresh().slot
+        while True:
+            after = -1 if span is None else max(-1, newest - span)
+            entries = with_changes(self.fileio, self.timeline.log.read_after(after))
+            mine = [entry for entry in entries if self.id in entry.footprint or not entry.footprint]
+            if limit is None or span is None:
+                return History(mine, self.id)
+            if after < 0 or len(mine) >= limit:
+                return History(mine[max(0, len(mine) - limit) :], self.id)
+            # Others share the log.
+            span *= 4
 
     def resolve(self, txn: str) -> Resolution:
         """Settle a write whose outcome nobody knows (CommitUnknown), or whose writer died: for ever.
@@ -222,7 +237,7 @@ class Table:
         Raises InvalidBatch, InvalidPredicate and NullKey (nothing was written), CommitConflict (nothing is visible: write again),
         StreamRewound (a RESTORE took back versions of `app`), Fenced, CommitUnknown (look before you write again).
         """
-        return self._write(data, Operation.UPSERT, metadata, app, schema_mode, delete_when)
+        return self._write(data, Operation.UPSERT, metadata, app, schema_mode, delete_when=delete_when)
 
     def insert(
         self,
@@ -235,10 +250,26 @@ class Table:
         """Insert rows whose keys the caller declares new, as one commit; buckets without rows get base files. Else as `upsert`."""
         return self._write(data, Operation.INSERT, metadata, app, schema_mode)
 
+    def bulk_insert(
+        self,
+        data: Any,
+        *,
+        sort: str | Sequence[str] = "none",
+        metadata: Mapping[str, str] | None = None,
+        app: AppVersion | None = None,
+        schema_mode: str | None = None,
+    ) -> CommitResult:
+        """Insert a great many rows, as one commit, into files of about the property `target_file_bytes`; what is there is left alone.
+
+        sort: how rows of a table without a key are dealt to files: "none", as they come, which is the fastest; "partition", so that few
+        tasks write to one partition; or names of columns, so that each file (in this process: each piece of some 128 MB of the batch) holds
+        a range of their values, which filters on them profit from. In a table with a key rows lie by bucket and key anyway. Else as
+        `insert`, and memory is bounded: a stream, as of an Arrow reader, goes through local disk. Raises InvalidInput, else as `insert`.
+        """
+        return self._write(data, Operation.INSERT, metadata, app, schema_mode, layout=layout_of(sort, self.spec))
+
     @overload
-    def delete(
-        self, keys: str | pc.Expression, *, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
-    ) -> CommitResult | None: ...
+    def delete(self, keys: str, *, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None) -> CommitResult | None: ...
 
     @overload
     def delete(self, keys: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult: ...
@@ -432,7 +463,9 @@ class Table:
         metadata: Mapping[str, str] | None,
         app: AppVersion | None,
         schema_mode: str | None = None,
+        *,
         delete_when: str | None = None,
+        layout: Layout | None = None,
     ) -> CommitResult:
         check_texts(metadata or {}, what="metadata")
         change = change_of(self.fileio, data, self.spec, operation, schema_mode, delete_when, newest=lambda: self.refresh().spec)
@@ -449,6 +482,7 @@ class Table:
             operation=operation,
             schema_mode=change.schema_mode,
             delete_when=change.delete_when,
+            layout=layout,
             metadata=dict(metadata or {}),
             app=app,
             advice=self._advice,
@@ -553,6 +587,21 @@ class _Keys:
         return change.engine.write(change.data, task)
 
 
+def layout_of(sort: str | Sequence[str], spec: TableSpec) -> Layout:
+    """How a bulk insert lays out rows. Raises InvalidInput for what it cannot sort by."""
+    if isinstance(sort, str):
+        return Layout(by_partition=one_of(sort, ("none", "partition"), what="sort") == "partition")
+    names = name_list(sort, what="sort")
+    if not spec.is_keyless:
+        raise InvalidInput("sort names columns, but rows of a table with a key lie sorted by bucket and key: leave it out")
+    for name in names:
+        if name not in spec.table_schema.names:
+            raise InvalidInput(f"sort names {shown(name)}, which is not a column: {nearest(name, spec.table_schema.names)}")
+        if not isinstance(spec.table_schema.column(name).type, str):
+            raise InvalidInput(f"sort names {shown(name)}, which is nested: sort by columns that hold one plain value")
+    return Layout(columns=tuple(dict.fromkeys(names)))
+
+
 def change_of(
     fileio: FileIO,
     data: Any,
@@ -574,7 +623,7 @@ def change_of(
             f"the table has no key, so nothing says which rows to {operation}: insert rows into it, or create a table with a key; "
             "nothing was written"
         )
-    rows = to_arrow_table(data)
+    rows = to_rows(data)
     if rows is not None:
         engine: Any = LocalEngine(fileio)
     else:

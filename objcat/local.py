@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -11,12 +11,16 @@ from fileio.store import FileIO
 from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidBatch
 from objcat.predicate import Predicate
+from objcat.spool import Rows, Spooled, spooled
 from objcat.storage.batch import check_columns, check_delete_columns, located
 from objcat.table import TableSpec
 from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_routed, write_unrouted, written_columns
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
+BATCH_ROWS = 128 * 1024
+
+T = TypeVar("T")
 
 
 class LocalEngine:
@@ -27,7 +31,7 @@ class LocalEngine:
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
 
-    def check(self, data: pa.Table, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
+    def check(self, data: Rows, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
         """Refuse a batch that cannot be written, before anything is. delete_when: as of `WriteTask`. Raises InvalidBatch."""
         if data.num_rows == 0:
             raise InvalidBatch(f"the batch to {operation} is empty: give it rows, or skip the call; nothing was written")
@@ -35,22 +39,22 @@ class LocalEngine:
             written_columns(data.column_names, spec, delete_when), spec
         )
 
-    def partitions(self, data: pa.Table, spec: TableSpec, former: Collection[str]) -> Collection[str] | None:
+    def partitions(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Collection[str] | None:
         """The partitions in which rows of the batch live; None when the table has only one."""
         if not spec.partition_columns:
             return None
-        return spec.partition_of(located(data, spec), former).texts
+        parts = [data] if isinstance(data, pa.Table) else map(pa.Table.from_batches, ([batch] for batch in data.to_batches()))
+        return frozenset(text for part in parts for text in spec.partition_of(located(part, spec), former).texts)
 
-    def schema(self, data: pa.Table) -> pa.Schema:
+    def schema(self, data: Rows) -> pa.Schema:
         """The columns of the batch."""
         return data.schema
 
-    def write(self, data: pa.Table, task: WriteTask) -> WriteResult:
-        """Write a whole Arrow table. Raises InvalidBatch, NullKey, storage errors."""
-        if task.routed:
-            return write_routed(self._fileio, task, "local-0", data)
-        if task.spec.is_keyless:
-            return write_unrouted(self._fileio, task, "local-0", data.to_batches())
+    def write(self, data: Rows, task: WriteTask) -> WriteResult:
+        """Write a whole batch. Raises InvalidBatch, NullKey, storage errors, and OSError when the local disk is full."""
+        if task.routed or task.spec.is_keyless or isinstance(data, Spooled):
+            write_all = write_routed if task.routed else write_unrouted
+            return write_all(self._fileio, task, "local-0", _batches(data))
         pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]
 
         def write(piece: tuple[int, pa.Table]) -> WriteResult:
@@ -65,8 +69,14 @@ class LocalEngine:
             yield from tables
 
 
-def to_arrow_table(data: Any) -> pa.Table | None:
-    """An Arrow table from whatever holds rows in this process: Arrow tables, batches and readers, pandas and polars frames, lists of dicts.
+def _batches(data: Rows) -> Iterable[pa.RecordBatch]:
+    """In pieces that a task can count while it takes them."""
+    return data.to_batches(max_chunksize=BATCH_ROWS) if isinstance(data, pa.Table) else data.to_batches()
+
+
+def to_rows(data: Any) -> Rows | None:
+    """The rows of whatever holds some in this process: Arrow tables and batches, pandas and polars frames, lists of dicts; and streams,
+    such as an Arrow reader or a DuckDB relation, which are read to their end.
 
     None when it is nothing of the kind (a Spark DataFrame, say).
     """
@@ -82,7 +92,9 @@ def to_arrow_table(data: Any) -> pa.Table | None:
     if module == "pyspark":
         return None
     if module != "pandas" and hasattr(type(data), "__arrow_c_stream__"):
-        return _from_frame(lambda: pa.table(data))
+        if module == "polars":
+            return _from_frame(lambda: pa.table(data))
+        return spooled(_from_frame(lambda: pa.RecordBatchReader.from_stream(data)))
     raise InvalidBatch(
         f"a {type(data).__name__} is not a batch of rows: give an Arrow table, a pandas, polars or Spark DataFrame, or a list of dicts"
     )
@@ -113,7 +125,7 @@ def _from_rows(rows: list[dict[Any, Any]]) -> pa.Table:
     return pa.table(columns) if columns else pa.table({})
 
 
-def _from_frame(converted: Callable[[], pa.Table]) -> pa.Table:
+def _from_frame(converted: Callable[[], T]) -> T:
     try:
         return converted()
     except UnicodeEncodeError as error:

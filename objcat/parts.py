@@ -22,7 +22,7 @@ from objcat.table import FileGroup, LogObject, Manifests, Snapshot, TableDelta, 
 from objcat.table.evolution import changed_ids, grown
 from objcat.table.files import LogSlice
 from objcat.table.spec import SchemaMode
-from objcat.tasks import Operation, WriteResult, WriteTask, fill_group, run_all, written_columns
+from objcat.tasks import Layout, Operation, WriteResult, WriteTask, fill_group, run_all, written_columns
 from objcat.timeline import Footprint, Home, Summary, Txn
 from objcat.timeline.entry import SchemaChange
 
@@ -51,7 +51,7 @@ class Change:
     """One batch.
 
     engine: one that takes batches of this kind. schema_mode: what it may do to the schema of the table. delete_when: of an upsert: a filter
-    over the columns of the batch; rows for which it is true are deletes.
+    over the columns of the batch; rows for which it is true are deletes. layout: of a bulk insert.
     """
 
     engine: Engine[Any]
@@ -59,6 +59,7 @@ class Change:
     operation: Operation
     schema_mode: SchemaMode = SchemaMode.STRICT
     delete_when: Predicate | None = None
+    layout: Layout | None = None
 
     def grown(self, spec: TableSpec) -> TableSpec:
         """The spec under which the batch is written. Raises InvalidSchema and InvalidBatch."""
@@ -226,13 +227,14 @@ class Part:
         partitions = change.engine.partitions(change.data, spec, former)
         if partitions is None and spec.partition_columns:
             # Which partitions the rows are of, the files will tell.
-            return WriteTask(spec, txn, change.operation, former_partitions=former)
+            return WriteTask(spec, txn, change.operation, former_partitions=former, layout=change.layout)
         groups = self._live(snapshot, txn, partitions).values()
         return WriteTask(
             spec,
             txn,
             change.operation,
             former_partitions=former,
+            layout=change.layout,
             fillable=frozenset(group.home.partition for group in groups if size_of(group) < spec.target_file_bytes),
             row_bytes=row_bytes_of(groups),
         )
@@ -262,7 +264,7 @@ class Part:
         written = change.engine.write(change.data, task)
         if task.spec.is_keyless:
             self._pieces[number] = written
-            return self._packed(written, snapshot, txn, fills=True)
+            return self._packed(written, snapshot, txn, fills=change.layout is None)
         homes = [base.home for base in written.bases]
         rewritten = [home.home for home in written.rewritten]
         if len(set(homes)) < len(homes) or len(set(rewritten)) < len(rewritten):

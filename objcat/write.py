@@ -25,7 +25,7 @@ from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.files import encode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import SchemaMode
-from objcat.tasks import Operation
+from objcat.tasks import Layout, Operation
 from objcat.timeline import (
     Action,
     AppVersion,
@@ -96,6 +96,7 @@ class WriteOperation(Generic[D]):
     operation: Operation
     schema_mode: SchemaMode = SchemaMode.STRICT
     delete_when: Predicate | None = None
+    layout: Layout | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     app: AppVersion | None = None
     advice: SizeAdvice | None = None
@@ -110,7 +111,7 @@ class WriteOperation(Generic[D]):
         Returns the result and all entries that followed `view`, up to the commit's own. Raises InvalidBatch and NullKey (nothing was
         written), CommitConflict and Fenced (nothing is visible), CommitUnknown, storage errors.
         """
-        change = Change(self.engine, self.data, self.operation, self.schema_mode, self.delete_when)
+        change = Change(self.engine, self.data, self.operation, self.schema_mode, self.delete_when, self.layout)
         part = Part(self.fileio, self.manifests, self.table, [change], advice=self.advice)
         return commit_parts(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
 

@@ -19,11 +19,12 @@ from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
 from objcat.predicate import Predicate
-from objcat.spark.routing import home_columns, in_buckets_of
+from objcat.spark.names import quoted
+from objcat.spark.routing import home_columns, in_buckets_of, partition_columns
 from objcat.spark.ship import missing_is_said, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
-from objcat.tasks import Operation, WriteResult, WriteTask, write_routed, write_unrouted, written_columns
+from objcat.tasks import Layout, Operation, WriteResult, WriteTask, write_routed, write_unrouted, written_columns
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
@@ -71,6 +72,8 @@ class SparkEngine:
         if task.routed:
             # Without a number, so that Spark makes as many tasks as there are bytes for.
             data = data.repartition(*home_columns(task.spec))
+        if task.layout is not None:
+            data = _laid_out(data, task.spec, task.layout)
         # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
         names = data.columns
         numbered = data.toDF(*map(str, range(len(names))))
@@ -88,6 +91,15 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     asks_for_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if asks_for_zone else {}
     return to_arrow_schema(schema, **zone)
+
+
+def _laid_out(data: DataFrame, spec: TableSpec, layout: Layout) -> DataFrame:
+    """The frame as the tasks of a bulk insert shall have it."""
+    if layout.columns:
+        names = [quoted(name) for name in layout.columns]
+        return data.repartitionByRange(*names).sortWithinPartitions(*names)
+    columns = partition_columns(spec) if layout.by_partition else []
+    return data.repartition(*columns) if columns else data
 
 
 def _check(data: DataFrame, spec: TableSpec, operation: Operation, delete_when: Predicate | None) -> None:
@@ -116,7 +128,4 @@ def _write_batches(
 
 def _write_partition(store: StoreDescription, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
     with store.open() as fileio:
-        if not task.routed:
-            return write_unrouted(fileio, task, name, batches)
-        held = [batch for batch in batches if batch.num_rows]
-        return write_routed(fileio, task, name, pa.Table.from_batches(held)) if held else WriteResult()
+        return (write_routed if task.routed else write_unrouted)(fileio, task, name, batches)

@@ -27,10 +27,15 @@ def home_columns(spec: TableSpec) -> list[Column]:
 
     A row whose values do not cast goes somewhere; the tasks refuse it with a sentence.
     """
+    return [bucket_column(spec), *partition_columns(spec)]
+
+
+def partition_columns(spec: TableSpec) -> list[Column]:
+    """What is equal in all rows of a partition."""
     every = [{_identity(field) for field in earlier.fields} for earlier in spec.former]
     # A row may live in a partition of an earlier partitioning, in which some fields of the present one differ.
     fields = [field for field in spec.partitioning.fields if all(_identity(field) in known for known in every)]
-    return [bucket_column(spec), *(_partition_column(field, spec.table_schema.by_id(field.column)) for field in fields)]
+    return [_partition_column(field, spec.table_schema.by_id(field.column)) for field in fields]
 
 
 def bucket_column(spec: TableSpec) -> Column:

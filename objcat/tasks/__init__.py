@@ -7,11 +7,12 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.tasks.append import append_rows, fill_group
 from objcat.tasks.current import current_rows
-from objcat.tasks.model import OP_FIELD, TXN_FIELD, Filter, Operation, Rewritten, ScanTask, WriteResult, WriteTask
+from objcat.tasks.insert import write_inserts
+from objcat.tasks.model import OP_FIELD, TXN_FIELD, Filter, Layout, Operation, Rewritten, ScanTask, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 from objcat.tasks.rewrite import rewrite_homes
 from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS, ahead_of, own_rows, scan_groups, scan_schema
-from objcat.tasks.write import log_schema, write_inserts, write_rows, written_columns
+from objcat.tasks.write import log_schema, write_rows, written_columns
 
 __all__ = [
     "FILE_COLUMN",
@@ -19,6 +20,7 @@ __all__ = [
     "OP_FIELD",
     "TXN_FIELD",
     "Filter",
+    "Layout",
     "Operation",
     "Rewritten",
     "ScanTask",
@@ -42,9 +44,9 @@ __all__ = [
 ]
 
 
-def write_routed(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
-    """Write rows that hold *every* row of their buckets in this transaction. Raises as `write_rows`."""
-    return (rewrite_homes if task.spec.rewrites else write_inserts)(fileio, task, name, rows)
+def write_routed(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
+    """Write batches that hold *every* row of their homes in this transaction. Raises as `write_inserts`."""
+    return (rewrite_homes if task.spec.rewrites else write_inserts)(fileio, task, name, batches)
 
 
 def write_unrouted(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:

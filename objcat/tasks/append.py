@@ -62,6 +62,9 @@ class _Appender:
 
     def add(self, rows: pa.Table) -> None:
         spec = self._task.spec
+        layout = self._task.layout
+        if layout is not None and layout.columns:
+            rows = rows.sort_by([(name, "ascending") for name in layout.columns])
         fitted = conform(rows, spec)
         partitions = spec.partition_of(fitted, self._task.former_partitions)
         order = np.argsort(partitions.codes, kind="stable") if len(partitions.texts) > 1 else None
@@ -84,7 +87,7 @@ class _Appender:
         small = {text for text, held in self._held.items() if self._file_bytes(held) * SMALL_SHARE < target}
         fillable = self._task.fillable
         new = set() if fillable is None else small - fillable
-        if self._task.spec.rewrites:
+        if self._task.spec.rewrites or self._task.layout is not None:
             small = set()
         elif len(new) <= PARTITIONS_FEW:
             small -= new

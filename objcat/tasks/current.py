@@ -24,13 +24,13 @@ STREAM_BYTES_MAX = 48 * 1024**2
 
 
 def current_cuts(
-    fileio: FileIO, spec: TableSpec, group: FileGroup, logs: LogReader, batch: pa.Table | None = None
+    fileio: FileIO, spec: TableSpec, group: FileGroup, logs: LogReader, batch: Iterable[pa.Table] = ()
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The rows of a file group and the tombstones that it still needs, cut by cut in the order of their keys: each key once, with its
     operation and the txn that wrote it; and of each cut the rows of a batch that have its keys.
 
-    logs: has loaded the group, with all columns. batch: sorted by key, with operation and txn. A table without a key has no batch, and
-    every row that was written. Raises CorruptTable, storage errors.
+    logs: has loaded the group, with all columns. batch: one after the other sorted by key, each key once, with operation and txn. A table
+    without a key has no batch, and every row that was written. Raises CorruptTable, storage errors.
     """
     names = current_names(spec)
     if spec.is_keyless:
@@ -38,13 +38,13 @@ def current_cuts(
             yield rows.select(names), None
         return
     key = [column.physical for column in spec.key_columns]
-    sources: list[Iterable[pa.Table]] = [() if batch is None else [bare(batch).select(names)], _base(fileio, spec, group)]
+    sources: list[Iterable[pa.Table]] = [(bare(rows).select(names) for rows in batch), _base(fileio, spec, group)]
     if logs.bytes_of(group) <= GROUP_LOGS_BYTES_MAX:
         together = [rows for part in group.logs for rows in _log(spec, group, part, logs)]
         sources.append([sort_by_key(pa.concat_tables(together), key=key)] if together else ())
     else:
         sources.extend(_log(spec, group, part, logs) for part in group.logs)
-    empty = _empty(spec)
+    empty = current_empty(spec)
     for given, base, *on_top in cut_sorted(sources, key=key):
         present = [rows.select(names) for rows in on_top if rows is not None]
         before = empty if base is None else base.select(names)
@@ -55,7 +55,9 @@ def current_cuts(
 
 def current_rows(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
     """All of `current_cuts` of a group."""
-    return pa.concat_tables([_empty(spec), *(rows for rows, _ in current_cuts(fileio, spec, group, loaded_logs(fileio, spec, [group])))])
+    return pa.concat_tables(
+        [current_empty(spec), *(rows for rows, _ in current_cuts(fileio, spec, group, loaded_logs(fileio, spec, [group])))]
+    )
 
 
 def loaded_logs(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup]) -> LogReader:
@@ -119,5 +121,6 @@ def _log(spec: TableSpec, group: FileGroup, part: LogSlice, logs: LogReader) -> 
         yield bare(own.append_column(TXN_COLUMN, constant(txn, own.num_rows)))
 
 
-def _empty(spec: TableSpec) -> pa.Table:
+def current_empty(spec: TableSpec) -> pa.Table:
+    """What `current_cuts` gives, without rows."""
     return bare(spec.table_schema.to_arrow_physical().append(OP_FIELD).append(TXN_FIELD).empty_table())

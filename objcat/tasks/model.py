@@ -33,6 +33,15 @@ class Operation(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """How a bulk insert into a table without a key deals rows to files: as they come; by partition, so that no two tasks write to one; or
+    by columns, so that every file holds a range of their values, sorted. Names are logical."""
+
+    by_partition: bool = False
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WriteTask:
     """Write rows of one transaction.
 
@@ -40,6 +49,7 @@ class WriteTask:
     rows go to log rows. groups: of a copy-on-write table: what is live, by home. former_partitions: those partitions of former
     partitionings that have a file group. only: the homes whose rows are written, None for all; the others are left out.
     delete_when: of an upsert: rows of the batch for which it is true are deletes.
+    layout: of a bulk insert: rows become files of their own.
     Of a table without a key: fillable, the partitions with a file group that takes more, None where that is not known; row_bytes, of a row
     in a file.
     """
@@ -53,6 +63,7 @@ class WriteTask:
     former_partitions: frozenset[str] = frozenset()
     only: frozenset[Home] | None = None
     delete_when: Predicate | None = None
+    layout: Layout | None = None
     fillable: frozenset[str] | None = None
     row_bytes: float | None = None
 

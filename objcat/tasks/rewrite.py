@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,40 +14,42 @@ from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, constant
 from objcat.storage.logs import LogReader
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, merge
 from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
-from objcat.tasks.current import current_cuts, current_names, loaded_logs, parted, rewritten_at_once, settled
+from objcat.tasks.current import current_cuts, current_empty, loaded_logs, parted, rewritten_at_once, settled
 from objcat.tasks.model import TXN_FIELD, Operation, Rewritten, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.scan import bare
-from objcat.tasks.write import log_schema, prepare, put_log
+from objcat.tasks.runs import Run, rows_of_home, sorted_runs
+from objcat.tasks.write import log_schema, put_log
 from objcat.timeline import Home
 
 
-def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
+def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
     """Merge rows, which hold *every* row of their homes in this transaction, with the file groups of a copy-on-write table.
 
     A home whose rows change gets a new base file. Deletes that keep older late rows out go, of all homes together, into one log object.
+    Memory is bounded, whatever comes: see `sorted_runs`. Raises as `write_inserts`.
     """
-    fitted, runs = prepare(task, rows)
-    batch = fitted.append_column(TXN_FIELD, constant(task.txn, fitted.num_rows))
-    groups = [task.groups[run.home] for run in runs if run.home in task.groups]
-    logs = loaded_logs(fileio, task.spec, groups)
-    homes = run_all(
-        fileio.env,
-        lambda run: _rewrite_home(fileio, task, run.home, batch.slice(run.start, run.end - run.start), logs),
-        runs,
-        at_once=rewritten_at_once(groups, most=fileio.env.parallelism),
-    )
+    with sorted_runs(task, batches) as coming:
+        runs = list(coming)
+        touched = sorted({home for run in runs for home in run.homes})
+        groups = [task.groups[home] for home in touched if home in task.groups]
+        logs = loaded_logs(fileio, task.spec, groups)
+        homes = run_all(
+            fileio.env,
+            lambda home: _rewrite_home(fileio, task, home, runs, logs),
+            touched,
+            at_once=rewritten_at_once(groups, most=fileio.env.parallelism),
+        )
     result = WriteResult(
         bases=tuple(home.base for home in homes if home.base is not None),
-        rows=fitted.num_rows,
+        rows=sum(home.rewritten.rows for home in homes),
         rewritten=tuple(home.rewritten for home in homes),
     )
     kept = [home for home in homes if home.tombstones.num_rows]
     if kept:
         ends = np.cumsum([home.tombstones.num_rows for home in kept]).tolist()
-        runs = tuple(LogRows(home.rewritten.home, end - home.tombstones.num_rows, end) for home, end in zip(kept, ends, strict=True))
+        parts = tuple(LogRows(home.rewritten.home, end - home.tombstones.num_rows, end) for home, end in zip(kept, ends, strict=True))
         tombstones = pa.concat_tables([home.tombstones for home in kept]).cast(log_schema(task.spec))
-        result += WriteResult(logs=put_log(fileio, task, name, tombstones, runs).logs)
+        result += WriteResult(logs=put_log(fileio, task, name, tombstones, parts).logs)
     return result
 
 
@@ -59,16 +62,18 @@ class _RewrittenHome:
     tombstones: pa.Table
 
 
-def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, batch: pa.Table, logs: LogReader) -> _RewrittenHome:
+def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: Sequence[Run], logs: LogReader) -> _RewrittenHome:
     """Cut by cut; the new file is given up where nothing changed."""
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     group = task.groups.get(home, FileGroup(home))
-    rows_before = rows_after = written = ended = tombstones_before = 0
-    kept = [bare(batch).select(current_names(spec)).slice(0, 0)]
+    rows_before = rows_after = written = ended = given = tombstones_before = 0
+    kept = [current_empty(spec)]
+    batch = (rows.append_column(TXN_FIELD, constant(task.txn, rows.num_rows)) for rows in rows_of_home(spec, runs, home))
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     with BaseWriter(fileio, path, schema, home, bounded=spec.bounded) as writer:
         for before, on_top in current_cuts(fileio, spec, group, logs, batch):
+            given += 0 if on_top is None else on_top.num_rows
             existed = before.num_rows - _count(before, OP_COLUMN, OP_DELETE)
             rows_before += existed
             tombstones_before += before.num_rows - existed
@@ -88,7 +93,7 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, batch: pa.Table, 
         # What was there stays, so only what the batch adds to it is written.
         tombstones = tombstones.filter(pc.equal(tombstones.column(TXN_COLUMN), task.txn))
     return _RewrittenHome(
-        Rewritten(home, batch.num_rows, inserted, written - inserted, ended, changed=changed), base, tombstones.drop_columns([TXN_COLUMN])
+        Rewritten(home, given, inserted, written - inserted, ended, changed=changed), base, tombstones.drop_columns([TXN_COLUMN])
     )
 
 

@@ -11,15 +11,14 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.predicate import Predicate
 from objcat.storage.batch import conform, conform_delete, conform_mixed
-from objcat.storage.files import base_path, log_path, write_base, write_log
+from objcat.storage.files import log_path, write_log
 from objcat.storage.fitting import fitted as under
 from objcat.storage.hashing import spark_hash
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
-from objcat.table import BaseFile, LogRows, TableSpec
+from objcat.storage.merge import OP_DELETE, OP_UPSERT, merge
+from objcat.table import LogRows, TableSpec
 from objcat.table.partition import Codes
 from objcat.table.spec import PARTITION_SCOPE
 from objcat.tasks.model import OP_FIELD, Operation, WriteResult, WriteTask
-from objcat.tasks.parallel import run_all
 
 LOG_BATCH_BYTES = 128 * 1024**2
 """Arrow bytes that become one log object: the number of objects follows bytes, not buckets."""
@@ -36,24 +35,6 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
         if runs:
             result += put_log(fileio, task, f"{name}-{number}", fitted, runs)
     return result
-
-
-def write_inserts(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table) -> WriteResult:
-    """Write rows that hold *every* row of their homes in this transaction: base files for homes that have no file group, log rows else."""
-    fitted, runs = prepare(task, rows)
-    live = [run for run in runs if run.home in task.live_homes]
-    new = [run for run in runs if run.home not in task.live_homes]
-    result = WriteResult()
-    if live:
-        result += put_log(fileio, task, name, *take_runs(fitted, live))
-
-    def write_one(run: LogRows) -> BaseFile:
-        path = base_path(task.txn, run.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-        of_home = fitted.slice(run.start, run.end - run.start).drop_columns([OP_COLUMN])
-        return write_base(fileio, path, of_home, run.home, task.txn, bounded=task.spec.bounded)
-
-    bases = tuple(run_all(fileio.env, write_one, new))
-    return result + WriteResult(bases=bases, rows=sum(base.rows for base in bases))
 
 
 def prepare(task: WriteTask, rows: pa.Table) -> tuple[pa.Table, tuple[LogRows, ...]]:
@@ -165,8 +146,9 @@ def log_schema(spec: TableSpec) -> pa.Schema:
     return spec.table_schema.to_arrow_physical(nullable=True).append(OP_FIELD)
 
 
-def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The batches in tables of about `LOG_BATCH_BYTES`, without empty ones."""
+def gather(batches: Iterable[pa.RecordBatch], size_max: int | None = None) -> Iterator[pa.Table]:
+    """The batches in tables of about `size_max` Arrow bytes (`LOG_BATCH_BYTES` when None), without empty ones."""
+    size_max = LOG_BATCH_BYTES if size_max is None else size_max
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -174,7 +156,7 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             continue
         held.append(batch)
         size += batch.nbytes
-        if size >= LOG_BATCH_BYTES:
+        if size >= size_max:
             yield pa.Table.from_batches(held)
             held, size = [], 0
     if held:

@@ -252,14 +252,15 @@ def test_pieces_that_still_run_when_another_fails_leave_no_file(lake: objcat.Lak
 def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
     table = lake.create_table("t", SCHEMA, key=["id"])
     before = keys_of(lake)
-    name = "write_log" if operation == "upsert" else "write_base"
-    real = getattr(files, name)
+    place: Any = tasks.write if operation == "upsert" else files.BaseWriter
+    name = "write_log" if operation == "upsert" else "finish"
+    real = getattr(place, name)
 
     def write_and_fail(*args: Any, **settings: Any) -> None:
         real(*args, **settings)
         raise MemoryError("no memory is left")
 
-    monkeypatch.setattr(tasks.write, name, write_and_fail)
+    monkeypatch.setattr(place, name, write_and_fail)
     with pytest.raises(MemoryError):
         getattr(table, operation)(BATCH)
     assert keys_of(lake) == before

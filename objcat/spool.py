@@ -1,0 +1,63 @@
+"""Streams of rows, kept so that a write can go through them again: in memory while they are small, on local disk beyond that."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+import pyarrow as pa
+
+SPOOL_BYTES_MAX = 256 * 1024**2
+"""Arrow bytes of a stream that are held in memory."""
+
+
+class Spooled:
+    """The rows of a stream in a file of this process, which is gone with the last reference to it. Safe for one thread at a time."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Reads the batches to their end. Raises what they raise, and OSError when the local disk is full."""
+        self.schema = schema
+        self.num_rows = 0
+        self._file = tempfile.TemporaryFile(prefix="objcat-")  # noqa: SIM115 - it lives as long as this object
+        weakref.finalize(self, self._file.close)
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(self._file, schema, options=options) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                self.num_rows += batch.num_rows
+
+    @property
+    def column_names(self) -> list[str]:
+        names: list[str] = self.schema.names
+        return names
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """All batches, in order, from the first one on."""
+        self._file.seek(0)
+        yield from pa.ipc.open_stream(self._file)
+
+
+Rows: TypeAlias = pa.Table | Spooled
+"""A batch that is at hand in this process."""
+
+
+def spooled(reader: pa.RecordBatchReader) -> Rows:
+    """All rows of a stream. Raises what the stream raises."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader:
+        held.append(batch)
+        size += batch.nbytes
+        if size > SPOOL_BYTES_MAX:
+            return Spooled(reader.schema, _chain(held, reader))
+    return pa.Table.from_batches(held, schema=reader.schema)
+
+
+def _chain(held: list[pa.RecordBatch], reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """What is held, each given up when it is taken, and what comes after."""
+    held.reverse()
+    while held:
+        yield held.pop()
+    yield from reader

@@ -1,0 +1,151 @@
+"""Loads that are larger than what a task holds: streams, runs on local disk, files of the size that the table wants."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import objcat
+from objcat import spool
+from objcat.errors import InvalidBatch, InvalidInput, NullKey
+from objcat.tasks import runs
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("at", pa.int64()), pa.field("city", pa.string())]
+)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little memory, so that some thousand rows are many runs."""
+    monkeypatch.setattr(runs, "RUN_BYTES_MAX", 20_000)
+    monkeypatch.setattr(runs, "PIECE_ROWS", 64)
+    monkeypatch.setattr(spool, "SPOOL_BYTES_MAX", 10_000)
+    monkeypatch.setattr("objcat.local.BATCH_ROWS", 100)
+
+
+def batch(keys: list[int], tag: str, seed: int = 0) -> pa.Table:
+    dice = random.Random(seed)
+    rows = [{"id": key, "name": f"{tag}{number}", "at": dice.randrange(50), "city": "abc"[key % 3]} for number, key in enumerate(keys)]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def stream(rows: pa.Table) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(rows.schema, iter(rows.to_batches(max_chunksize=100)))
+
+
+def fold(model: dict[int, tuple[int, str]], rows: pa.Table, *, ordered: bool) -> None:
+    for row in rows.to_pylist():
+        before = model.get(row["id"])
+        if before is None or not ordered or row["at"] >= before[0]:
+            model[row["id"]] = (row["at"], row["name"])
+
+
+def found(table: objcat.Table) -> dict[int, tuple[int, str]]:
+    rows = table.scan().to_arrow().to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: (row["at"], row["name"]) for row in rows}
+
+
+@pytest.mark.parametrize("ordering", [None, "at"])
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("partition_by", [[], ["city"]])
+def test_batches_beyond_memory_are_as_batches_within(tmp_path: Path, kind: str, ordering: str | None, partition_by: list[str]) -> None:
+    dice = random.Random(7)
+    table = objcat.connect(tmp_path).create_table(
+        "t", SCHEMA, key=["id"], ordering=ordering, kind=kind, partition_by=partition_by, key_scope="partition", index=objcat.Bucket(4)
+    )
+    model: dict[int, tuple[int, str]] = {}
+    for step, operation in enumerate(("insert", "upsert", "insert", "upsert")):
+        rows = batch([dice.randrange(2000) for _ in range(3000)], f"{step}-", seed=step)
+        getattr(table, operation)(rows if step < 2 else stream(rows))
+        fold(model, rows, ordered=ordering is not None)
+        assert found(table) == model, (step, operation)
+    for path in tmp_path.rglob("*_0000*.parquet"):
+        keys = pq.read_table(path, columns=["id"])["id"]
+        assert keys.to_pylist() == sorted(set(keys.to_pylist()))
+    gone = [key for key in model if key % 5 == 0]
+    table.delete(stream(batch(gone, "").select(["id", "city"])))
+    assert found(table) == {key: row for key, row in model.items() if key % 5}
+    table.compact()
+    assert found(table) == {key: row for key, row in model.items() if key % 5}
+
+
+def test_a_stream_that_a_conflict_makes_the_write_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", SCHEMA, key=["id"], kind="copy_on_write", index=objcat.Bucket(2))
+    table.insert(batch(list(range(500)), "old"))
+    other = lake.table("t")
+    real = runs.sorted_runs
+    done: list[bool] = []
+
+    def disturb(*args: Any) -> Any:
+        if not done:
+            done.append(True)
+            other.upsert(batch([1, 2, 3], "other"))
+        return real(*args)
+
+    monkeypatch.setattr("objcat.tasks.rewrite.sorted_runs", disturb)
+    result = table.upsert(stream(batch(list(range(400, 1500)), "new")))
+    assert result.attempts == 2
+    names = {key: name for key, (_, name) in found(table).items()}
+    assert names[1] == "other0" and names[450] == "new50" and len(names) == 1500
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_bad_rows_late_in_a_stream_write_nothing(tmp_path: Path, kind: str) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind)
+    rows = batch(list(range(2000)), "x")
+    holed = rows.set_column(0, "id", pc.if_else(pc.equal(rows["id"], 1900), None, rows["id"]))
+    with pytest.raises(NullKey, match="'id' is null"):
+        table.insert(stream(holed))
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from rows.to_batches(max_chunksize=500)
+        raise ConnectionError("the source went away")
+
+    with pytest.raises(OSError, match="went away"):
+        table.insert(pa.RecordBatchReader.from_batches(rows.schema, failing()))
+    with pytest.raises(InvalidBatch, match="empty"):
+        table.insert(stream(rows.slice(0, 0)))
+    assert table.refresh().slot == 0 and not list(tmp_path.rglob("*.parquet"))
+
+
+def test_bulk_inserts_of_rows_without_a_key_are_laid_out_as_told(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    dice = random.Random(1)
+    keys = [dice.randrange(10_000) for _ in range(5000)]
+    for name, sort in (("none", "none"), ("partition", "partition"), ("columns", ["at", "id"])):
+        table = lake.create_table(name, SCHEMA, key=None, partition_by=["city"], properties={"target_file_bytes": "4000000"})
+        table.bulk_insert(batch(keys, "x"), sort=sort)
+        table.bulk_insert(stream(batch(keys, "y")), sort=sort)
+        rows = table.scan().to_arrow()
+        assert sorted(rows["id"].to_pylist()) == sorted(keys * 2)
+        files = table.files()
+        assert set(files["kind"].to_pylist()) == {"base"}
+        if name == "columns":
+            for path in tmp_path.glob(f"tables/{name}-*/data/**/*.parquet"):
+                order = [(row["at"], row["id"]) for row in pq.read_table(path).to_pylist()]
+                assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    ("key", "sort", "said"),
+    [
+        (["id"], ["at"], "lie sorted by bucket and key"),
+        (None, ["att"], "did you mean 'at'"),
+        (None, "partitions", "did you mean 'partition'"),
+    ],
+)
+def test_what_cannot_be_sorted_is_one_sentence(tmp_path: Path, key: Any, sort: Any, said: str) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=key)
+    with pytest.raises(InvalidInput, match=said):
+        table.bulk_insert(batch([1], "x"), sort=sort)
+    assert table.refresh().slot == 0
