@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,17 @@ def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[dict[str
     found = sorted(local.to_pylist(), key=repr)
     assert sorted(through_spark.cast(local.schema).to_pylist(), key=repr) == found
     return found
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """A setting of the user's session, for a while."""
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
 
 
 def ids(table: objcat.Table, spark: SparkSession, where: str) -> list[int]:
@@ -182,8 +194,30 @@ def test_nested_fields_that_were_renamed_added_dropped_or_swapped(spark: SparkSe
 def test_a_struct_none_of_whose_fields_an_old_file_has_is_null_where_it_was(spark: SparkSession, tmp_path: Path, layout: str) -> None:
     table = create(tmp_path, layout)
     table.alter([objcat.AddColumn("place.new", "int"), *(objcat.DropColumn(f"place.{name}") for name in ("x", "y", "inner"))])
-    found = {row["id"]: row["place"] for row in both(table, spark)}
-    assert found == {i: None if i % 5 == 4 else {"new": None} for i in range(20)}
+    for legacy in ("false", "true"):
+        with setting(spark, "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing", legacy):
+            found = {row["id"]: row["place"] for row in both(table, spark)}
+            assert found == {i: None if i % 5 == 4 else {"new": None} for i in range(20)}
+
+
+@pytest.mark.parametrize("name", ["spark.sql.parquet.enableVectorizedReader", "spark.sql.parquet.enableNestedColumnVectorizedReader"])
+def test_wider_and_added_columns_are_read_row_by_row_too(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    table = create(tmp_path, "both")
+    table.alter(
+        [
+            *(
+                objcat.WidenColumn(path, wide)
+                for path, wide in {"n": "bigint", "small": "double", "d": "decimal(38,2)", "f": "double"}.items()
+            ),
+            objcat.WidenColumn("place.x", "decimal(20,2)"),
+            objcat.RenameColumn("place.y", "z"),
+            objcat.AddColumn("place.y", "string"),
+            objcat.AddColumn("tip", "int"),
+        ]
+    )
+    with setting(spark, name, "false"):
+        assert len(both(table, spark)) == 20
+        assert ids(table, spark, "n > 17 and tip is null and d > 4.5") == [19]
 
 
 def frame(spark: SparkSession, text: str) -> DataFrame:
