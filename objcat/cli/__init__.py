@@ -11,7 +11,7 @@ import sys
 import typer
 
 from fileio import FileIOError
-from objcat.cli import health, history, lakes, store, upkeep
+from objcat.cli import contents, health, history, lakes, store, upkeep
 from objcat.cli.common import EXIT_WRONG
 from objcat.errors import ObjcatError
 
@@ -26,6 +26,9 @@ def _objcat() -> None:
 app.command("ls")(lakes.ls)
 app.command("log")(history.log)
 app.command("show")(history.show)
+app.command("stats")(contents.stats)
+app.command("files")(contents.files)
+app.command("partitions")(contents.partitions)
 app.command("doctor")(health.doctor)
 app.command("rollback")(health.rollback)
 app.command("archive")(upkeep.archive)

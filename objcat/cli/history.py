@@ -17,7 +17,8 @@ from fileio.errors import NotFound
 from objcat.cli.common import Option, TableUrl, cell, open_table, time_text
 from objcat.errors import InvalidInput
 from objcat.handle import Table
-from objcat.table import BaseFile, LogObject, TableDelta
+from objcat.read.history import commit_facts
+from objcat.table import TableDelta
 from objcat.table.evolution import describe_changes
 from objcat.table.files import decode_delta
 from objcat.timeline import Action, Entry, Txn, parse_txn
@@ -106,23 +107,11 @@ def show(
 
 
 def commit_row(entry: Entry, table: str) -> dict[str, Any]:
-    """What one commit did to a table, for people: rows as written (a key that was there counts too), files and bytes of data."""
-    delta = _delta_of(entry, table)
-    files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
+    """What one commit did to a table, for people."""
     summary = entry.summary
     return {
-        "slot": entry.slot,
-        "action": str(entry.action),
+        **commit_facts(entry, table),
         "committed_at": time_text(entry.committed_at_ms),
-        "rows": sum(file.rows for file in files) if summary is None else summary.rows,
-        "inserted": None if summary is None else summary.inserted,
-        "updated": None if summary is None else summary.updated,
-        "deleted": None if summary is None else summary.deleted,
-        "files": len(files),
-        "bytes": sum(file.bytes for file in files),
-        "txn": entry.txn,
-        "writer": entry.writer,
-        "attempts": None if summary is None else summary.attempts,
         "slots_lost": None if summary is None else summary.slots_lost,
         "requests": None if summary is None else dict(summary.requests),
         "metadata": entry.metadata if entry.rollback_of is None else {**entry.metadata, "rollback of": entry.rollback_of},

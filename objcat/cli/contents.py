@@ -1,0 +1,82 @@
+"""`objcat stats`, `objcat files` and `objcat partitions`: what a table holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table as Shown
+from rich.text import Text
+
+from objcat.arguments import whole_number
+from objcat.cli.common import Json, Option, TableUrl, cell, open_table
+from objcat.read.explain import bytes_text
+
+Limit = Annotated[int, typer.Option("--limit", help="Show at most so many, the largest ones; 0: all. JSON has all of them.")]
+LIMIT = 50
+
+
+def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
+    """Show how much a table holds: rows, bytes, files, file groups, by its metadata alone."""
+    table = open_table(url, option)
+    found = table.stats()
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found)))
+        return
+    facts = {
+        "rows": f"{found.rows:,}" if found.rows_exact else f"at most {found.rows:,}: log rows may replace or delete others",
+        "bytes": bytes_text(found.bytes),
+        "partitions": f"{found.partitions:,}",
+        "file groups": f"{found.groups:,}, of which {found.groups_unmerged:,} have something to merge",
+        "base files": f"{found.base_files:,} with {found.base_rows:,} rows in {bytes_text(found.base_bytes)}",
+        "log objects": f"{found.log_objects:,} with {found.log_rows:,} rows in {bytes_text(found.log_bytes)}",
+    }
+    shown = Shown(title=f"{table.name} at slot {found.slot}", title_justify="left", box=box.SIMPLE, show_header=False)
+    shown.add_column("what", style="bold", no_wrap=True)
+    shown.add_column("is", overflow="fold")
+    for name, value in facts.items():
+        shown.add_row(Text(name), Text(value))
+    Console().print(shown)
+
+
+def files(url: TableUrl, option: Option = None, limit: Limit = LIMIT, as_json: Json = False) -> None:
+    """Show the data files that the newest slot of a table needs; JSON has their bounds too."""
+    table = open_table(url, option)
+    _show(table.files().sort_by([("bytes", "descending"), ("path", "ascending")]), f"files of {table.name}", limit, as_json=as_json)
+
+
+def partitions(url: TableUrl, option: Option = None, limit: Limit = LIMIT, as_json: Json = False) -> None:
+    """Show the partitions of a table, and what they hold."""
+    table = open_table(url, option)
+    found = table.partitions()
+    order = [("base_bytes", "descending"), ("partition", "ascending")]
+    _show(found.sort_by(order), f"partitions of {table.name}", limit, as_json=as_json)
+
+
+def _show(rows: pa.Table, title: str, limit: int, *, as_json: bool) -> None:
+    whole_number(limit, what="limit")
+    if as_json:
+        for row in rows.to_pylist():
+            print(json.dumps({name: dict(value) if isinstance(value, list) else value for name, value in row.items()}))
+        return
+    names = [name for name in rows.column_names if not pa.types.is_map(rows.schema.field(name).type)]
+    shown = Shown(title=title, title_justify="left", box=box.SIMPLE)
+    for name in names:
+        is_number = pa.types.is_integer(rows.schema.field(name).type)
+        shown.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in rows.slice(0, limit or rows.num_rows).to_pylist():
+        shown.add_row(*(_cell(name, row[name]) for name in names))
+    console = Console()
+    console.print(shown)
+    left = rows.num_rows - limit
+    if limit and left > 0:
+        console.print(f"{left:,} more: --limit 0 shows all")
+
+
+def _cell(name: str, value: Any) -> Text:
+    return Text(bytes_text(value)) if name.endswith("bytes") and value is not None else cell(value)
