@@ -587,6 +587,16 @@ class _Keys:
         return change.engine.write(change.data, task)
 
 
+def schema_of_batch(data: Any) -> tuple[Any, pa.Schema]:
+    """A batch of any kind, in a form that can be read again, and its columns. Raises InvalidBatch."""
+    rows = to_rows(data)
+    if rows is not None:
+        return rows, rows.schema
+    from objcat.spark.engine import arrow_schema
+
+    return data, arrow_schema(data.schema)
+
+
 def layout_of(sort: str | Sequence[str], spec: TableSpec) -> Layout:
     """How a bulk insert lays out rows. Raises InvalidInput for what it cannot sort by."""
     if isinstance(sort, str):

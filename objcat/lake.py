@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import inspect
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from fileio.config import nearest
 from fileio.env import Env
 from fileio.errors import FileIOError
 from fileio.probe import check_commit_store
@@ -31,7 +34,8 @@ from objcat.errors import (
     TableExists,
     TableNotFound,
 )
-from objcat.handle import Table
+from objcat.handle import Table, schema_of_batch
+from objcat.importing import COMMIT_BYTES, ImportResult, find_source, import_files, schema_of
 from objcat.lifecycle import check_properties, close, create, reopen
 from objcat.naming import (
     Elsewhere,
@@ -53,6 +57,7 @@ from objcat.table.spec import KEY_SCOPES, KINDS, make_spec
 from objcat.timeline import AppVersion, Log, LogState, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
 from objcat.transaction import Transaction
+from objcat.write import CommitResult
 
 ATTEMPTS_MAX = 20
 VIEWS_KEPT_MAX = 64
@@ -256,6 +261,40 @@ class Lake:
             return Table(name, timeline, spec.table, view)
         raise _contended(f"the log of the domain {domain!r} moved {ATTEMPTS_MAX} times", self.catalog)
 
+    def write(self, data: Any, name: str, *, key: Sequence[str] | None, if_exists: str = "upsert", **settings: Any) -> CommitResult:
+        """Write a batch to a table, which is created when it is not there: with the columns of the batch.
+
+        data: as of `Table.upsert`. key: of the table, whether it is there or not. if_exists: "upsert" (a table without a key takes
+        inserts), "insert" or "error". settings: of `create_table`, for a new table. Of several processes that create it, one wins, and all
+        write. Raises TableExists, InvalidInput, else as `create_table` and `Table.upsert`; a table that was created stays when its first
+        write fails.
+        """
+        one_of(if_exists, ("upsert", "insert", "error"), what="if_exists")
+        data, schema = schema_of_batch(data)
+        table = self._found_or_made(name, lambda: schema, key, settings, must_be_new=if_exists == "error")
+        insert = table.spec.is_keyless or if_exists == "insert"
+        return table.insert(data) if insert else table.upsert(data)
+
+    def import_parquet(
+        self,
+        source: str | os.PathLike[str],
+        name: str,
+        *,
+        key: Sequence[str] | None,
+        options: Mapping[str, Any] | None = None,
+        commit_bytes: int = COMMIT_BYTES,
+        **settings: Any,
+    ) -> ImportResult:
+        """Insert the rows of Parquet files into a table, which is created when it is not there: with the columns of the first file.
+
+        source: a file, or a place with files below it. options: of its store. key, settings: as of `write`; keys are declared new.
+        commit_bytes: of source files, that make one commit. An import that ended early goes on where it was when it is called again. Raises
+        as `objcat.importing.import_files` and `create_table`.
+        """
+        found = find_source(source, options)
+        table = self._found_or_made(name, lambda: schema_of(found), key, settings, must_be_new=False)
+        return import_files(table, found, commit_bytes=commit_bytes)
+
     def table(self, name: str) -> Table:
         """Open a table at its newest slot. Raises TableNotFound that names the nearest one, TableClosed for one that is being dropped."""
         bound = self._bound(name)
@@ -424,6 +463,31 @@ class Lake:
 
     # ---- how
 
+    def _found_or_made(
+        self,
+        name: str,
+        schema: Callable[[], pa.Schema],
+        key: Sequence[str] | None,
+        settings: Mapping[str, Any],
+        *,
+        must_be_new: bool,
+    ) -> Table:
+        """A table of this name and key. Raises TableExists and InvalidInput."""
+        known = set(inspect.signature(self.create_table).parameters) - {"name", "schema", "key"}
+        for setting in settings:
+            if setting not in known:
+                raise InvalidInput(f"{setting!r} is not a setting of a table: {nearest(setting, known)}")
+        wanted = None if key is None else name_list(key, what="key")
+        try:
+            if not must_be_new:
+                with contextlib.suppress(TableNotFound):
+                    return _of_key(self.table(name), wanted)
+            return self.create_table(name, schema(), key=wanted, **settings)
+        except TableExists:
+            if must_be_new:
+                raise
+            return _of_key(self.table(name), wanted)
+
     def _check_store(self) -> None:
         if not self._checked:
             check_commit_store(self.fileio)
@@ -537,6 +601,14 @@ def _spec(  # noqa: PLR0913 - one for each setting that a table has
         kind=one_of(kind, KINDS, what="kind"),
         properties={} if properties is None else text_mapping(properties, what="properties"),
     )
+
+
+def _of_key(table: Table, key: list[str] | None) -> Table:
+    """The table. Raises InvalidInput when it has another key."""
+    own = [column.name for column in table.spec.key_columns]
+    if own != (key or []):
+        raise InvalidInput(f"the table {table.name!r} has the key {own or None}, not {key}: name its key, or write to another table")
+    return table
 
 
 def _opened(place: str | os.PathLike[str] | FileIO, options: Mapping[str, Any] | None) -> FileIO:

@@ -80,7 +80,7 @@ def to_rows(data: Any) -> Rows | None:
 
     None when it is nothing of the kind (a Spark DataFrame, say).
     """
-    if isinstance(data, pa.Table):
+    if isinstance(data, (pa.Table, Spooled)):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])

@@ -53,7 +53,7 @@ class SparkEngine:
     def schema(self, data: DataFrame) -> pa.Schema:
         """The columns of the frame. Raises InvalidBatch for a type that Arrow does not have."""
         try:
-            return _arrow_schema(data.schema)
+            return arrow_schema(data.schema)
         except PySparkException as error:
             raise InvalidBatch(
                 f"the frame has a column of a type that Parquet does not hold ({error}): cast it; nothing was written"
@@ -86,7 +86,7 @@ class SparkEngine:
         return sum(results, WriteResult())
 
 
-def _arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType) -> pa.Schema:
     """Times with a zone are in UTC. PySpark has another way to say so in each of its versions."""
     asks_for_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if asks_for_zone else {}

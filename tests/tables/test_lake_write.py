@@ -1,0 +1,106 @@
+"""Tables that their first write creates, and tables that begin as Parquet files of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import objcat
+from objcat.errors import CorruptTable, InvalidInput, TableExists
+
+ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
+
+
+def values(table: objcat.Table) -> dict[int, str]:
+    found = table.scan().to_arrow()
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def test_the_first_write_creates_and_later_ones_upsert(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    assert lake.write(ROWS, "shop.orders", key=["id"], index=objcat.Bucket(2)).slot == 1
+    lake.write(pd.DataFrame({"id": [3, 4], "v": ["C", "D"]}), "shop.orders", key=["id"])
+    table = lake.table("shop.orders")
+    assert values(table) == {1: "a", 2: "b", 3: "C", 4: "D"} and table.spec.index.count == 2
+    lake.write(pa.RecordBatchReader.from_batches(ROWS.schema, iter(ROWS.to_batches())), "stream", key=None)
+    lake.write(ROWS, "stream", key=None)
+    assert lake.table("stream").scan().count() == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({"key": ["v"]}, InvalidInput, r"has the key \['id'\], not \['v'\]"),
+        ({"key": None}, InvalidInput, r"has the key \['id'\], not None"),
+        ({"key": ["id"], "if_exists": "error"}, TableExists, "shop"),
+        ({"key": ["id"], "if_exists": "upsret"}, InvalidInput, "did you mean 'upsert'"),
+        ({"key": ["id"], "orderin": "v"}, InvalidInput, "did you mean 'ordering'"),
+    ],
+)
+def test_a_write_that_means_another_table_is_refused(tmp_path: Path, settings: dict[str, Any], error: type[Exception], said: str) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.write(ROWS, "shop", key=["id"])
+    with pytest.raises(error, match=said):
+        lake.write(ROWS, "shop", **settings)
+    assert lake.table("shop").refresh().slot == 1
+
+
+def parts(place: Path, count: int = 5) -> None:
+    for number in range(count):
+        (place / f"year={2020 + number}").mkdir(parents=True)
+        keys = list(range(number * 100, number * 100 + 100))
+        pq.write_table(pa.table({"id": keys, "v": [f"v{key}" for key in keys]}), place / f"year={2020 + number}" / "part.parquet")
+    (place / "_SUCCESS").touch()
+
+
+@pytest.mark.parametrize("key", [["id"], None])
+def test_an_import_goes_on_where_it_ended(tmp_path: Path, key: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts(tmp_path / "source")
+    lake = objcat.connect(tmp_path / "lake")
+    real = objcat.Table.bulk_insert
+    calls = []
+
+    def fail_at_the_third(self: objcat.Table, *args: Any, **settings: Any) -> Any:
+        calls.append(settings["app"])
+        if len(calls) == 3:
+            raise ConnectionError("the machine went away")
+        return real(self, *args, **settings)
+
+    monkeypatch.setattr(objcat.Table, "bulk_insert", fail_at_the_third)
+    with pytest.raises(ConnectionError):
+        lake.import_parquet(tmp_path / "source", "t", key=key, commit_bytes=1)
+    monkeypatch.undo()
+    result = lake.import_parquet(tmp_path / "source", "t", key=key, commit_bytes=1)
+    assert (result.files, result.rows, result.commits, result.commits_before, result.rows_in_table) == (5, 500, 5, 2, 500)
+    assert values(lake.table("t")) == {i: f"v{i}" for i in range(500)}
+    again = lake.import_parquet(tmp_path / "source", "t", key=key, commit_bytes=1)
+    assert again.commits_before == 5 and lake.table("t").refresh().slot == 5
+
+
+def test_what_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path / "lake")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidInput, match="there is no Parquet file below"):
+        lake.import_parquet(tmp_path / "empty", "t", key=["id"])
+    (tmp_path / "empty" / "x.parquet").write_bytes(b"not parquet at all")
+    with pytest.raises(InvalidInput, match=r"x\.parquet .* is not a Parquet file"):
+        lake.import_parquet(tmp_path / "empty", "t", key=["id"])
+    assert lake.tables() == []
+    parts(tmp_path / "mixed", 2)
+    pq.write_table(pa.table({"id": [1], "other": ["x"]}), tmp_path / "mixed" / "z.parquet")
+    with pytest.raises(InvalidInput, match="has the columns"):
+        lake.import_parquet(tmp_path / "mixed", "t", key=["id"])
+    assert lake.table("t").refresh().slot == 0
+
+
+def test_a_source_that_changes_under_the_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts(tmp_path / "source", 1)
+    lake = objcat.connect(tmp_path / "lake")
+    monkeypatch.setattr("objcat.importing._rows", lambda source, file, schema: 101)
+    with pytest.raises(CorruptTable, match="gave 100 rows, and say that they have 101"):
+        lake.import_parquet(tmp_path / "source", "t", key=["id"])
