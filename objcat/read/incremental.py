@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,13 +29,14 @@ HIDDEN = tuple(field.name for field in COMMIT_FIELDS)
 class IncrementalPlan:
     """What an incremental read reads: rows of the snapshot that commits above the slot `since` wrote.
 
-    groups: those that something was written to since. commits: of the range, as a table to join with. columns: hidden ones among them.
+    groups: those that something was written to since. commits, newest, columns, where: as of `IncrementTask`.
     """
 
     snapshot: Snapshot
     since: int
     groups: tuple[FileGroup, ...]
     commits: pa.Table
+    newest: Mapping[str, Any]
     columns: tuple[str, ...]
     where: Filter | None
 
@@ -51,7 +53,11 @@ class IncrementalPlan:
         """The groups dealt to at most `count_max` tasks, neighbours together."""
         size = max(1, -(-len(self.groups) // max(1, count_max)))
         parts = [self.groups[at : at + size] for at in range(0, len(self.groups), size)]
-        return [IncrementTask(self.snapshot.spec, part, self.since, self.commits, self.columns, self.where) for part in parts]
+        return [self._task(part) for part in parts]
+
+    def _task(self, groups: tuple[FileGroup, ...]) -> IncrementTask:
+        known = {base.path: self.newest[base.path] for group in groups if (base := group.base) is not None and base.path in self.newest}
+        return IncrementTask(self.snapshot.spec, groups, self.since, self.commits, known, self.columns, self.where)
 
 
 def plan_incremental(
@@ -73,7 +79,20 @@ def plan_incremental(
         hashes, partitions = key_hashes(predicate, spec), fixed_partitions(predicate, spec)
         groups = snapshot.file_groups(manifests, where=predicate.to_pruning(), hashes=hashes, partitions=partitions)
     touched = tuple(group for group in groups if group.base_slot > since or any(rows.named_at > since for rows in group.logs))
-    return IncrementalPlan(snapshot, since, touched, commits_table(commits), chosen, predicate)
+    return IncrementalPlan(snapshot, since, touched, commits_table(commits), _newest(snapshot, manifests), chosen, predicate)
+
+
+def _newest(snapshot: Snapshot, manifests: Manifests) -> Mapping[str, Any]:
+    """Of base files, what no ordering value in them is above: so that late rows are looked for only where they may be."""
+    ordering = snapshot.spec.ordering
+    if ordering is None:
+        return {}
+    bounds = snapshot.live(manifests, (ordering,)).bounds()
+    name = f"upper_{ordering}"
+    if name not in bounds.column_names:
+        return {}
+    known = zip(bounds.column("base_path").to_pylist(), bounds.column(name).to_pylist(), strict=True)
+    return {path: value for path, value in known if path is not None and value is not None}
 
 
 def chosen_columns(spec: TableSpec, columns: Sequence[str] | None, *, hidden: Sequence[str] = ()) -> tuple[str, ...]:

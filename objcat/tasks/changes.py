@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from objcat.storage.files import TXN_COLUMN, base_pieces, constant, pieces_of_tx
 from objcat.storage.fitting import named
 from objcat.storage.hashing import bucket_of
 from objcat.storage.lateness import timely
-from objcat.storage.logs import LogReader
+from objcat.storage.logs import EXPANSION, LogReader
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
 from objcat.table import FileGroup, Pruning, TableSpec
 from objcat.table.files import LogSlice
@@ -34,6 +35,9 @@ CHANGE_TYPE = "_change_type"
 """Of a change: one of the four below."""
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = CHANGES = ("insert", "update_before", "update_after", "delete")
 CHANGE_FIELDS = (pa.field(CHANGE_TYPE, pa.string()), *COMMIT_FIELDS)
+
+TOGETHER_BYTES_MAX = 64 * 1024**2
+"""Arrow bytes of log rows that are merged at once, about."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -56,13 +60,15 @@ def dated(rows: pa.Table, commits: pa.Table) -> pa.Table:
 class IncrementTask:
     """The latest rows of some file groups that commits above the slot `since` wrote.
 
-    commits: those of the range, as for `dated`. columns: logical names, hidden ones among them. where: keeps the rows for which it is true.
+    commits: those of the range, as for `dated`. newest: of base files, what no ordering value in them is above, where that is known.
+    columns: logical names, hidden ones among them. where: keeps the rows for which it is true.
     """
 
     spec: TableSpec
     groups: tuple[FileGroup, ...]
     since: int
     commits: pa.Table
+    newest: Mapping[str, Any]
     columns: tuple[str, ...]
     where: Filter | None
 
@@ -71,24 +77,37 @@ def increments(fileio: FileIO, task: IncrementTask) -> Iterator[pa.Table]:
     """The rows of the file groups of a task that changed, under logical names.
 
     Reads what was written in the range; and, where an ordering column decides and log rows were written, of older rows in the same homes
-    the keys and ordering values that could win against them: a late row that lost changed nothing. Holds a row group, and the log rows of
-    one group.
+    the keys and ordering values that could win against them: a late row that lost changed nothing. Holds a row group, or the log rows of
+    some file groups, about `TOGETHER_BYTES_MAX` of them.
     """
-    spec = task.spec
-    needed = _needed(spec, {*task.columns, *(task.where.columns if task.where else ())})
-    new_logs = LogReader(fileio, needed, spec.table_schema)
-    split = [(group, *_by_age(group, task.since)) for group in task.groups]
-    new_logs.load([replace(group, logs=new) for group, _, new in split])
-    for group, old, new in split:
-        written = _written(fileio, task, group, needed)
-        if not new:
-            yield from (_logical(rows, task) for rows in written)
-            continue
-        on_top = [_marked(rows_of_slice(new_logs.rows(part), spec, group, part), txn_of_path(part.object.path)) for part in new]
-        new_logs.done(replace(group, logs=new))
-        older = [] if spec.ordering is None else _older(fileio, spec, group, old, pa.concat_tables(map(bare, on_top)))
-        parts = [bare(part) for part in (*older, *map(_upserted, written), *on_top)]
-        yield _logical(_merged(pa.concat_tables(parts, promote_options="default"), spec), task)
+    needed = _needed(task.spec, {*task.columns, *(task.where.columns if task.where else ())})
+    for groups in _together(task.groups):
+        aged = [(group, *_by_age(group, task.since)) for group in groups]
+        for group, _, new in aged:
+            if not new:
+                yield from (_logical(rows, task) for rows in _written(fileio, task, group, needed))
+        layered = [(group, old, new) for group, old, new in aged if new]
+        if layered:
+            yield _logical(_layered(fileio, task, layered, needed), task)
+
+
+_Aged = tuple[FileGroup, tuple[LogSlice, ...], tuple[LogSlice, ...]]
+"""A group with its log rows from before the range, and with those of the range."""
+
+
+def _together(groups: Sequence[FileGroup]) -> Iterator[list[FileGroup]]:
+    """File groups that are merged at once: of one partition, where a key is in one group only, and with so many log rows."""
+    held: list[FileGroup] = []
+    size = 0
+    for group in groups:
+        bytes_of_group = EXPANSION * sum(part.object.bytes * part.rows // max(1, part.object.rows) for part in group.logs)
+        if held and (held[0].home.partition != group.home.partition or size + bytes_of_group > TOGETHER_BYTES_MAX):
+            yield held
+            held, size = [], 0
+        held.append(group)
+        size += bytes_of_group
+    if held:
+        yield held
 
 
 def _by_age(group: FileGroup, since: int) -> tuple[tuple[LogSlice, ...], tuple[LogSlice, ...]]:
@@ -96,6 +115,34 @@ def _by_age(group: FileGroup, since: int) -> tuple[tuple[LogSlice, ...], tuple[L
     changed no row."""
     new = tuple(rows for rows in group.logs if rows.named_at > since and rows.slot > group.as_of)
     return tuple(rows for rows in group.logs if rows not in new), new
+
+
+def _layered(fileio: FileIO, task: IncrementTask, aged: Sequence[_Aged], needed: Sequence[str]) -> pa.Table:
+    """The rows of groups that have log rows of the range, merged."""
+    spec = task.spec
+    pairs = [(group, part) for group, _, new in aged for part in new]
+    on_top = [_marked(rows, txn_of_path(part.object.path)) for part, rows in _log_rows(fileio, spec, pairs, needed)]
+    written = [_upserted(rows) for group, _, _ in aged for rows in _written(fileio, task, group, needed)]
+    older = [] if spec.ordering is None else _older(fileio, task, aged, pa.concat_tables(map(bare, on_top)))
+    return _merged(pa.concat_tables([bare(part) for part in (*older, *written, *on_top)], promote_options="default"), spec)
+
+
+def _log_rows(
+    fileio: FileIO, spec: TableSpec, pairs: Sequence[tuple[FileGroup, LogSlice]], columns: Sequence[str]
+) -> Iterator[tuple[LogSlice, pa.Table]]:
+    """The log rows of some groups in the order in which they count, neighbours in one object as one slice."""
+    joined: list[tuple[FileGroup, LogSlice]] = []
+    for group, part in sorted(pairs, key=lambda pair: (pair[1].slot, pair[1].named_at, pair[1].number, pair[1].object.path, pair[1].start)):
+        last_group, last = joined[-1] if joined else (group, None)
+        is_next = last is not None and (last.slot, last.object.path, last.end) == (part.slot, part.object.path, part.start)
+        if last is not None and is_next and not group.is_shared(part.home) and not last_group.is_shared(last.home):
+            joined[-1] = (last_group, replace(last, end=part.end))
+        else:
+            joined.append((group, part))
+    logs = LogReader(fileio, columns, spec.table_schema)
+    logs.load([replace(group, logs=(part,)) for group, part in joined])
+    for group, part in joined:
+        yield part, rows_of_slice(logs.rows(part), spec, group, part)
 
 
 def _written(fileio: FileIO, task: IncrementTask, group: FileGroup, needed: Sequence[str]) -> Iterator[pa.Table]:
@@ -107,23 +154,25 @@ def _written(fileio: FileIO, task: IncrementTask, group: FileGroup, needed: Sequ
             yield own_rows(rows, task.spec, group, base.home)
 
 
-def _older(fileio: FileIO, spec: TableSpec, group: FileGroup, old: Sequence[LogSlice], new: pa.Table) -> list[pa.Table]:
+def _older(fileio: FileIO, task: IncrementTask, aged: Sequence[_Aged], new: pa.Table) -> list[pa.Table]:
     """Keys and ordering values of rows that could win against new ones, and barriers, in the order in which they count."""
+    spec = task.spec
     assert spec.ordering_column is not None
     ordering = spec.ordering_column
     least = pc.min(new.column(ordering.physical))
     if not least.is_valid:
         return []  # Barriers alone: nothing wins against them.
     columns = _needed(spec, ())
+    upper = pc.field(f"upper_{ordering.id}")
+    where = Pruning(upper.is_null() | (upper > least), (ordering.id,))
     parts = []
-    if group.base is not None:
-        upper = pc.field(f"upper_{ordering.id}")
-        where = Pruning(upper.is_null() | (upper > least), (ordering.id,))
-        pieces = base_pieces(fileio, group.base, columns, where=where, spec=spec)
-        parts += [_upserted(own_rows(rows, spec, group, group.base.home)) for rows in pieces]
-    logs = LogReader(fileio, columns, spec.table_schema)
-    logs.load([replace(group, logs=tuple(old))])
-    parts += [rows_of_slice(logs.rows(part), spec, group, part) for part in old]
+    for group, _, _ in aged:
+        newest = None if group.base is None else task.newest.get(group.base.path)
+        if group.base is not None and (newest is None or newest > least.as_py()):
+            pieces = base_pieces(fileio, group.base, columns, where=where, spec=spec)
+            parts += [_upserted(own_rows(rows, spec, group, group.base.home)) for rows in pieces]
+    pairs = [(group, part) for group, old, _ in aged for part in old]
+    parts += [rows for _, rows in _log_rows(fileio, spec, pairs, columns)]
     # Barriers stay: what they discarded does not win either.
     return [_marked(part.filter(pc.fill_null(pc.greater(part.column(ordering.physical), least), True)), "") for part in parts]
 
