@@ -527,3 +527,53 @@ def test_counts_and_extremes_by_metadata_are_right_for_columns_that_some_files_l
         assert (table.scan().min("tip"), table.scan().max("tip"), table.scan().max("city")) == (5, 5, 9)
         assert (table.scan().min("n"), table.scan().max("n")) == (0, 2**40)
         table.compact()
+
+
+# ---- other tables ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_without_a_key_keeps_its_rows_while_files_are_filled_up(lake: objcat.Lake, kind: str) -> None:
+    schema = pa.schema([("line", pa.int32()), ("text", pa.string())])
+    table = lake.create_table("t", schema, key=None, kind=kind)
+    table.insert([{"line": 1, "text": "a"}, {"line": 1, "text": "a"}])
+    table.alter([objcat.RenameColumn("text", "old"), objcat.AddColumn("text", "int"), objcat.WidenColumn("line", "bigint")])
+    table.insert([{"line": 2**40, "text": 5}])
+    table.insert([{"line": 3, "more": {"x": 1.5}}], schema_mode="add")
+    table.bulk_insert([{"line": 4, "more": {"x": 2.5, "y": "z"}}], schema_mode="add")
+    old = {"line": 1, "old": "a", "text": None, "more": None}
+    expected = [
+        old,
+        old,
+        {"line": 3, "old": None, "text": None, "more": {"x": 1.5, "y": None}},
+        {"line": 4, "old": None, "text": None, "more": {"x": 2.5, "y": "z"}},
+        {"line": 2**40, "old": None, "text": 5, "more": None},
+    ]
+    for _ in range(2):
+        assert sorted(table.scan().to_arrow().to_pylist(), key=lambda one: one["line"]) == expected
+        table.compact()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_column_that_partitions_are_made_of_is_renamed_and_rows_stay_in_theirs(lake: objcat.Lake, kind: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("n", pa.int32())])
+    table = create(lake, kind, schema, partition_by=["city"], key_scope="partition")
+    table.insert([{"id": key, "city": city, "n": key} for key in range(4) for city in ("Rome", "Oslo")])
+    table.alter([objcat.RenameColumn("city", "town"), objcat.AddColumn("city", "string"), objcat.WidenColumn("n", "bigint")])
+    table.upsert([{"id": 1, "town": "Rome", "city": "new", "n": 2**40}])
+    table.upsert([{"id": 9, "town": "Bonn", "extra": 1}], schema_mode="add")
+    assert set(read(table, where="town = 'Rome'")) == set(range(4))
+    assert read(table, where="town = 'Rome' and city = 'new'", columns=["n"]) == {1: {"n": 2**40}}
+    assert set(read(table, where="extra = 1")) == {9}
+    assert {home.partition for home in table.refresh().live_homes(table.manifests)} == {"city=Rome", "city=Oslo", "city=Bonn"}
+    with pytest.raises(InvalidSchema, match="partitions are made of"):
+        table.drop_column("town")
+
+
+def test_a_stream_of_batches_adds_columns_as_a_whole_batch_does(lake: objcat.Lake) -> None:
+    table = create(lake)
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("tip", pa.float64())])
+    batches = [pa.RecordBatch.from_pylist([{"id": key, "n": 2**40 + key, "tip": key / 2}], schema) for key in range(5)]
+    table.upsert(pa.RecordBatchReader.from_batches(schema, batches), schema_mode="widen")
+    assert column(table, "tip") == {key: key / 2 for key in range(5)}
+    assert column(table, "n") == {key: 2**40 + key for key in range(5)}
