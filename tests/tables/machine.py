@@ -1,0 +1,176 @@
+"""Every operation on a table, in any order, beside a dict: for each engine that writes and reads.
+
+After each step the newest rows, an older slot, and what changed in between are compared with what the dict says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+import objcat
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("o", pa.int64(), nullable=False),
+        pa.field("v", pa.int64()),
+    ]
+)
+KEYS = st.integers(0, 11)
+ROWS = st.lists(st.tuples(KEYS, st.integers(0, 4)), min_size=1, max_size=6)
+
+Rows = dict[int, int]
+"""By key, the value, which is another one with every write."""
+
+
+def part_of(key: int) -> str:
+    return "xy"[key % 2]
+
+
+class TableMachine(RuleBasedStateMachine):
+    """lake: a new one. Subclasses say how batches are given and rows are read."""
+
+    lake: objcat.Lake
+
+    def batch(self, rows: list[dict[str, Any]], schema: pa.Schema) -> Any:
+        return pa.Table.from_pylist(rows, schema)
+
+    def rows(self, read: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = read.to_arrow().to_pylist()
+        return found
+
+    @initialize(
+        kind=st.sampled_from(["merge_on_read", "copy_on_write"]),
+        ordered=st.booleans(),
+        parted=st.booleans(),
+        buckets=st.sampled_from([1, 2, 4]),
+    )
+    def create(self, kind: str, ordered: bool, parted: bool, buckets: int) -> None:
+        self.ordered, self.parted = ordered, parted
+        self.count = 0
+        self.table = self.lake.create_table(
+            "t",
+            SCHEMA,
+            key=["id"],
+            ordering="o" if ordered else None,
+            kind=kind,
+            partition_by=["part"] if parted else [],
+            key_scope="partition",
+            index=objcat.Bucket(buckets),
+        )
+        self.model: dict[int, tuple[int, int | None]] = {}  # key -> (ordering, value; None once deleted)
+        self.models: list[dict[int, tuple[int, int | None]]] = [{}]
+        self.slots: list[Rows] = [{}]
+        self.restored = -1
+
+    def done(self, result: Any) -> None:
+        """A commit at the next slot, after which the table holds what the model says."""
+        if result is not None:
+            assert result.slot == len(self.slots)
+        self.models.append(dict(self.model))
+        self.slots.append({key: value for key, (_, value) in self.model.items() if value is not None})
+        self.check()
+
+    def check(self) -> None:
+        newest = len(self.slots) - 1
+        assert self.read(self.table.scan()) == self.slots[newest]
+        older = (newest * 7) // 11
+        assert self.read(self.table.scan(as_of=older)) == self.slots[older]
+        since = max(0, newest - 2)
+        before, after = self.slots[since], self.slots[newest]
+        if self.restored <= since:
+            changed = {key: value for key, value in after.items() if before.get(key) != value}
+            assert self.read(self.table.incremental(since=since, columns=["id", "v"])) == changed
+        told = sorted((row["_change_type"], row["id"], row["v"]) for row in self.rows(self.table.changes(since=since, net=True)))
+        expected = [("insert", key, value) for key, value in after.items() if key not in before]
+        expected += [("delete", key, value) for key, value in before.items() if key not in after]
+        for key in before.keys() & after.keys():
+            if before[key] != after[key]:
+                expected += [("update_before", key, before[key]), ("update_after", key, after[key])]
+        assert told == sorted(expected)
+
+    def read(self, read: Any) -> Rows:
+        rows = self.rows(read)
+        found = {row["id"]: row["v"] for row in rows}
+        assert len(found) == len(rows), "a key is there twice"
+        return found
+
+    def put(self, key: int, ordering: int, value: int | None) -> None:
+        if not self.ordered or key not in self.model or ordering >= self.model[key][0]:
+            self.model[key] = (ordering, value)
+
+    def row(self, key: int, ordering: int) -> dict[str, Any]:
+        self.count += 1
+        return {"id": key, "part": part_of(key), "o": ordering, "v": self.count}
+
+    @rule(rows=ROWS)
+    def upsert(self, rows: list[tuple[int, int]]) -> None:
+        batch = [self.row(*row) for row in rows]
+        for row in batch:
+            self.put(row["id"], row["o"], row["v"])
+        self.done(self.table.upsert(self.batch(batch, SCHEMA)))
+
+    @rule(rows=ROWS)
+    def insert(self, rows: list[tuple[int, int]]) -> None:
+        new = {key: ordering for key, ordering in rows if key not in self.model}
+        if new:
+            batch = [self.row(key, ordering) for key, ordering in new.items()]
+            for row in batch:
+                self.put(row["id"], row["o"], row["v"])
+            self.done(self.table.insert(self.batch(batch, SCHEMA)))
+
+    @rule(rows=ROWS, gone=st.sets(st.integers(0, 5)))
+    def upsert_and_delete(self, rows: list[tuple[int, int]], gone: set[int]) -> None:
+        batch = [self.row(*row) | {"op": "d" if number in gone else "u"} for number, row in enumerate(rows)]
+        for row in batch:
+            self.put(row["id"], row["o"], None if row["op"] == "d" else row["v"])
+        schema = SCHEMA.append(pa.field("op", pa.string()))
+        self.done(self.table.upsert(self.batch(batch, schema), delete_when="op = 'd'"))
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=4, unique=True))
+    def delete_keys(self, keys: list[int]) -> None:
+        for key in keys:
+            self.model.pop(key, None)
+        rows = [{"id": key, "part": part_of(key)} for key in keys]
+        self.done(self.table.delete(self.batch(rows, pa.schema([SCHEMA.field("id"), SCHEMA.field("part")]))))
+
+    @rule(least=st.integers(0, 60))
+    def delete_where(self, least: int) -> None:
+        gone = [key for key, (_, value) in self.model.items() if value is not None and value < least and value % 7 < 4]
+        numbers = ", ".join(str(number) for number in range(least) if number % 7 < 4) or "-1"
+        for key in gone:
+            self.model[key] = (self.model[key][0], None)
+        result = self.table.delete(f"v in ({numbers})")
+        assert (result is None) == (not gone)
+        if result is not None:
+            self.done(result)
+
+    @rule()
+    def compact(self) -> None:
+        result = self.table.compact()
+        if result is not None:
+            self.done(result)
+
+    @rule()
+    def split(self) -> None:
+        if len(self.slots) % 3 == 0:
+            result = self.table.split_buckets(partition="part=x") if self.parted else self.table.split_buckets()
+            if result is not None:
+                self.done(result)
+
+    @rule(back=st.integers(1, 3))
+    def restore(self, back: int) -> None:
+        to = len(self.slots) - 1 - back
+        if to >= 1:
+            self.model = dict(self.models[to])
+            self.restored = len(self.slots)
+            self.done(self.table.restore(to=to))
+
+    @rule()
+    def open_again(self) -> None:
+        self.table = self.lake.table("t")

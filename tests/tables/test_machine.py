@@ -1,0 +1,21 @@
+"""All operations in any order beside a dict, by the local engine."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing import FakeEnv
+from tests.tables.machine import TableMachine
+
+
+class LocalMachine(TableMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lake = objcat.Lake(FileIO(MemoryBackend("machine"), env=FakeEnv(3)))
+
+
+TestLocalMachine = LocalMachine.TestCase
+TestLocalMachine.settings = settings(max_examples=30, stateful_step_count=12, deadline=None)
