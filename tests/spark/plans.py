@@ -1,0 +1,23 @@
+"""Physical plans, as tests look at them."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+
+def text_of(frame: DataFrame) -> str:
+    """The plan of a frame before it runs."""
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def exchanges(frame: DataFrame) -> int:
+    """Shuffles in the plan of a frame before it runs, as many as it says at first (an adaptive plan)."""
+    return sum(line.lstrip(" :+-*()0123456789").startswith("Exchange ") for line in text_of(frame).splitlines())
+
+
+def files_read(frame: DataFrame) -> int:
+    """How many files the scans of a frame listed, once it has run; of a plan that is not adaptive."""
+    frame.collect()
+    leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
+    scans = [leaves.apply(i) for i in range(leaves.size())]
+    return sum(int(scan.metrics().apply("numFiles").value()) for scan in scans if scan.metrics().contains("numFiles"))

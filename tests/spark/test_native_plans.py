@@ -1,0 +1,137 @@
+"""The physical plans of native reads: no shuffle of ours on the key, no Python worker, one broadcast for a merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+import objcat
+from tests.spark.plans import exchanges, text_of
+from tests.spark.scripts import comparable
+
+ORDERS = pa.schema([("o_key", pa.int64()), ("price", pa.float64())])
+KEPT = "l_key:bigint,tax:double,_objcat_op:tinyint"
+LINES = pa.schema([("l_key", pa.int64()), ("line", pa.int32()), ("tax", pa.float64())])
+
+
+@pytest.fixture(autouse=True)
+def without_broadcasts(spark: SparkSession) -> Iterator[None]:
+    """These tables are so small that Spark would broadcast one side of every join."""
+    before = str(spark.conf.get("spark.sql.autoBroadcastJoinThreshold"))
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    yield
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", before)
+
+
+def orders(place: Path, *, buckets: int = 4) -> objcat.Table:
+    table = objcat.connect(place).create_table("orders", ORDERS, key=["o_key"], index=objcat.Bucket(buckets))
+    table.insert(pa.table({"o_key": list(range(1000)), "price": [1.0] * 1000}, schema=ORDERS))
+    return table
+
+
+def lines(place: Path) -> objcat.Table:
+    table = objcat.connect(place).create_table("lines", LINES, key=["l_key", "line"], index=objcat.Bucket(4, columns=("l_key",)))
+    table.insert(
+        pa.table({"l_key": [i // 3 for i in range(3000)], "line": [i % 3 for i in range(3000)], "tax": [2.0] * 3000}, schema=LINES)
+    )
+    return table
+
+
+def joined(left: DataFrame, right: DataFrame) -> DataFrame:
+    return left.join(right, F.col("o_key") == F.col("l_key"))
+
+
+@pytest.mark.parametrize("with_logs", [False, True])
+def test_work_on_the_key_needs_no_shuffle(spark: SparkSession, tmp_path: Path, with_logs: bool) -> None:
+    o, li = orders(tmp_path), lines(tmp_path)
+    shuffles = 0
+    if with_logs:
+        li.upsert(pa.table({"l_key": [1, 2, 3000], "line": [0, 1, 0], "tax": [7.0, 8.0, 9.0]}, schema=LINES))
+        li.delete(pa.table({"l_key": [5], "line": [2]}, schema=pa.schema(list(LINES)[:2])))
+        shuffles = 1  # of the few log rows
+    left, right = o.scan().to_spark(spark), li.scan().to_spark(spark)
+    assert exchanges(joined(left, right)) == shuffles
+    assert joined(left, right).count() == 3000 - with_logs
+    per_key = right.groupBy("l_key").agg(F.sum("tax").alias("sum"))
+    assert exchanges(per_key) == shuffles
+    assert per_key.where("l_key = 1").first() == (1, 11.0 if with_logs else 6.0)
+    assert exchanges(right.groupBy("l_key", "line").count()) == shuffles
+    ranked = right.withColumn("rank", F.row_number().over(Window.partitionBy("l_key").orderBy("line")))
+    assert exchanges(ranked) == shuffles
+    assert ranked.where("rank = 3").count() == 1000 - with_logs
+    aggregated = joined(left, right).groupBy("o_key").agg(F.sum("tax").alias("sum"))
+    assert exchanges(aggregated) == shuffles
+    sums = li.scan(where="l_key < 1000").to_arrow().group_by("l_key").aggregate([("tax", "sum")])
+    assert comparable(aggregated.toArrow()) == comparable(sums.rename_columns(["o_key", "sum"]))
+
+
+def test_a_join_with_another_table_shuffles_that_one_alone(spark: SparkSession, tmp_path: Path) -> None:
+    plain = spark.range(500).selectExpr("id", "id * 2 twice")
+    frame = orders(tmp_path).scan().to_spark(spark).join(plain, F.col("o_key") == F.col("id"))
+    assert exchanges(frame) == 1
+    assert "Bucketed: true" in text_of(frame)
+    assert frame.count() == 500
+
+
+def test_files_of_two_bucket_counts_have_no_layout(spark: SparkSession, tmp_path: Path) -> None:
+    """Between a split and the compaction of all its homes, under one of the counts Spark would lose rows of a join."""
+    o, li = orders(tmp_path), lines(tmp_path)
+    o.split_buckets()
+    o.compact(homes=sorted(o.snapshot.live_homes(o.manifests))[:3])
+    left, right = o.scan().to_spark(spark), li.scan().to_spark(spark)
+    assert "Bucketed" not in text_of(left)
+    assert exchanges(joined(left, right)) >= 1
+    assert joined(left, right).count() == 3000
+    o.compact()
+    left = o.scan().to_spark(spark)
+    assert left.groupBy("o_key").count().count() == 1000
+    assert exchanges(left.groupBy("o_key").count()) == 0
+
+
+def test_a_merge_is_one_broadcast_and_no_python(spark: SparkSession, tmp_path: Path) -> None:
+    o = orders(tmp_path)
+    for price in (2.0, 3.0):
+        o.upsert(pa.table({"o_key": list(range(0, 900, 2)), "price": [price] * 450}, schema=ORDERS))
+    frame = o.scan().to_spark(spark)
+    frame.collect()
+    text = text_of(frame)
+    final = text.partition("== Initial Plan ==")[0]
+    assert final.count("+- BroadcastExchange") == 1
+    assert final.count("+- ReusedExchange") == 1
+    assert not any(word in text for word in ("MapInArrow", "PythonUDF", "BatchEvalPython", "ArrowEvalPython"))
+    assert exchanges(frame) == 0
+
+
+def test_a_filter_on_the_key_reaches_all_files(spark: SparkSession, tmp_path: Path) -> None:
+    o = orders(tmp_path)
+    o.upsert(pa.table({"o_key": list(range(0, 900, 2)), "price": [2.0] * 450}, schema=ORDERS))
+    text = text_of(o.scan().to_spark(spark).where("o_key = 8"))
+    scans = [line for line in text.splitlines() if "FileScan parquet" in line]
+    assert len(scans) >= 3
+    assert all("EqualTo(o_key,8)" in scan for scan in scans)
+
+
+def test_only_columns_that_are_needed_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    li = lines(tmp_path)
+    li.upsert(pa.table({"l_key": [1], "line": [0], "tax": [7.0]}, schema=LINES))
+    text = text_of(li.scan().to_spark(spark).agg(F.sum("tax")))
+    schemas = [line.rpartition("ReadSchema: ")[2].partition(", Selected")[0] for line in text.splitlines() if "ReadSchema" in line]
+    assert set(schemas) <= {
+        f"struct<{fields}>" for fields in ("tax:double", "l_key:bigint,line:int", "l_key:bigint,line:int,tax:double", KEPT)
+    }
+    bases = li.scan(mode="read_optimised").to_spark(spark)
+    assert "ReadSchema: struct<tax:double>" in text_of(bases.agg(F.sum("tax")))
+
+
+def test_groups_without_log_rows_skip_the_merge(spark: SparkSession, tmp_path: Path) -> None:
+    o = orders(tmp_path)
+    o.upsert(pa.table({"o_key": [1], "price": [2.0]}, schema=ORDERS))
+    frame = o.scan().to_spark(spark)
+    branches = text_of(frame).partition("== Initial Plan ==")[0]
+    assert branches.count("FileScan parquet") >= 4  # the untouched files; the others; keys and rows of the log
+    assert max(row.price for row in frame.collect()) == 2.0

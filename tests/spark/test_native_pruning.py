@@ -1,0 +1,220 @@
+"""What a filter of a DataFrame leaves out: files of which no row can pass, and never another."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import objcat
+from tests.spark.plans import files_read
+from tests.spark.scripts import comparable
+
+NAN = float("nan")
+LONG = "z" * 70
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("g", pa.int32()),
+        ("tiny", pa.int8()),
+        ("d", pa.decimal128(20, 2)),
+        ("s", pa.string()),
+        ("long text", pa.string()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("local", pa.timestamp("us")),
+        ("flag", pa.bool_()),
+        ("x", pa.float64()),
+        ("y", pa.float32()),
+        ("some", pa.int32()),
+        ("none", pa.int32()),
+        ("bin", pa.binary()),
+        ("place", pa.struct([("x", pa.float64()), ("n", pa.int32())])),
+    ]
+)
+
+
+def row(g: int, i: int) -> dict[str, object]:
+    """Of file `g`, the `i`th of three."""
+    day = dt.date(2026, 1, 1) + dt.timedelta(days=g)
+    time = dt.datetime(2026, 1, 1, g, i)
+    return {
+        "id": g * 10 + i,
+        "g": g,
+        "tiny": g * 10 + i,
+        "d": Decimal(g * 10 + i) / 4,
+        "s": f"k{g}{i}",
+        "long text": f"{LONG}{g}",
+        "day": day,
+        "at": time.replace(tzinfo=dt.UTC),
+        "local": time,
+        "flag": g >= 5,
+        "x": NAN if (g, i) == (2, 1) else -0.0 if g == 0 else float(g),
+        "y": NAN if (g, i) == (4, 0) else float(g),
+        "some": None if g < 3 or (g < 6 and i == 0) else g,
+        "none": None,
+        "bin": bytes([g]),
+        "place": {"x": NAN if i else -0.0, "n": g},
+    }
+
+
+ROWS = pa.Table.from_pylist([row(g, i) for g in range(10) for i in range(3)], schema=SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> objcat.Table:
+    made = objcat.connect(tmp_path_factory.mktemp("lake")).create_table(
+        "t", SCHEMA, key=["id"], partition_by=["g"], key_scope="partition", index=objcat.Bucket(1)
+    )
+    made.insert(ROWS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    """The same rows without anything to prune by."""
+    return spark.createDataFrame(ROWS)
+
+
+FILTERS = [
+    ("id = 23", 0),
+    ("id = 21", 1),
+    ("21 = id", 1),
+    ("id <=> 21", 1),
+    ("id > 72", 2),
+    ("72 < id", 2),
+    ("id >= 72", 3),
+    ("id < 10", 1),
+    ("id <= 10", 2),
+    ("10 >= id", 2),
+    ("not (id < 72)", 3),
+    ("not (id >= 20 and id < 70)", 5),
+    ("id between 12 and 20", 2),
+    ("id in (1, 42, 99)", 2),
+    ("id in (1, null)", 1),
+    ("id not in (1, 2)", 10),
+    ("id = 1 or s = 'k91' or flag is null", 2),
+    ("id = 1 and s = 'k91'", 0),
+    ("id + 1 = 22", 10),
+    ("cast(tiny as bigint) = 21L", 1),
+    ("cast(tiny as int) > 92", 0),
+    ("cast(id as string) = '21'", 10),
+    ("tiny = 21", 1),
+    ("d = 5.25", 1),
+    ("d > 22.5", 1),
+    ("d < 0.251", 1),
+    ("s = 'k31'", 1),
+    ("s > 'k9'", 1),
+    ("s < 'k0'", 0),
+    ("s like 'k3%'", 1),
+    ("s like '%31'", 10),
+    ("s = ''", 0),
+    (f"`long text` = '{LONG}3'", 10),
+    (f"`long text` < '{LONG[:64]}'", 0),
+    (f"`long text` > '{LONG}'", 10),
+    ("day = date'2026-01-03'", 1),
+    ("day > date'2026-01-09'", 1),
+    ("at >= timestamp_ltz'2026-01-01 08:00:00Z'", 2),
+    ("at = timestamp_ltz'2026-01-01 08:01:00Z'", 1),
+    ("local < timestamp_ntz'2026-01-01 01:00:00'", 1),
+    ("flag", 5),
+    ("not flag", 5),
+    ("flag = true", 5),
+    ("flag <> true", 5),
+    ("x = 3", 1),
+    ("x = 0.0", 1),
+    ("x = -0.0", 1),
+    ("x < 1", 1),
+    ("x <= 1", 2),
+    ("x > 8", 10),
+    ("x >= 9", 10),
+    ("x <> 3", 10),
+    ("not (x < 1)", 10),
+    ("not (x > 1)", 2),
+    ("x = double('NaN')", 10),
+    ("x < double('NaN')", 10),
+    ("x in (3, 4)", 2),
+    ("x in (3, double('NaN'))", 10),
+    ("isnan(x)", 10),
+    ("y > 100", 10),
+    ("y = float(4)", 1),
+    ("cast(y as double) < 1", 1),
+    ("some is null", 6),
+    ("some is not null", 7),
+    ("some = 8", 1),
+    ("some <=> null", 6),
+    ("not (some <=> null)", 7),
+    ("not (some <=> 4)", 10),
+    ("(some > 8) is null", 6),
+    ("not (some = 8)", 6),
+    ("none = 1", 0),
+    ("none is null", 10),
+    ("none in (1, 2)", 0),
+    ("bin = X'03'", 10),
+    ("place.n = 3", 10),
+    ("place.x = 0.0", 10),
+    ("place.x > 1", 10),
+    ("g = 3", 1),
+    ("g = 3 and id = 42", 0),
+    ("true", 10),
+    ("false", 0),
+]
+
+
+def ids_of(frame: DataFrame) -> list[int]:
+    return sorted(row.id for row in frame.select("id").collect())
+
+
+@pytest.mark.parametrize(("where", "files"), FILTERS, ids=[where.replace(LONG, "z..") for where, _ in FILTERS])
+def test_a_filter_leaves_out_files_and_no_row(spark: SparkSession, table: objcat.Table, plain: DataFrame, where: str, files: int) -> None:
+    frame = table.scan().to_spark(spark).where(where)
+    assert ids_of(frame) == ids_of(plain.where(where))
+    assert files_read(frame) == files
+
+
+def test_long_lists_leave_files_out_too(spark: SparkSession, table: objcat.Table, plain: DataFrame) -> None:
+    scan = table.scan()
+    for column, members, files in [
+        ("id", [5, 21, 23, *range(100, 130)], 1),
+        ("s", ["k21", "k92", *(f"m{i}" for i in range(30))], 2),
+        ("x", [3.0, *(i + 0.5 for i in range(20, 40))], 1),
+        ("x", [3.0, NAN, *(i + 0.5 for i in range(20, 40))], 10),
+        ("day", [dt.date(2026, 1, 3), *(dt.date(2027, 1, i) for i in range(1, 25))], 1),
+    ]:
+        frame = scan.to_spark(spark).where(F.col(column).isin(members))
+        assert ids_of(frame) == ids_of(plain.where(F.col(column).isin(members)))
+        assert files_read(frame) == files, column
+
+
+def test_an_equal_key_is_looked_up_in_its_bucket(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int32())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "b"], index=objcat.Bucket(8))
+    table.insert(pa.table({"a": list(range(400)), "b": [str(i % 2) for i in range(400)], "v": [1] * 400}, schema=schema))
+    frame = table.scan().to_spark(spark)
+    assert files_read(frame.where("a = 7 and b = '1'")) == 1
+    assert files_read(frame.where("b in ('1', '0') and a = 7")) <= 2
+    assert files_read(frame.where("a = 7")) > 2
+    assert frame.where("a = 7 and b = '1'").count() == 1
+    # After a split, of a file that both halves share as well.
+    table.split_buckets()
+    halved = table.scan().to_spark(spark).where("a = 7 and b = '1'")
+    assert files_read(halved) == 1
+    assert halved.count() == 1
+
+
+def test_metadata_is_not_taken_for_columns(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("file_name", pa.string()), ("_metadata", pa.int64()), ("row_index", pa.int64())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(2))
+    rows = [{"id": i, "file_name": f"f{i}", "_metadata": i, "row_index": -i} for i in range(2000)]
+    table.insert(pa.Table.from_pylist(rows, schema=schema))
+    table.upsert(pa.Table.from_pylist([{**row, "_metadata": -1} for row in rows], schema=schema))
+    # Of one home only, so that its log rows are a part of an object.
+    table.compact(homes=sorted(table.snapshot.live_homes(table.manifests))[:1])
+    scan = table.scan(where="_metadata = -1 and row_index <= 0 and file_name > 'f'")
+    assert comparable(scan.to_spark(spark).toArrow()) == comparable(scan.to_arrow())
+    assert scan.to_arrow().num_rows == 2000
