@@ -34,7 +34,19 @@ from fileio.store import FileIO
 from objcat.errors import CorruptTable, ObjcatError
 from objcat.table import Tables
 from objcat.timeline import View
-from tests.explorer.store import STORE_TIME_MS, Answer, Profile, Request, deletions_of, meta_of, object_of, outcome_of, page_of
+from tests.explorer.store import (
+    STORE_TIME_MS,
+    Answer,
+    Contents,
+    Profile,
+    Request,
+    deletions_of,
+    meta_of,
+    object_of,
+    outcome_of,
+    page_of,
+    perform,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,6 +87,15 @@ class Dropped:
     """The caller was told that a table is dropped."""
 
     table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """The caller was told that a property of a table has a value."""
+
+    table: str
+    name: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +156,7 @@ class Broke:
     error: str
 
 
-Note = Acknowledged | Created | Named | Dropped | Failed | Undecided | RolledBack | Began | Saw | Refused | Broke
+Note = Acknowledged | Created | Named | Dropped | Stated | Failed | Undecided | RolledBack | Began | Saw | Refused | Broke
 
 
 # ---- actors ------------------------------------------------------------------------------------------------------
@@ -177,12 +198,17 @@ def owner_of(txn: str) -> int:
 
 
 class ActorEnv:
-    """The world of one actor: a clock that stands still, identifiers that carry its number, no pauses, no threads."""
+    """The world of one actor: a clock that stands still, identifiers that carry its number, no pauses, no threads.
+
+    is_slow: every pause is so long that what repeats comes again.
+    """
 
     def __init__(self, actor: Actor) -> None:
         self._now_ms = STORE_TIME_MS + actor.clock_ms
         self._number = actor.number
         self._ids = 0
+        self._repeated: list[Callable[[], None]] = []
+        self.is_slow = False
 
     @property
     def parallelism(self) -> int:
@@ -195,7 +221,13 @@ class ActorEnv:
         return 0.0
 
     def sleep(self, seconds: float) -> None:
-        """A pause is no request, so nothing can be seen of it."""
+        """A pause is no request, so nothing can be seen of it but what repeats meanwhile."""
+        repeated, self._repeated = self._repeated, []  # None of them comes again while it waits itself.
+        try:
+            for function in repeated if self.is_slow else ():
+                function()
+        finally:
+            self._repeated = repeated
 
     def random(self) -> float:
         return 0.5
@@ -211,8 +243,9 @@ class ActorEnv:
         return done_at_once(function)
 
     def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
-        """Time stands still, so nothing comes again."""
-        return lambda: None
+        """Time stands still, so nothing comes again but in a pause of a slow actor."""
+        self._repeated.append(function)
+        return lambda: self._repeated.remove(function)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return iter([function(item) for item in items])
@@ -223,13 +256,21 @@ class _Paused(BaseException):
 
 
 class ExplorerBackend(Backend):
-    """Answers requests from a list; the first one beyond it is the actor's next request, and ends the run."""
+    """Answers requests from a list. Those beyond it are the actor's next ones: they are answered from the store `ahead`, as if nothing went
+    wrong and nobody else moved; without it the first of them ends the run.
 
-    def __init__(self, answers: Sequence[Answer], profile: Profile) -> None:
+    asked: all requests. given: the answers to those beyond the list. asides: the call site of each of these, and how many notes were there.
+    """
+
+    def __init__(self, answers: Sequence[Answer], profile: Profile, ahead: Contents | None, notes: Sequence[Note]) -> None:
         self._answers = answers
         self._profile = profile
+        self._ahead = ahead
+        self._notes = notes
+        self._is_over = False
         self.asked: list[Request] = []
-        self.site = ""
+        self.given: list[Answer] = []
+        self.asides: list[tuple[str, int]] = []
 
     @property
     def url(self) -> str:
@@ -273,13 +314,18 @@ class ExplorerBackend(Backend):
         pass
 
     def _ask(self, request: Request) -> Answer:
-        if self.site:  # the run is over; what asks now is a `finally` on the way out
+        if self._is_over:  # what asks now is a `finally` on the way out
             raise _Paused
         self.asked.append(request)
         if len(self.asked) <= len(self._answers):
             return self._answers[len(self.asked) - 1]
-        self.site = _call_site(request)
-        raise _Paused
+        self.asides.append((_call_site(request), len(self._notes)))
+        if self._ahead is None or len(self.asked) > REQUESTS_MAX:
+            self._is_over = True
+            raise _Paused
+        answer, self._ahead = perform(self._ahead, request, self._profile)
+        self.given.append(answer)
+        return answer
 
 
 _SETTLING = frozenset({"_judge", "_last_look", "settle"})
@@ -328,17 +374,17 @@ class Tree:
         self._checked = 0
         self.runs = 0
         self.steps: list[Step] = []
-        self.steps.append(self._run(0))
+        self._learn(0, None)
 
-    def child(self, node: int, answer: Answer) -> int:
-        """The node after an answer; runs the code when it is new."""
+    def child(self, node: int, answer: Answer, ahead: Contents | None = None) -> int:
+        """The node after an answer; runs the code when it is new.
+
+        ahead: the store then. The run goes on from there to the actor's end in calm weather, which is what somebody asks next (P11).
+        """
         found = self._children[node].get(answer)
         if found is None:
-            found = len(self._parents)
-            self._parents.append((node, answer))
-            self._children.append({})
-            self._children[node][answer] = found
-            self.steps.append(self._run(found))
+            found = self._add(node, answer)
+            self._learn(found, ahead)
         return found
 
     def verify(self) -> int:
@@ -347,10 +393,25 @@ class Tree:
         A run compares every request on its way with what was remembered, so only the leaves are left to be run again.
         """
         for node in range(self._checked, len(self.steps)):
-            if not self._children[node] and self._run(node) != self.steps[node]:
+            if not self._children[node] and self._run(node, None)[0] != [self.steps[node]]:
                 raise NotDeterministic(f"{self.actor.name} ends its run {node} otherwise when it is repeated")
         self._checked = len(self.steps)
         return self._checked
+
+    def _add(self, node: int, answer: Answer) -> int:
+        added = len(self._parents)
+        self._parents.append((node, answer))
+        self._children.append({})
+        self._children[node][answer] = added
+        return added
+
+    def _learn(self, node: int, ahead: Contents | None) -> None:
+        """Remember what a new node asks for, and the nodes that the run came to after it."""
+        steps, given = self._run(node, ahead)
+        self.steps.append(steps[0])
+        for answer, step in zip(given, steps[1:], strict=True):
+            node = self._add(node, answer)
+            self.steps.append(step)
 
     def _path(self, node: int) -> list[tuple[int, Answer]]:
         path = []
@@ -359,22 +420,29 @@ class Tree:
             node = parent[0]
         return path[::-1]
 
-    def _run(self, node: int) -> Step:
+    def _run(self, node: int, ahead: Contents | None) -> tuple[list[Step], list[Answer]]:
+        """What comes at a node, and at those after it with the answers that lead there. Compares what comes before with what is known."""
         self.runs += 1
         path = self._path(node)
-        backend = ExplorerBackend([answer for _, answer in path], self._profile)
+        notes: list[Note] = []
+        backend = ExplorerBackend([answer for _, answer in path], self._profile, ahead, notes)
         policy = RetryPolicy(attempts_max=self.actor.attempts_max)
-        me = Participant(FileIO(backend, env=ActorEnv(self.actor), policy=policy), self.actor.number, self._warm)
+        me = Participant(FileIO(backend, env=ActorEnv(self.actor), policy=policy), self.actor.number, self._warm, notes)
         ended = _play(self.actor.role, me)
-        if len(backend.asked) > REQUESTS_MAX:
-            me.note(Broke(f"{self.actor.name} does not end within {REQUESTS_MAX} requests"))
-            ended = True
         for (before, _), asked in zip(path, backend.asked, strict=False):
             if self.steps[before].request != asked:
                 raise NotDeterministic(f"{self.actor.name} asked for {asked}, and before for {self.steps[before].request}")
-        if len(backend.asked) < len(path) + (not ended):
+        new = backend.asked[len(path) :]
+        if len(backend.asked) < len(path) or not (ended or new):
             raise NotDeterministic(f"{self.actor.name} ends before it has asked for all that it asked for before")
-        return Step(None if ended else backend.asked[-1], backend.site, tuple(me.notes))
+        if len(backend.asked) > REQUESTS_MAX:
+            notes.append(Broke(f"{self.actor.name} does not end within {REQUESTS_MAX} requests"))
+            ended = True
+            new.pop()
+        steps = [Step(request, site, tuple(notes[:said])) for request, (site, said) in zip(new, backend.asides, strict=False)]
+        if ended:
+            steps.append(Step(None, "", tuple(notes)))
+        return steps, backend.given
 
 
 def _play(role: Role, me: Participant) -> bool:

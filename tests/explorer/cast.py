@@ -5,7 +5,8 @@ from __future__ import annotations
 from objcat.table.spec import COPY_ON_WRITE
 from objcat.tasks import Operation
 from tests.explorer.actors import Actor, Role
-from tests.explorer.roles import CREATED, AddTable, Compact, CreateTable, Read, RollBack, Write
+from tests.explorer.roles import CREATED, AddTable, ChangeRow, CreateTable, Read, RollBack, Slowly, Write
+from tests.explorer.roles_services import Compact
 from tests.explorer.store import Fault, Profile
 
 HOUR_MS = 3_600_000
@@ -19,6 +20,11 @@ def writer(number: int, *buckets: int, operation: Operation = Operation.UPSERT, 
 def inserter(number: int, *buckets: int) -> Actor:
     """A writer of base files into these buckets, where they are empty."""
     return writer(number, *buckets, operation=Operation.INSERT)
+
+
+def slow_writer(number: int, **settings: int) -> Actor:
+    """A writer whose work takes so long that its heart beats."""
+    return Actor(f"slow writer {number}", number, Slowly(Write()), **settings)
 
 
 def rollback(number: int, *owners: int) -> Actor:
@@ -52,6 +58,14 @@ REWRITTEN = (Actor("creator", 15, CreateTable(COPY_ON_WRITE)),)
 """A new copy-on-write table."""
 COUNTERS = (*REWRITTEN, Actor("first", 12, Write((0, 1), Operation.INSERT)))
 """A copy-on-write table with a row in each home, at slot 1."""
+RECOUNTED = (*COUNTERS, Actor("second", 13, Write((0,))))
+"""And one of them rewritten, at slot 2."""
+ORDERED = (
+    Actor("creator", 15, CreateTable(COPY_ON_WRITE, ordering="v")),
+    Actor("first", 12, ChangeRow(0, "5")),
+    Actor("former delete", 13, ChangeRow(3, "5", deletes=True)),
+)
+"""A copy-on-write table with an ordering column: a row at slot 1, and a delete of another one in its home that was never there, at 2."""
 PAIR = (*CREATED, Actor("other creator", 16, AddTable()))
 """Two new tables of one log."""
 COUNTER_PAIR = (*REWRITTEN, Actor("other creator", 16, AddTable()))

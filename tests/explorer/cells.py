@@ -17,39 +17,41 @@ from tests.explorer.cast import (
     READER,
     inserter,
     rollback,
+    slow_writer,
     writer,
 )
 from tests.explorer.cells_lake import LAKE_CELLS
+from tests.explorer.cells_rewrites import REWRITE_CELLS
 from tests.explorer.cells_services import SERVICE_CELLS
 from tests.explorer.engine import Cell
 
 WRITER_CELLS: tuple[Cell, ...] = (
     # Two writers, one home.
-    Cell(name="write, write", actors=(writer(1), writer(2)), states_min=49, all_succeed=True),
-    Cell(name="write, write: 1 fault", actors=(writer(1), writer(2)), faults_max=1, states_min=1_440, all_succeed=True),
-    Cell(name="write, write: 2 faults", actors=(writer(1), writer(2)), faults_max=2, states_min=27_000, all_succeed=True),
-    Cell(name="write, write: 1 fault, 1 crash", actors=(writer(1), writer(2)), faults_max=1, crashes_max=1, states_min=3_440),
-    Cell(name="write, write: 3 late requests", actors=(writer(1), writer(2)), faults_max=3, faults=LATE, where=LOG, states_min=9_000),
+    Cell(name="write, write", actors=(writer(1), writer(2)), states_min=50, all_succeed=True),
+    Cell(name="write, write: 1 fault", actors=(writer(1), writer(2)), faults_max=1, states_min=1_760, all_succeed=True),
+    Cell(name="write, write: 2 faults", actors=(writer(1), writer(2)), faults_max=2, states_min=34_000, all_succeed=True),
+    Cell(name="write, write: 1 fault, 1 crash", actors=(writer(1), writer(2)), faults_max=1, crashes_max=1, states_min=4_500),
+    Cell(name="write, write: 3 late requests", actors=(writer(1), writer(2)), faults_max=3, faults=LATE, where=LOG, states_min=14_000),
     Cell(
         name="write, write without retries: 2 faults",
         actors=(writer(1, attempts_max=1), writer(2, attempts_max=1)),
         faults_max=2,
-        states_min=17_000,
+        states_min=24_000,
     ),
-    Cell(name="write, write: 3 faults", actors=(writer(1), writer(2)), faults_max=3, states_min=363_000, slow=True),
-    Cell(name="write, write, etags of content: 1 fault", actors=(writer(1), writer(2)), faults_max=1, profile=ETAGS, states_min=1_440),
+    Cell(name="write, write: 3 faults", actors=(writer(1), writer(2)), faults_max=3, states_min=482_000, slow=True),
+    Cell(name="write, write, etags of content: 1 fault", actors=(writer(1), writer(2)), faults_max=1, profile=ETAGS, states_min=1_760),
     Cell(
         name="write, write, store with a clock, an hour ahead and behind: 1 fault",
         actors=(writer(1, clock_ms=HOUR_MS), writer(2, clock_ms=-HOUR_MS)),
         faults_max=1,
         profile=CLOCK,
-        states_min=1_460,
+        states_min=1_780,
     ),
     Cell(
         name="write, write, store without a clock, an hour ahead and behind: 1 fault",
         actors=(writer(1, clock_ms=HOUR_MS), writer(2, clock_ms=-HOUR_MS)),
         faults_max=1,
-        states_min=1_440,
+        states_min=1_760,
     ),
     Cell(
         name="write, write, store with a clock: 2 faults, 1 crash at the intents",
@@ -58,7 +60,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         where=("t/intents/",),
         profile=CLOCK,
-        states_min=9_000,
+        states_min=13_000,
         slow=True,
     ),
     Cell(
@@ -67,31 +69,31 @@ WRITER_CELLS: tuple[Cell, ...] = (
         faults_max=2,
         crashes_max=1,
         profile=CLOCK,
-        states_min=300,
+        states_min=1_110,
     ),
     # Two writers, disjoint homes.
-    Cell(name="write, write elsewhere", actors=(writer(1), writer(2, 1)), states_min=49, all_succeed=True),
-    Cell(name="write, write elsewhere: 1 fault", actors=(writer(1), writer(2, 1)), faults_max=1, states_min=1_440),
-    Cell(name="write, write elsewhere: 2 faults", actors=(writer(1), writer(2, 1)), faults_max=2, states_min=27_000, slow=True),
+    Cell(name="write, write elsewhere", actors=(writer(1), writer(2, 1)), states_min=50, all_succeed=True),
+    Cell(name="write, write elsewhere: 1 fault", actors=(writer(1), writer(2, 1)), faults_max=1, states_min=1_760),
+    Cell(name="write, write elsewhere: 2 faults", actors=(writer(1), writer(2, 1)), faults_max=2, states_min=34_000, slow=True),
     # Three writers.
-    Cell(name="write, write, write", actors=(writer(1), writer(2), writer(3)), states_min=780, all_succeed=True),
+    Cell(name="write, write, write", actors=(writer(1), writer(2), writer(3)), states_min=850, all_succeed=True),
     Cell(
-        name="write, write, write: 1 fault at the log", actors=(writer(1), writer(2), writer(3)), faults_max=1, where=LOG, states_min=19_000
+        name="write, write, write: 1 fault at the log", actors=(writer(1), writer(2), writer(3)), faults_max=1, where=LOG, states_min=22_000
     ),
-    Cell(name="write, write, write: 1 fault", actors=(writer(1), writer(2), writer(3)), faults_max=1, states_min=43_000, slow=True),
+    Cell(name="write, write, write: 1 fault", actors=(writer(1), writer(2), writer(3)), faults_max=1, states_min=53_000, slow=True),
     Cell(
         name="write, write, write: 2 faults at the log",
         actors=(writer(1), writer(2), writer(3)),
         faults_max=2,
         where=LOG,
-        states_min=300_000,
+        states_min=394_000,
         slow=True,
     ),
     # First base files.
     Cell(name="insert, insert", actors=(inserter(1), inserter(2)), states_min=98, all_succeed=True),
-    Cell(name="insert, insert: 1 fault", actors=(inserter(1), inserter(2)), faults_max=1, states_min=3_400, all_succeed=True),
+    Cell(name="insert, insert: 1 fault", actors=(inserter(1), inserter(2)), faults_max=1, states_min=3_430, all_succeed=True),
     Cell(
-        name="insert, insert: 2 faults at the log", actors=(inserter(1), inserter(2)), faults_max=2, where=LOG, slow=True, states_min=16_000
+        name="insert, insert: 2 faults at the log", actors=(inserter(1), inserter(2)), faults_max=2, where=LOG, slow=True, states_min=12_000
     ),
     Cell(
         name="insert, insert: 1 fault, 1 crash at the log",
@@ -101,22 +103,22 @@ WRITER_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         states_min=2_180,
     ),
-    Cell(name="insert, insert: 2 faults", actors=(inserter(1), inserter(2)), faults_max=2, states_min=103_000, slow=True),
+    Cell(name="insert, insert: 2 faults", actors=(inserter(1), inserter(2)), faults_max=2, states_min=71_000, slow=True),
     Cell(
         name="insert, insert elsewhere: 1 fault",
         actors=(inserter(1), inserter(2, 1)),
         faults_max=1,
-        states_min=2_370,
+        states_min=2_960,
         all_succeed=True,
         slow=True,
     ),
-    Cell(name="insert of two homes, write, write", actors=(inserter(1, 0, 1), writer(2), writer(3, 1)), states_min=1_600, all_succeed=True),
-    Cell(name="insert, write: 1 fault", actors=(inserter(1), writer(2)), faults_max=1, states_min=2_790, all_succeed=True),
-    Cell(name="insert, write: 2 faults", actors=(inserter(1), writer(2)), faults_max=2, states_min=64_000, slow=True),
+    Cell(name="insert of two homes, write, write", actors=(inserter(1, 0, 1), writer(2), writer(3, 1)), states_min=1_620, all_succeed=True),
+    Cell(name="insert, write: 1 fault", actors=(inserter(1), writer(2)), faults_max=1, states_min=2_600, all_succeed=True),
+    Cell(name="insert, write: 2 faults", actors=(inserter(1), writer(2)), faults_max=2, states_min=52_000, slow=True),
     # Creation.
     Cell(name="create, create", actors=(CREATE_1, CREATE_2), prelude=(), states_min=32),
-    Cell(name="create, create: 2 faults at the log", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=2, where=LOG, states_min=3_000),
-    Cell(name="create, create: 2 faults", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=2, states_min=12_000, slow=True),
+    Cell(name="create, create: 2 faults at the log", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=2, where=LOG, states_min=3_370),
+    Cell(name="create, create: 2 faults", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=2, states_min=11_000, slow=True),
     Cell(name="create, create: 1 fault, 1 crash", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=1, crashes_max=1, states_min=1_580),
     Cell(
         name="create, create without retries: 2 faults, 1 crash",
@@ -124,51 +126,51 @@ WRITER_CELLS: tuple[Cell, ...] = (
         prelude=(),
         faults_max=2,
         crashes_max=1,
-        states_min=8_000,
+        states_min=11_000,
     ),
-    Cell(name="create, create: 3 faults", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=3, states_min=124_000, slow=True),
+    Cell(name="create, create: 3 faults", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=3, states_min=116_000, slow=True),
     # Rollbacks.
-    Cell(name="write, rollback", actors=(writer(1), rollback(3, 1)), states_min=107),
-    Cell(name="write, rollback: 2 faults at the log", actors=(writer(1), rollback(3, 1)), faults_max=2, where=LOG, states_min=11_500),
-    Cell(name="write, rollback: 2 faults", actors=(writer(1), rollback(3, 1)), faults_max=2, states_min=62_000, slow=True),
+    Cell(name="write, rollback", actors=(writer(1), rollback(3, 1)), states_min=100),
+    Cell(name="write, rollback: 2 faults at the log", actors=(writer(1), rollback(3, 1)), faults_max=2, where=LOG, states_min=11_000),
+    Cell(name="write, rollback: 2 faults", actors=(writer(1), rollback(3, 1)), faults_max=2, states_min=67_000, slow=True),
     Cell(name="write, rollback: 1 fault", actors=(writer(1), rollback(3, 1)), faults_max=1, states_min=3_510),
-    Cell(name="write, rollback: 1 fault, 1 crash", actors=(writer(1), rollback(3, 1)), faults_max=1, crashes_max=1, states_min=5_000),
+    Cell(name="write, rollback: 1 fault, 1 crash", actors=(writer(1), rollback(3, 1)), faults_max=1, crashes_max=1, states_min=6_580),
     Cell(
-        name="write, rollback: 3 late requests", actors=(writer(1), rollback(3, 1)), faults_max=3, faults=LATE, where=LOG, states_min=24_000
+        name="write, rollback: 3 late requests", actors=(writer(1), rollback(3, 1)), faults_max=3, faults=LATE, where=LOG, states_min=27_000
     ),
     Cell(
         name="write, rollback without retries: 2 faults, 1 crash",
         actors=(writer(1, attempts_max=1), replace(rollback(3, 1), attempts_max=1)),
         faults_max=2,
         crashes_max=1,
-        states_min=37_000,
+        states_min=46_000,
         slow=True,
     ),
     Cell(
         name="write, rollback without retries: 2 faults",
         actors=(writer(1, attempts_max=1), replace(rollback(3, 1), attempts_max=1)),
         faults_max=2,
-        states_min=28_410,
+        states_min=28_000,
     ),
-    Cell(name="insert, rollback: 1 fault", actors=(inserter(1), rollback(3, 1)), faults_max=1, states_min=3_350),
-    Cell(name="write, write, rollback", actors=(writer(1), writer(2), rollback(3, 1)), states_min=2_810),
+    Cell(name="insert, rollback: 1 fault", actors=(inserter(1), rollback(3, 1)), faults_max=1, states_min=3_570),
+    Cell(name="write, write, rollback", actors=(writer(1), writer(2), rollback(3, 1)), states_min=3_030),
     Cell(
         name="write, write, rollback: 1 fault, 1 crash at the log",
         actors=(writer(1), writer(2), rollback(3, 1)),
         faults_max=1,
         crashes_max=1,
         where=LOG,
-        states_min=108_000,
+        states_min=129_000,
     ),
     Cell(
         name="write, write, rollback: 1 fault, 1 crash",
         actors=(writer(1), writer(2), rollback(3, 1)),
         faults_max=1,
         crashes_max=1,
-        states_min=408_000,
+        states_min=502_000,
         slow=True,
     ),
-    Cell(name="write, rollback, rollback", actors=(writer(1), rollback(3, 1), rollback(4, 1)), states_min=5_000),
+    Cell(name="write, rollback, rollback", actors=(writer(1), rollback(3, 1), rollback(4, 1)), states_min=5_510),
     Cell(
         name="write, rollback, rollback: 1 crash at the log",
         actors=(writer(1), rollback(3, 1), rollback(4, 1)),
@@ -181,62 +183,95 @@ WRITER_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), rollback(3, 1), rollback(4, 1)),
         faults_max=1,
         where=LOG,
-        states_min=116_000,
+        states_min=121_000,
         slow=True,
     ),
     Cell(
         name="write, rollback, rollback: 1 fault",
         actors=(writer(1), rollback(3, 1), rollback(4, 1)),
         faults_max=1,
-        states_min=312_000,
+        states_min=301_000,
         slow=True,
     ),
-    Cell(name="write, rollback, rollback of both", actors=(writer(1), rollback(3, 1), rollback(4, 1, 3)), states_min=9_000),
+    Cell(name="write, rollback, rollback of both", actors=(writer(1), rollback(3, 1), rollback(4, 1, 3)), states_min=9_850),
+    # A writer whose heart beats while somebody thinks it dead.
+    Cell(
+        name="slow write alone: 2 faults, 1 crash",
+        actors=(slow_writer(1),),
+        faults_max=2,
+        crashes_max=1,
+        states_min=2_480,
+    ),
+    Cell(
+        name="slow write alone, without retries: 2 faults, 1 crash",
+        actors=(slow_writer(1, attempts_max=1),),
+        faults_max=2,
+        crashes_max=1,
+        states_min=1_500,
+    ),
+    Cell(name="slow write, rollback", actors=(slow_writer(1), rollback(3, 1)), states_min=180),
+    Cell(
+        name="slow write, rollback: 1 fault, 1 crash at the intents",
+        actors=(slow_writer(1), rollback(3, 1)),
+        faults_max=1,
+        crashes_max=1,
+        where=("t/intents/",),
+        states_min=6_770,
+    ),
+    Cell(
+        name="slow write, rollback: 1 fault, 1 crash",
+        actors=(slow_writer(1), rollback(3, 1)),
+        faults_max=1,
+        crashes_max=1,
+        states_min=15_000,
+        slow=True,
+    ),
+    Cell(name="slow write, rollback: 2 faults", actors=(slow_writer(1), rollback(3, 1)), faults_max=2, states_min=231_000, slow=True),
     # Writers who ask for the outcome that they do not know.
     Cell(
         name="write and resolve, write, without retries: 2 faults",
         actors=(writer(1, resolves=True, attempts_max=1), writer(2, attempts_max=1)),
         faults_max=2,
-        states_min=29_000,
+        states_min=38_000,
     ),
     Cell(
         name="write and resolve, rollback, without retries: 2 faults at the log",
         actors=(writer(1, resolves=True, attempts_max=1), rollback(3, 1)),
         faults_max=2,
         where=LOG,
-        states_min=27_000,
+        states_min=32_000,
     ),
     Cell(
         name="write and resolve, rollback, without retries: 2 faults",
         actors=(writer(1, resolves=True, attempts_max=1), rollback(3, 1)),
         faults_max=2,
         slow=True,
-        states_min=90_000,
+        states_min=102_000,
     ),
     Cell(
         name="write and resolve, without retries: 2 faults, 1 crash",
         actors=(writer(1, resolves=True, attempts_max=1),),
         faults_max=2,
         crashes_max=1,
-        states_min=1_140,
+        states_min=1_370,
     ),
     # Readers.
-    Cell(name="write, write, read", actors=(writer(1), writer(2), READER), states_min=1_000, all_succeed=True),
-    Cell(name="write, read: 1 fault", actors=(writer(1), READER), faults_max=1, faults=FRESH, states_min=880, all_succeed=True),
-    Cell(name="write, read: 1 fault, 1 crash", actors=(writer(1), CARELESS_READER), faults_max=1, crashes_max=1, states_min=1_350),
-    Cell(name="write, rollback, read", actors=(writer(1), rollback(3, 1), READER), states_min=1_420),
-    Cell(name="insert, write, read", actors=(inserter(1), writer(2), READER), states_min=1_700, all_succeed=True),
+    Cell(name="write, write, read", actors=(writer(1), writer(2), READER), states_min=1_080, all_succeed=True),
+    Cell(name="write, read: 1 fault", actors=(writer(1), READER), faults_max=1, faults=FRESH, states_min=1_240, all_succeed=True),
+    Cell(name="write, read: 1 fault, 1 crash", actors=(writer(1), CARELESS_READER), faults_max=1, crashes_max=1, states_min=2_130),
+    Cell(name="write, rollback, read", actors=(writer(1), rollback(3, 1), READER), states_min=1_540),
+    Cell(name="insert, write, read", actors=(inserter(1), writer(2), READER), states_min=1_710, all_succeed=True),
     Cell(
         name="write, write, read: 1 fault",
         actors=(writer(1), writer(2), READER),
         faults_max=1,
         faults=FRESH,
-        states_min=38_000,
+        states_min=47_000,
         slow=True,
     ),
 )
 
-CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *LAKE_CELLS)
+CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *REWRITE_CELLS, *LAKE_CELLS)
 
 
 def cell_named(name: str) -> Cell:

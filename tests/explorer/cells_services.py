@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from objcat.tasks import Operation
+from dataclasses import replace
+
 from tests.explorer.actors import Actor
 from tests.explorer.cast import (
     COMPACTED,
-    COUNTER_PAIR,
     COUNTERS,
+    CREATE_1,
     FRESH,
     LATE,
     LOG,
     MORE_ROWS,
-    PAIR,
     READER,
-    REWRITTEN,
     ROWS,
     SMALL,
     inserter,
@@ -22,28 +21,21 @@ from tests.explorer.cast import (
     rollback,
     writer,
 )
-from tests.explorer.engine import Cell
-from tests.explorer.roles import (
+from tests.explorer.engine import Cell, Settings
+from tests.explorer.roles import CREATED, Abandon, InTurn, Place, Read, RollBack, Scan, Settle, Write
+from tests.explorer.roles_services import (
     PLAN_TXN,
-    Abandon,
     Archive,
     Clean,
     Collect,
     Compact,
     Execute,
-    InTurn,
-    Place,
     Publish,
-    Read,
     Restore,
-    RollBack,
     Save,
-    Scan,
-    Settle,
+    SetProperty,
     Split,
     Sweep,
-    Transact,
-    Write,
 )
 
 COMPACTION = play("compaction", 5, Compact())
@@ -63,7 +55,10 @@ DIGESTS_ASIDE = (("objcat.timeline.side", "INLINE_DIGESTS_MAX", 0),)
 CHECKPOINT = play("checkpoint", 5, Publish())
 OTHER_CHECKPOINT = play("checkpoint", 6, Publish())
 ARCHIVE = play("archive", 6, Archive())
+OTHER_ARCHIVE = play("archive", 7, Archive())
 SWEEP = play("sweep", 4, Sweep())
+PROPERTY = play("property", 5, SetProperty("a"))
+OTHER_PROPERTY = play("property", 6, SetProperty("b"))
 LEFTOVERS = play("later clean", 7, Clean())
 CLEANED = (*COMPACTED, Actor("third", 11, Write((0, 1))), Actor("second compaction", 10, Compact()))
 LONGER = (*MORE_ROWS, Actor("third", 11, Write((0, 1))), Actor("fourth", 10, Write((0, 1))))
@@ -79,50 +74,65 @@ TWICE_CHECKPOINTED = (*CHECKPOINTED, Actor("third", 11, InTurn((Write(), Write()
 COLLECTION = play("collection", 7, Collect())
 LATE_CHECKPOINT = play("checkpoint", 5, Publish(4))
 COLD_READER = Actor("reader", 9, Read(1))
-TRANSACTION = play("transaction", 1, Transact())
-OTHER_TRANSACTION = play("transaction", 2, Transact())
-ONE_OF_TWO = play("writer", 2, Transact((1,)))
-INSERTS = (play("transaction", 1, Transact((0, 1), Operation.INSERT)), play("transaction", 2, Transact((0, 1), Operation.INSERT)))
 ABANDONED = (*ROWS, Actor("abandoned", 11, Abandon()))
 LOG_AND_DATA = ("t/log/", "t/data/")
 
-ALONE = (
-    (COMPACTION, MORE_ROWS, ()),
-    (play("executor", 5, Execute(1)), ROWS, ()),
-    (CLEAN, COMPACTED, ()),
-    (LEFTOVERS, CLEANED, ()),
-    (play("save", 6, Save(2)), COMPACTED, ()),
-    (RELEASE, SAVED, ()),
-    (play("restore", 6, Restore(2)), COMPACTED, ()),
-    (SPLIT, ROWS, ()),
-    (writer(1, 0, 1), COUNTERS, ()),
-    (inserter(1, 0, 1), REWRITTEN, ()),
-    (SCAN, COMPACTED, ()),
-    (play("place", 1, Place()), ROWS, DIGESTS_ASIDE),
-    (CHECKPOINT, MORE_ROWS, SMALL),
-    (ARCHIVE, CHECKPOINTED, SMALL),
-    (SCAN, CHECKPOINTED, SMALL),
-    (SWEEP, ABANDONED, ()),
-    (COLLECTION, TWICE_CHECKPOINTED, SMALL),
+
+def alone(
+    actor: Actor, prelude: tuple[Actor, ...], settings: Settings = (), *, faults_max: int = 2, states_min: int, slow: bool = False
+) -> Cell:
+    """An actor alone, with a fault and a crash anywhere: who meets others, meets faults only at the log."""
+    faults = "1 fault" if faults_max == 1 else f"{faults_max} faults"
+    how = f"{', small' if settings else ''}{', without retries' if actor.attempts_max == 1 else ''}"
+    return Cell(
+        name=f"{actor.name} alone, history of {len(prelude)}{how}: {faults}, 1 crash",
+        actors=(actor,),
+        prelude=prelude,
+        settings=settings,
+        faults_max=faults_max,
+        crashes_max=1,
+        faults=FRESH,
+        states_min=states_min,
+        slow=slow,
+    )
+
+
+ALONE_CELLS = (
+    alone(CREATE_1, (), states_min=310),
+    alone(inserter(2, 0, 1), CREATED, states_min=1_710),
+    alone(STREAM[0], ROWS, states_min=1_070),
+    alone(rollback(3, 11), ABANDONED, states_min=1_170),
+    alone(READER, MORE_ROWS, states_min=640),
+    alone(COMPACTION, MORE_ROWS, faults_max=1, states_min=280),
+    alone(COMPACTION, MORE_ROWS, states_min=3_280, slow=True),
+    alone(play("executor", 5, Execute(1)), ROWS, faults_max=1, states_min=140),
+    alone(play("executor", 5, Execute(1)), ROWS, states_min=1_270, slow=True),
+    alone(CLEAN, COMPACTED, faults_max=1, states_min=220),
+    alone(CLEAN, COMPACTED, states_min=1_900, slow=True),
+    alone(LEFTOVERS, CLEANED, faults_max=1, states_min=250),
+    alone(LEFTOVERS, CLEANED, states_min=2_280, slow=True),
+    alone(play("save", 6, Save(2)), COMPACTED, states_min=1_190),
+    alone(RELEASE, SAVED, states_min=860),
+    alone(play("restore", 6, Restore(2)), COMPACTED, states_min=1_190),
+    alone(SPLIT, ROWS, states_min=570),
+    alone(PROPERTY, ROWS, states_min=310),
+    alone(SCAN, COMPACTED, states_min=530),
+    alone(play("place", 1, Place()), ROWS, DIGESTS_ASIDE, states_min=1_400),
+    alone(CHECKPOINT, MORE_ROWS, SMALL, states_min=1_800),
+    alone(ARCHIVE, CHECKPOINTED, SMALL, states_min=1_240),
+    alone(SCAN, CHECKPOINTED, SMALL, states_min=270),
+    # Two faults at one put: it is lost, and so is the last look at what became of it.
+    alone(replace(CHECKPOINT, attempts_max=1), MORE_ROWS, SMALL, states_min=170),
+    alone(replace(ARCHIVE, attempts_max=1), CHECKPOINTED, SMALL, states_min=210),
+    alone(play("place", 1, Place(), attempts_max=1), ROWS, DIGESTS_ASIDE, states_min=490),
+    alone(SWEEP, ABANDONED, states_min=4_090),
+    alone(COLLECTION, TWICE_CHECKPOINTED, SMALL, states_min=5_720),
 )
-"""Each alone with a fault and a crash anywhere; who meets others, meets faults only at the log."""
 
 SERVICE_CELLS: tuple[Cell, ...] = (
-    *(
-        Cell(
-            name=f"{actor.name} alone, history of {len(prelude)}{', small' if settings else ''}: 1 fault, 1 crash",
-            actors=(actor,),
-            prelude=prelude,
-            settings=settings,
-            faults_max=1,
-            crashes_max=1,
-            faults=FRESH,
-            states_min=40,
-        )
-        for actor, prelude, settings in ALONE
-    ),
+    *ALONE_CELLS,
     # Compaction.
-    Cell(name="write, compaction, write", actors=(writer(1), COMPACTION, writer(2)), prelude=ROWS, all_succeed=True, states_min=1_600),
+    Cell(name="write, compaction, write", actors=(writer(1), COMPACTION, writer(2)), prelude=ROWS, all_succeed=True, states_min=1_650),
     Cell(
         name="write, compaction: 1 fault at the log",
         actors=(writer(1), COMPACTION),
@@ -157,7 +167,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     ),
     Cell(name="insert, compaction", actors=(inserter(1, 0, 1), COMPACTION), prelude=ROWS, all_succeed=True, states_min=120),
     Cell(name="compaction, rollback", actors=(COMPACTION, rollback(3, 5)), prelude=ROWS, states_min=110),
-    Cell(name="two executors of one plan", actors=EXECUTORS, prelude=ROWS, states_min=41),
+    Cell(name="two executors of one plan", actors=EXECUTORS, prelude=ROWS, states_min=110),
     Cell(
         name="two executors of one plan: 1 fault at the log",
         actors=EXECUTORS,
@@ -165,13 +175,13 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         where=LOG,
         faults_max=1,
         faults=FRESH,
-        states_min=230,
+        states_min=1_290,
     ),
     Cell(
         name="write and compaction, compaction",
         actors=(Actor("tidy writer", 1, InTurn((Write(), Compact()))), COMPACTION),
         prelude=ROWS,
-        states_min=100,
+        states_min=550,
     ),
     # Cleaning, savepoints.
     Cell(name="write, write, clean", actors=(writer(1), writer(2), CLEAN), prelude=COMPACTED, states_min=2_350),
@@ -222,7 +232,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     ),
     Cell(name="savepoint, write, clean", actors=(writer(1), CLEAN), prelude=SAVED, states_min=120),
     Cell(name="savepoint, restore, clean", actors=(play("restore", 6, Restore(1)), CLEAN), prelude=SAVED, states_min=260),
-    Cell(name="clean, clean, save", actors=(CLEAN, LESS_CLEAN, play("save", 7, Save(4))), prelude=CLEANED, states_min=7_740),
+    Cell(name="clean, clean, save", actors=(CLEAN, LESS_CLEAN, play("save", 7, Save(4))), prelude=CLEANED, states_min=23_000),
     # Keys of an index that has to be asked.
     Cell(name="place, place", actors=PLACES, all_succeed=True, states_min=97),
     Cell(name="place, place: 1 fault at the log", actors=PLACES, faults_max=1, where=LOG, faults=FRESH, all_succeed=True, states_min=850),
@@ -241,7 +251,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         faults=FRESH,
         faults_max=1,
         crashes_max=1,
-        states_min=500,
+        states_min=1_720,
     ),
     # Splits.
     Cell(
@@ -252,7 +262,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         faults=FRESH,
         faults_max=1,
         crashes_max=1,
-        states_min=300,
+        states_min=1_370,
     ),
     Cell(name="split, write", actors=(SPLIT, writer(1)), prelude=ROWS, all_succeed=True, states_min=75),
     Cell(
@@ -269,73 +279,6 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     Cell(name="split, write, read", actors=(SPLIT, writer(1), READER), prelude=ROWS, states_min=2_250),
     Cell(name="split, insert", actors=(SPLIT, inserter(1, 0, 1)), prelude=ROWS, states_min=120),
     Cell(name="split, rewrite", actors=(SPLIT, writer(1)), prelude=COUNTERS, states_min=120),
-    # Copy on write: what a write adds to a row is computed from what it reads.
-    Cell(name="rewrite, rewrite", actors=(writer(1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=110),
-    Cell(name="rewrite of two homes, rewrite", actors=(writer(1, 0, 1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=130),
-    Cell(
-        name="rewrite, rewrite: 1 fault at the log",
-        actors=(writer(1), writer(2)),
-        prelude=COUNTERS,
-        where=LOG,
-        faults_max=1,
-        faults=FRESH,
-        all_succeed=True,
-        states_min=1_440,
-    ),
-    Cell(
-        name="rewrite, rewrite: 2 faults at the log",
-        actors=(writer(1), writer(2)),
-        prelude=COUNTERS,
-        faults_max=2,
-        where=LOG,
-        faults=FRESH,
-        states_min=100,
-        slow=True,
-    ),
-    Cell(
-        name="rewrite, rewrite, rewrite",
-        actors=(writer(1), writer(2), writer(3)),
-        prelude=COUNTERS,
-        all_succeed=True,
-        states_min=5_110,
-        slow=True,
-    ),
-    Cell(
-        name="rewrite, rollback: 1 fault at the log",
-        actors=(writer(1), rollback(3, 1)),
-        prelude=COUNTERS,
-        faults_max=1,
-        where=LOG,
-        faults=FRESH,
-        states_min=1_450,
-    ),
-    Cell(name="first rewrite, first rewrite", actors=(writer(1), writer(2)), prelude=REWRITTEN, all_succeed=True, states_min=100),
-    Cell(name="rewrite, rewrite, read", actors=(writer(1), writer(2), READER), prelude=COUNTERS, all_succeed=True, states_min=3_610),
-    # Two tables of one log: what a transaction adds to a row of each is computed from what it reads.
-    Cell(name="transaction, write", actors=(TRANSACTION, ONE_OF_TWO), prelude=COUNTER_PAIR, all_succeed=True, states_min=110),
-    *(
-        Cell(
-            name=f"transaction, write: 1 {what} at the slot that both want",
-            actors=(TRANSACTION, ONE_OF_TWO),
-            prelude=COUNTER_PAIR,
-            where=("t/log/00000000000000000002",),
-            faults=FRESH,
-            faults_max=faults_max,
-            crashes_max=1 - faults_max,
-            all_succeed=bool(faults_max),
-            states_min=1_050 if faults_max else 180,
-        )
-        for what, faults_max in (("fault", 1), ("crash", 0))
-    ),
-    Cell(name="transaction, transaction", actors=(TRANSACTION, OTHER_TRANSACTION), prelude=COUNTER_PAIR, all_succeed=True, states_min=130),
-    Cell(name="transaction, transaction, inserts", actors=INSERTS, prelude=PAIR, all_succeed=True, states_min=110),
-    Cell(
-        name="transaction, write, read",
-        actors=(TRANSACTION, ONE_OF_TWO, COLD_READER),
-        prelude=COUNTER_PAIR,
-        all_succeed=True,
-        states_min=1_230,
-    ),
     # Restores.
     Cell(name="restore, write", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, states_min=110),
     Cell(
@@ -344,17 +287,59 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     Cell(name="restore, rewrite", actors=(RESTORE, writer(1)), prelude=(*COUNTERS, Actor("second", 13, Write((0,)))), states_min=150),
     Cell(name="restore, compaction", actors=(RESTORE, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=280),
     # Applications.
-    Cell(name="one batch, twice", actors=STREAM, states_min=80),
+    Cell(name="one batch, twice", actors=STREAM, states_min=83),
     Cell(name="one batch, twice: 2 faults at the log", actors=STREAM, faults_max=2, faults=FRESH, where=LOG, states_min=6_750),
     Cell(name="one batch, twice, rollback", actors=(*STREAM, rollback(3, 1)), states_min=3_610),
     Cell(
         name="one batch, restore, one batch", actors=(play("restore", 5, Restore(1)), STREAM[0], STREAM[1]), prelude=BATCHED, states_min=210
     ),
+    # Properties.
+    Cell(name="property, write", actors=(PROPERTY, writer(1)), prelude=ROWS, all_succeed=True, states_min=39),
+    Cell(
+        name="property, write: 1 fault, 1 crash at the log",
+        actors=(PROPERTY, writer(1)),
+        prelude=ROWS,
+        faults_max=1,
+        crashes_max=1,
+        where=LOG,
+        states_min=820,
+    ),
+    Cell(name="property, write: 2 faults", actors=(PROPERTY, writer(1)), prelude=ROWS, faults_max=2, states_min=21_000, slow=True),
+    Cell(name="property, property", actors=(PROPERTY, OTHER_PROPERTY), all_succeed=True, states_min=50),
+    Cell(
+        name="property, property: 1 fault, 1 crash at the log",
+        actors=(PROPERTY, OTHER_PROPERTY),
+        faults_max=1,
+        crashes_max=1,
+        where=LOG,
+        states_min=1_300,
+    ),
+    Cell(
+        name="property, restore, write", actors=(PROPERTY, play("restore", 6, Restore(1)), writer(1)), prelude=MORE_ROWS, states_min=1_800
+    ),
+    Cell(
+        name="property, compaction, split",
+        actors=(PROPERTY, OTHER_COMPACTION, play("split", 7, Split())),
+        prelude=ROWS,
+        states_min=3_060,
+        slow=True,
+    ),
     # Archives, sweeps.
     Cell(name="archive, write, scan", actors=(ARCHIVE, writer(1), SCAN), prelude=CHECKPOINTED, settings=SMALL, states_min=2_930),
     Cell(
+        name="archive, archive: 1 fault, 1 crash at the history files",
+        actors=(ARCHIVE, OTHER_ARCHIVE),
+        prelude=CHECKPOINTED,
+        settings=SMALL,
+        where=("t/history/",),
+        faults_max=1,
+        crashes_max=1,
+        faults=FRESH,
+        states_min=2_320,
+    ),
+    Cell(
         name="archive, archive: 1 fault at the log",
-        actors=(ARCHIVE, play("archive", 7, Archive())),
+        actors=(ARCHIVE, OTHER_ARCHIVE),
         prelude=CHECKPOINTED,
         settings=SMALL,
         where=LOG,
@@ -368,7 +353,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), rollback(3, 1), CHECKPOINT, ARCHIVE),
         prelude=ROWS,
         settings=SMALL,
-        states_min=100,
+        states_min=24_000,
         slow=True,
     ),
     Cell(
@@ -376,7 +361,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), Actor("tidy", 4, InTurn((RollBack((1,)), Write((1,)), Write((1,)), Publish(), Archive())))),
         prelude=ROWS,
         settings=SMALL,
-        states_min=1_780,
+        states_min=4_330,
     ),
     Cell(
         name="stalled rollback, archive",
@@ -387,12 +372,12 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     ),
     Cell(name="write, sweep", actors=(writer(1), SWEEP), prelude=ROWS, states_min=420),
     Cell(name="write, sweep: 1 crash", actors=(writer(1), SWEEP), prelude=ROWS, crashes_max=1, states_min=880),
-    Cell(name="rewrite, rewrite, sweep", actors=(writer(1), writer(2), SWEEP), prelude=COUNTERS, states_min=500, slow=True),
+    Cell(name="rewrite, rewrite, sweep", actors=(writer(1), writer(2), SWEEP), prelude=COUNTERS, states_min=124_000, slow=True),
     Cell(
         name="executor, rollback of its plan",
         actors=(play("executor", 5, Execute(1)), play("rollback", 3, Settle(PLAN_TXN))),
         prelude=ROWS,
-        states_min=41,
+        states_min=140,
     ),
     # Checkpoints.
     Cell(
@@ -401,7 +386,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         prelude=MORE_ROWS,
         settings=SMALL,
         all_succeed=True,
-        states_min=100,
+        states_min=470,
     ),
     Cell(
         name="checkpoint, late read",
@@ -409,7 +394,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         prelude=LONGER,
         settings=SMALL,
         all_succeed=True,
-        states_min=100,
+        states_min=610,
     ),
     Cell(
         name="write, checkpoint, read",
@@ -429,7 +414,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
             faults=FRESH,
             faults_max=faults_max,
             crashes_max=1 - faults_max,
-            states_min=500,
+            states_min=4_550 if faults_max else 510,
         )
         for what, faults_max in (("fault", 1), ("crash", 0))
     ),
@@ -466,7 +451,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), writer(2), CHECKPOINT, Actor("reader", 9, Read(1))),
         prelude=ROWS,
         settings=SMALL,
-        states_min=12_360,
+        states_min=12_000,
     ),
     # Collection of checkpoints, beside a publisher that it overtakes.
     Cell(
@@ -482,7 +467,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(LATE_CHECKPOINT, COLLECTION, COLD_READER),
         prelude=OVERTAKEN,
         settings=SMALL,
-        states_min=11_260,
+        states_min=11_000,
     ),
     Cell(
         name="checkpoint, collection: 1 late request at the roots",

@@ -14,7 +14,8 @@ from typing import NamedTuple, TypeAlias
 from objcat.table import Tables
 from objcat.timeline import View
 from tests.explorer.actors import Actor, Began, Note, Refused, Tree
-from tests.explorer.facts import Facts, could_commit, facts_of, is_nameless, may_delete
+from tests.explorer.deletions import brought_back, could_commit, is_nameless, may_delete
+from tests.explorer.facts import Facts, facts_of
 from tests.explorer.properties import check_notes, check_store
 from tests.explorer.roles import CREATED
 from tests.explorer.store import (
@@ -173,7 +174,7 @@ class Search:
         self._endings: list[Ending] = []
         self._ending_ids: dict[Ending, int] = {}
         self._effects: dict[tuple[int, int], tuple[Answer, int]] = {}
-        self._ways: dict[tuple[int, int, int, bool], list[Way]] = {}
+        self._ways: dict[tuple[int, int, int, int], list[Way]] = {}
         self._verdicts: dict[tuple[object, ...], str | None] = {}
         self._solo: dict[tuple[int, int, int], int] = {}
         self._first = self._intern_store(beginning.contents)
@@ -220,15 +221,13 @@ class Search:
     def _moves(self, state: State) -> Iterator[tuple[Move, State, str | None]]:
         """Everything that may happen next, with what is wrong with the move itself."""
         store, actors, faults, crashes, under_way, floors = state
+        budget = (faults > 0) + 2 * (crashes > 0)
         for index, node in enumerate(actors):
             if node < 0:
                 continue
-            spendable = faults > 0 or crashes > 0
-            ways = self._ways.get((store, index, node, spendable)) or self._find_ways(store, index, node, spendable=spendable)
+            ways = self._ways.get((store, index, node, budget)) or self._find_ways(store, index, node, budget)
             wrong = self._wrong_to_ask(state, index, ways[0].move.request) if ways[0].move.request in self._deletes else None
             for move, after, becomes, faulty, crash, pending, broken in ways:
-                if (crash and not crashes) or (faulty and not faults):
-                    continue
                 changed = (*actors[:index], becomes, *actors[index + 1 :])
                 landing = tuple(sorted((*under_way, move.request))) if pending else under_way
                 heads = floors
@@ -244,10 +243,11 @@ class Search:
                 continue
             rest = under_way[:position] + under_way[position + 1 :]
             _, after = self._effect(store, request)
-            yield Move(-1, request, None, None), (after, actors, faults, crashes, rest, floors), self._broken_by(store, after)
+            yield Move(-1, request, None, None), (after, actors, faults, crashes, rest, floors), self._broken_by(store, after, request)
 
-    def _find_ways(self, store: int, index: int, node: int, *, spendable: bool) -> list[Way]:
-        """Every way in which the next request of an actor may go, the calm one first; remembered. spendable: there is a budget left."""
+    def _find_ways(self, store: int, index: int, node: int, budget: int) -> list[Way]:
+        """Every way in which the next request of an actor may go, the calm one first; remembered. budget: 1 when there are faults left,
+        and 2 more when there are crashes left."""
         cell, tree = self._cell, self._trees[index]
         step = tree.steps[node]
         assert step.request is not None
@@ -259,11 +259,9 @@ class Search:
         for fault, given, then, pending in self._faults(store, request, answer, after):
             if fault is not Fault.STALE or (reached and fault in cell.faults and cell.faults_max):
                 self._coverage.possible.add((site, fault))
-            crash = fault in CRASHES
-            if not spendable or not reached or fault not in cell.faults or not (cell.crashes_max if crash else cell.faults_max):
-                continue
-            ways.append(self._way(Move(index, request, fault, given), store, then, node, pending=pending, site=site))
-        self._ways[store, index, node, spendable] = ways
+            if reached and fault in cell.faults and budget & (2 if fault in CRASHES else 1):
+                ways.append(self._way(Move(index, request, fault, given), store, then, node, pending=pending, site=site))
+        self._ways[store, index, node, budget] = ways
         return ways
 
     def _way(self, move: Move, store: int, after: int, node: int, *, pending: bool = False, site: str = "") -> Way:
@@ -272,10 +270,10 @@ class Search:
         if move.answer is None:
             becomes = self._intern_ending(Ending(True, tree.steps[node].notes))
         else:
-            becomes = self._arrive(move.actor, tree.child(node, move.answer))
+            becomes = self._arrive(move.actor, tree.child(node, move.answer, self._stores[after]))
         if move.fault is not None:
             self._coverage.fired.add((site, move.fault))
-        return Way(move, after, becomes, move.fault is not None and not crash, crash, pending, self._broken_by(store, after))
+        return Way(move, after, becomes, move.fault is not None and not crash, crash, pending, self._broken_by(store, after, move.request))
 
     def _faults(self, store: int, request: int, answer: Answer, after: int) -> Iterator[tuple[Fault, Answer | None, int, bool]]:
         """(fault, answer or None for a crash, store afterwards, whether the request is still under way) for all that differ here."""
@@ -352,8 +350,8 @@ class Search:
         open_txns = {txn for other in state[4] if (txn := could_commit(self._requests[other], facts)) is not None}
         return may_delete(self._requests[request], facts, open_txns, by=self._cell.actors[index].number)
 
-    def _broken_by(self, before: int, after: int) -> str | None:
-        """P1 for a move: a slot never changes."""
+    def _broken_by(self, before: int, after: int, request: int) -> str | None:
+        """What a move itself breaks: P1, a slot never changes; P8, an intent does not come back."""
         if before == after:
             return None
         new = self._facts[after].logs
@@ -361,7 +359,7 @@ class Search:
             changed = [number for number, slot in log.slots.items() if prefix not in new or new[prefix].slots.get(number) != slot]
             if changed and not is_nameless(self._facts[before], prefix):
                 return f"P1: slot {changed[0]} was changed or deleted"
-        return None
+        return brought_back(self._requests[request], self._facts[before], self._facts[after])
 
     def _judge(self, before: State, state: State, moved: int) -> str | None:
         """What a new state breaks. Where the store is as before, only the actor that moved can have broken anything."""
@@ -415,7 +413,7 @@ class Search:
                 known = -1
                 break
             answer, store = self._effect(store, self._intern_request(step.request))
-            node = self._trees[index].child(node, answer)
+            node = self._trees[index].child(node, answer, self._stores[store])
         count = SOLO_STEPS_MAX + 1 if known is None else known
         for key in reversed(path):
             count += 1

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from tests.explorer.actors import owner_of
-from tests.explorer.store import Contents, Place, Request
+from tests.explorer.store import Contents, Place
 
 HomeKey: TypeAlias = tuple[str, int, int]
 """Partition, bucket, bucket count."""
@@ -24,7 +23,10 @@ CATALOG = "names"
 
 
 class Change(NamedTuple):
-    """What an entry says of one table. bases: (home, path). logs: (path, ((home, start, end), ...)). apps: (name, version)."""
+    """What an entry says of one table. bases: (home, path). logs: (path, ((home, start, end), ...)). apps: (name, version).
+
+    ordered, properties: of the table from now on, where the entry creates it or changes how it is made up.
+    """
 
     table: str
     bases: tuple[tuple[HomeKey, str], ...] = ()
@@ -37,6 +39,8 @@ class Change(NamedTuple):
     releases: int | None = None
     restores: int | None = None
     apps: tuple[tuple[str, int], ...] = ()
+    ordered: bool = False
+    properties: tuple[tuple[str, str], ...] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -90,7 +94,10 @@ class Group(NamedTuple):
 
 
 class TableAt(NamedTuple):
-    """A table as of one slot: groups by what the entries say of files, rows by what their writers meant."""
+    """A table as of one slot: groups by what the entries say of files, rows by what their writers meant.
+
+    ordered: rows are measured by their values, deletes too. ended: of such a table, keys whose greatest value is that of a delete.
+    """
 
     groups: Mapping[HomeKey, Group]
     counts: Mapping[str, int]
@@ -99,13 +106,16 @@ class TableAt(NamedTuple):
     closed: bool
     rows: Rows
     apps: Mapping[str, int]
+    ordered: bool
+    ended: Rows
+    properties: Mapping[str, str]
 
     @property
     def files(self) -> frozenset[str]:
         return frozenset(path for group in self.groups.values() for path in paths_of(group))
 
 
-EMPTY = TableAt({}, {}, 0, frozenset(), False, {}, {})
+EMPTY = TableAt({}, {}, 0, frozenset(), False, {}, {}, False, {}, {})
 Tables: TypeAlias = Mapping[str, TableAt]
 
 
@@ -231,6 +241,7 @@ def parse_slot(data: bytes) -> Slot:
 def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, int]) -> Change:
     if not isinstance(delta, dict):
         delta = {}
+    spec = delta.get("spec")
     return Change(
         table=table,
         bases=tuple((_home(base["home"]), base["path"]) for base in delta.get("bases", ())),
@@ -243,6 +254,8 @@ def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, i
         releases=footprint.get("releases"),
         restores=footprint.get("restores"),
         apps=tuple(sorted(apps.items())),
+        ordered=spec is not None and spec.get("ordering") is not None,
+        properties=None if spec is None else tuple(sorted(spec.get("properties", {}).items())),
     )
 
 
@@ -306,12 +319,17 @@ def _advance(table: TableAt, change: Change, slot: Slot, before: tuple[Tables, .
     for app, version in change.apps:
         if table.apps.get(app, -1) >= version:
             broken = broken or f"P5: slot {number} brings version {version} of {app}, which has reached {table.apps[app]}"
-    rows, wrong = _meant(table.rows, slot)
+    properties = table.properties if change.properties is None else dict(change.properties)
+    if lost := sorted(table.properties.keys() - properties.keys()):
+        broken = broken or f"P5: slot {number} takes away the property {lost[0]}, which nobody meant"
+    table = table._replace(ordered=table.ordered or change.ordered, properties=properties)
+    rows, ended, wrong = _meant(table, slot)
     return table._replace(
         bound=max(table.bound, change.bound or 0),
         saved=frozenset(slot for slot in (*table.saved, change.saves) if slot is not None and slot != change.releases),
         closed=slot.action == "CLOSE",
         rows=rows,
+        ended=ended,
         apps={**table.apps, **dict(change.apps)},
     ), broken or wrong
 
@@ -337,8 +355,8 @@ def _with_files(table: TableAt, change: Change, slot: Slot) -> tuple[TableAt, st
             return table, f"P9: slot {slot.number} writes a base file for {home}, which has one already"
         groups[home] = Group(path, slot.number if slot.action != "COMPACTION" else as_of, kept)
     for path, parts in change.logs:
-        at = slot.number if change.as_of is None else change.as_of
         for named, start, end in parts:
+            at = change.as_of if change.as_of is not None and named in dict(change.bases) else slot.number
             for home in addressed(named, counts):
                 group = groups.get(home, Group())
                 older = sum(block.slot <= at for block in group.blocks)
@@ -356,23 +374,38 @@ def addressed(home: HomeKey, counts: Mapping[str, int]) -> list[HomeKey]:
     return [(partition, number, now) for number in range(now) if number % min(count, now) == bucket % min(count, now)]
 
 
-def _meant(rows: Rows, slot: Slot) -> tuple[Rows, str | None]:
-    """The rows after an entry, by what its writer meant; and whether it placed a key that was there."""
+def _meant(table: TableAt, slot: Slot) -> tuple[Rows, Rows, str | None]:
+    """The rows after an entry, and what deletes have ended, by what its writer meant; and whether it placed a key that was there."""
+    rows = table.rows
     if slot.does is None:
-        return rows, None
+        return rows, table.ended, None
     verb, keys, mark = slot.does
+    if table.ordered:
+        best = {**{key: (value, False) for key, value in rows.items()}, **{key: (value, True) for key, value in table.ended.items()}}
+        for key in keys:
+            _measure(best, key, mark, deleted=verb == "drop")
+        return *_divided(best), None
     match verb:
         case "put":
-            return {**rows, **dict.fromkeys(keys, mark)}, None
+            return {**rows, **dict.fromkeys(keys, mark)}, {}, None
         case "place":
             twice = [key for key in keys if key in rows]
             broken = f"P9: slot {slot.number} inserts key {twice[0]}, which is there: one key has two places" if twice else None
-            return {**rows, **dict.fromkeys(keys, mark)}, broken
+            return {**rows, **dict.fromkeys(keys, mark)}, {}, broken
         case "add":
-            return {**rows, **{key: rows.get(key, "") + mark for key in keys}}, None
-        case "drop":
-            return {key: value for key, value in rows.items() if key not in keys}, None
+            return {**rows, **{key: rows.get(key, "") + mark for key in keys}}, {}, None
     raise AssertionError(f"a role says that it does {verb!r}, which the fold does not know")
+
+
+def _measure(best: dict[int, tuple[str, bool]], key: int, value: str, *, deleted: bool) -> None:
+    """Put a row, or a delete, of a table with an ordering column beside what is there: the greatest value wins, of equal ones the later."""
+    if key not in best or value >= best[key][0]:
+        best[key] = value, deleted
+
+
+def _divided(best: Mapping[int, tuple[str, bool]]) -> tuple[Rows, Rows]:
+    """The rows that are there, and the deletes that won."""
+    return {key: value for key, (value, gone) in best.items() if not gone}, {key: value for key, (value, gone) in best.items() if gone}
 
 
 def fold_names(slots: Mapping[int, Slot]) -> tuple[dict[str, tuple[str, str]], str | None]:
@@ -410,20 +443,21 @@ def paths_of(group: Group) -> list[str]:
     return [*([group.base] if group.base else []), *dict.fromkeys(block.path for block in group.blocks)]
 
 
-def read_rows(table: TableAt, files: Mapping[str, bytes], prefix: str) -> Rows:
-    """The rows of a table as its files hold them; every file must be there."""
-    rows: dict[int, str] = {}
+def read_rows(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple[Rows, Rows]:
+    """The rows of a table as its files hold them, and the deletes that won where they are measured; every file must be there."""
+    best: dict[int, tuple[str, bool]] = {}
     for (_, bucket, count), group in table.groups.items():
-        mine: dict[int, str] = {}
         parts = [Block(-1, group.base, 0, 1 << 30)] if group.base else []
         for block in (*parts, *group.blocks):
             for key, value, deleted in _content(files[prefix + block.path])[block.start : block.end]:
-                if HASHES[key] % count == bucket % count:
-                    mine.pop(key, None)
-                    if not deleted:
-                        mine[key] = value
-        rows |= mine
-    return rows
+                if HASHES[key] % count != bucket % count:
+                    continue
+                if table.ordered:
+                    _measure(best, key, value, deleted=deleted)
+                else:
+                    best[key] = value, deleted
+    rows, ended = _divided(best)
+    return rows, ended if table.ordered else {}
 
 
 @lru_cache(maxsize=100_000)
@@ -433,76 +467,9 @@ def _content(data: bytes) -> list[tuple[int, str, bool]]:
     return [(key, value, bool(gone)) for key, value, gone in zip(found["k"], found["v"], deleted, strict=True)]
 
 
-# ---- what may be deleted -----------------------------------------------------------------------------------------
-
-
-def could_commit(request: Request, facts: Facts) -> str | None:
-    """The transaction that a request, still under way, would commit if it landed now."""
-    place = place_of_slot(request.key) if request.kind == "put" else None
-    if place is None or (place[0] in facts.logs and place[1] in facts.logs[place[0]].slots):
-        return None
-    return parse_slot(request.data).txn
-
-
-def may_delete(request: Request, facts: Facts, open_txns: set[str], *, by: int) -> str | None:
-    """P8: what is wrong with a deletion; None when the log allows it.
-
-    Files of a transaction go when its rollback is in the log, when its own writer knows for certain that it failed, or when no snapshot
-    that can still be read names them; its intent goes when it is settled.
-    """
-    for key in request.keys:
-        place = place_of_slot(key)
-        if place is not None:
-            first = facts.logs[place[0]].slots.get(0) if place[0] in facts.logs else None
-            if not is_nameless(facts, place[0]) or (first is not None and owner_of(first.txn) != by):
-                return f"P8: {key} is deleted: slots never are, but for those of a table that never got its name"
-            continue
-        prefix, folder, rest = _folder_of(key)
-        if folder is None:
-            continue
-        txn = rest.split("/")[0] if folder == "data" else rest.split(".")[0]
-        settled = txn in facts.committed or txn in facts.rolled_back or (rest.endswith(".requested.json") and _is_executed(facts, txn))
-        if folder == "intents" and not settled and owner_of(txn) != by:
-            return f"P8: {key} is deleted although {txn} is not settled"
-        if folder == "data" and prefix in facts.logs and (reader := _who_reads(facts.logs[prefix], key[len(prefix) :])):
-            return f"P8: {key} is deleted although {txn} is committed and {reader} names it"
-        if folder == "data" and not settled and owner_of(txn) != by:
-            return f"P8: {key} is deleted before a rollback of {txn} is in the log"
-        if txn in open_txns:
-            return f"P8: {key} is deleted although a request that commits {txn} is still under way"
-    return None
-
-
-def _is_executed(facts: Facts, plan: str) -> bool:
-    return any(slot.plan == plan for log in facts.logs.values() for slot in log.slots.values())
-
-
-def is_nameless(facts: Facts, prefix: str) -> bool:
-    """Whether a log is that of a table which never had a name, although there is a catalog that could have given it one."""
-    catalogs = [log for log in facts.logs.values() if any(slot.naming is not None for slot in log.slots.values())]
-    bound = {where for log in catalogs for slot in log.slots.values() if slot.naming for _, _, where in slot.naming.binds}
-    return prefix.startswith("tables/") and prefix not in bound
-
-
-def _folder_of(key: str) -> tuple[str, str | None, str]:
-    parts = key.split("/")
-    for number, part in enumerate(parts):
-        if part in ("data", "intents"):
-            return "".join(f"{above}/" for above in parts[:number]), part, "/".join(parts[number + 1 :])
-    return "", None, key
-
-
 def kept_slots(log: LogFacts, table: str) -> Iterator[int]:
     """The slots as of which a table can still be read: from the bound on, and saved ones."""
     now = log.states[-1][table]
     for number, state in enumerate(log.states):
         if table in state and (number >= now.bound or number in now.saved):
             yield number
-
-
-def _who_reads(log: LogFacts, path: str) -> str | None:
-    for table in log.states[-1] if log.states else ():
-        for number in kept_slots(log, table):
-            if path in log.states[number][table].files:
-                return f"the snapshot of slot {number}"
-    return None

@@ -17,6 +17,7 @@ from tests.explorer.actors import (
     Refused,
     RolledBack,
     Saw,
+    Stated,
     Undecided,
     owner_of,
 )
@@ -91,9 +92,11 @@ def _check_tables(log: LogFacts, facts: Facts) -> str | None:
             missing = sorted(path for path in log.states[number][table].files if log.prefix + path not in facts.files)
             if missing:
                 return f"P7: {missing[0]}, which the snapshot of slot {number} names, does not exist"
-        rows = read_rows(now, facts.files, log.prefix)
+        rows, ended = read_rows(now, facts.files, log.prefix)
         if rows != now.rows:
             return f"P5: the files of slot {log.head} hold {dict(rows)}, and what was committed adds up to {dict(now.rows)}"
+        if ended != now.ended:
+            return f"P5: the files of slot {log.head} hold the deletes {dict(ended)}, and those that won are {dict(now.ended)}"
     return None
 
 
@@ -139,12 +142,12 @@ def _check_note(facts: Facts, note: Note, floor: int) -> tuple[str, str] | None:
                 return "P3", f"was told that slot {number} rolls {txn} back, which it does not"
         case Saw():
             return _check_read(facts, note, floor)
-        case Acknowledged() | Created() | Named() | Dropped():
+        case Acknowledged() | Created() | Named() | Dropped() | Stated():
             return _check_durable(facts, note)
     return None
 
 
-def _check_durable(facts: Facts, note: Acknowledged | Created | Named | Dropped) -> tuple[str, str] | None:
+def _check_durable(facts: Facts, note: Acknowledged | Created | Named | Dropped | Stated) -> tuple[str, str] | None:
     match note:
         case Acknowledged(txn, number):
             if number not in _numbers(facts.committed, txn):
@@ -160,6 +163,10 @@ def _check_durable(facts: Facts, note: Acknowledged | Created | Named | Dropped)
             closed = any(state[table].closed for log in facts.logs.values() for state in log.states if table in state)
             if not closed or not any(table in naming.drops for naming in _namings(facts)):
                 return "P3", f"was told that the table {table} is dropped, which it is not"
+        case Stated(table, name, value):
+            states = [state[table] for log in facts.logs.values() for state in log.states if table in state]
+            if not any(state.properties.get(name) == value for state in states):
+                return "P3", f"was told that the property {name} is {value}, which no slot says"
     return None
 
 

@@ -1,9 +1,9 @@
-"""What actors do. A role is a frozen dataclass that is called once; to explore an operation, write one more."""
+"""What writers and readers do. A role is a frozen dataclass that is called once; to explore an operation, write one more."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -12,10 +12,8 @@ import pyarrow as pa
 
 from fileio.base import Create, GetResult, require_written
 from fileio.errors import FileIOError, NotFound
-from objcat import services
 from objcat.errors import CommitUnknown, ObjcatError
-from objcat.handle import files_named_by
-from objcat.lake import Lake, create_table_at, table_at
+from objcat.lake import create_table_at, table_at
 from objcat.lifecycle import create
 from objcat.parts import Change, Part
 from objcat.storage.files import base_path, log_path
@@ -41,21 +39,18 @@ from objcat.timeline import (
     new_txn,
     resolve,
 )
-from objcat.timeline.archive import archive
-from objcat.timeline.collect import collect_checkpoints
 from objcat.timeline.entry import Keys
+from objcat.timeline.intents import HEARTBEAT_S
 from objcat.timeline.side import put_digests
-from objcat.timeline.sweep import sweep
 from objcat.write import WriteOperation, commit_parts
 from tests.explorer.actors import (
     Acknowledged,
     Actor,
+    ActorEnv,
     Began,
     Broke,
     Created,
-    Dropped,
     Failed,
-    Named,
     Participant,
     Role,
     RolledBack,
@@ -71,7 +66,6 @@ PREFIX = "t/"
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 KEYS = (2, 0)
 """A key of each bucket."""
-PLAN_TXN = "20270115T080000000Z-ee00000000000001"
 
 
 class WatchedCommitter(Committer):
@@ -110,6 +104,10 @@ class OneFile:
     def name(self) -> str:
         return "explorer"
 
+    def schema(self, data: Sequence[int]) -> pa.Schema:
+        """The columns of the table."""
+        return SCHEMA
+
     def partitions(self, data: Sequence[int], spec: TableSpec, former: Collection[str]) -> None:
         """Not known."""
 
@@ -140,6 +138,7 @@ class OneFile:
         return result
 
     def _put(self, path: str, **columns: list[Any]) -> None:
+        self.participant.fileio.env.sleep(HEARTBEAT_S)  # The work that a file is: long enough for a heart to beat, where one is slow.
         require_written(self.participant.fileio.put(path, encode_rows(**columns), Create()), path)
 
     def _read(self, group: FileGroup) -> dict[int, str]:
@@ -165,7 +164,7 @@ class Write:
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
         timeline = Timeline(me.fileio, TablesFold())
-        view = _warm(me)
+        view = warm_view(me)
         table = snapshot_of(view, where="explorer").spec
         app = None if self.app_version is None else AppVersion(app="stream", version=self.app_version)
         if self.operation is Operation.INSERT or table.rewrites or app is not None:
@@ -206,7 +205,7 @@ class Transact:
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
         timeline = Timeline(me.fileio, TablesFold())
-        view = timeline.refresh(_warm(me))
+        view = timeline.refresh(warm_view(me))
         known = sorted(view.log.tables)
         tables = [known[number] for number in self.tables]
         rewrites = snapshot_of(view, tables[0], where="explorer").spec.rewrites
@@ -260,6 +259,33 @@ class Place:
                 return
             view = timeline.advance(view, outcome.read)
         raise AssertionError("three others wrote the same key")
+
+
+@dataclass(frozen=True, slots=True)
+class Slowly:
+    """Does something so slowly that its heart beats before every file, and whenever it waits."""
+
+    role: Role
+
+    def __call__(self, me: Participant) -> None:
+        assert isinstance(me.fileio.env, ActorEnv)
+        me.fileio.env.is_slow = True
+        self.role(me)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """Upserts a row to a table with an ordering column, or deletes it, through a handle. value: what it is measured by."""
+
+    key: int
+    value: str
+    deletes: bool = False
+
+    def __call__(self, me: Participant) -> None:
+        table = table_at(me.fileio.child(TABLE_NAME))
+        verb, write = ("drop", table.delete) if self.deletes else ("put", table.upsert)
+        done = write([{"k": self.key, "v": self.value}], metadata=means(verb, self.key, mark=self.value))
+        me.note(Acknowledged(done.txn, done.slot))
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,10 +358,12 @@ class CreateTable:
     """Creates the table. The check of the store is left out: it writes keys that nobody else ever sees."""
 
     kind: str = MERGE_ON_READ
+    ordering: str | None = None
 
     def __call__(self, me: Participant) -> None:
+        place = me.fileio.child(TABLE_NAME)
         with mock.patch("objcat.lake.check_commit_store"):
-            table = create_table_at(me.fileio.child(TABLE_NAME), SCHEMA, key=["k"], index=Bucket(BUCKETS), kind=self.kind)
+            table = create_table_at(place, SCHEMA, key=["k"], ordering=self.ordering, index=Bucket(BUCKETS), kind=self.kind)
         snapshot = table.snapshot
         me.note(Created(snapshot.spec.table, snapshot.slot))
 
@@ -346,124 +374,15 @@ class AddTable:
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
-        view = _warm(me)
+        view = warm_view(me)
         (first,) = view.state
         spec = msgspec.structs.replace(snapshot_of(view, where="explorer").spec, table=me.fileio.env.new_id())
         assert spec.table > first, "tables are told apart by the order of their ids"
         create(Timeline(me.fileio, TablesFold()), view, spec, new_txn(me.fileio.env))
 
 
-# ---- services ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Compact:
-    """Compacts every home that has log rows."""
-
-    def __call__(self, me: Participant) -> None:
-        timeline, table = _open(me)
-        done = services.compact(timeline, table)
-        if done is not None:
-            me.note(Acknowledged(done.txn, done.slot))
-
-
-@dataclass(frozen=True, slots=True)
-class Execute:
-    """Executes one plan of a compaction, made by somebody else as of a slot."""
-
-    slot: int
-
-    def __call__(self, me: Participant) -> None:
-        timeline, table = _open(me)
-        view = timeline.at(self.slot)
-        plan = services.plan_compaction(view, table, Manifests(me.fileio))
-        assert plan is not None
-        done = services.compact(timeline, table, plan=replace(plan, txn=Txn(PLAN_TXN)))
-        assert done is not None
-        me.note(Acknowledged(done.txn, done.slot))
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Gives the table twice as many buckets as it was made with."""
-
-    def __call__(self, me: Participant) -> None:
-        timeline, table = _open(me)
-        done = services.split_buckets(timeline, table, count=2 * BUCKETS)
-        if done is not None:
-            me.note(Acknowledged(done.txn, done.slot))
-
-
-@dataclass(frozen=True, slots=True)
-class Clean:
-    """Cleans all but the newest slots."""
-
-    keep_slots: int = 1
-
-    def __call__(self, me: Participant) -> None:
-        timeline, table = _open(me)
-        done = services.clean(timeline, table, keep_slots=self.keep_slots)
-        if done.txn is not None and done.slot is not None:
-            me.note(Acknowledged(done.txn, done.slot))
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """Sets a savepoint, or releases one."""
-
-    slot: int
-    release: bool = False
-
-    def __call__(self, me: Participant) -> None:
-        timeline, table = _open(me)
-        done = (services.release if self.release else services.savepoint)(timeline, table, slot=self.slot)
-        if done is not None:
-            me.note(Acknowledged(done.txn, done.slot))
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """Restores the table to a slot."""
-
-    to: int
-
-    def __call__(self, me: Participant) -> None:
-        timeline, table = _open(me)
-        done = services.restore(timeline, table, to=self.to)
-        me.note(Acknowledged(done.txn, done.slot))
-
-
 CREATED = (Actor("creator", 15, CreateTable()),)
 """Makes the table that most cells begin with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Opens the table, and publishes a checkpoint when there is something to save. slot: as it was then; None: as it is."""
-
-    slot: int | None = None
-
-    def __call__(self, me: Participant) -> None:
-        timeline, _ = _open(me)
-        timeline.publish(timeline.open() if self.slot is None else timeline.at(self.slot))
-
-
-@dataclass(frozen=True, slots=True)
-class Collect:
-    """Collects all checkpoints but the newest one."""
-
-    def __call__(self, me: Participant) -> None:
-        timeline, _ = _open(me)
-        collect_checkpoints(timeline, WatchedCommitter(me), keep=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """Moves what the newest checkpoint covers to history files."""
-
-    def __call__(self, me: Participant) -> None:
-        timeline, _ = _open(me)
-        archive(timeline, keep_slots=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,7 +402,7 @@ class Abandon:
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
-        spec = snapshot_of(_warm(me), where="explorer").spec
+        spec = snapshot_of(warm_view(me), where="explorer").spec
         txn = new_txn(me.fileio.env)
         Committer(me.fileio).announce(txn, Action.DELTA_COMMIT, LogState(slot=1), engine="explorer").result()
         OneFile(me).write((0,), WriteTask(spec, txn, Operation.UPSERT))
@@ -500,102 +419,6 @@ class InTurn:
         for role in self.roles:
             me.fileio = root
             role(me)
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """Settles whatever has left traces, however young it is."""
-
-    def __call__(self, me: Participant) -> None:
-        timeline, _ = _open(me)
-        for swept in sweep(timeline, timeline.open(), older_than_s=0, names_of=files_named_by):
-            _note_outcome(me, swept.txn, swept.outcome)
-
-
-# ---- a lake --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """Creates a table in a lake."""
-
-    name: str
-    domain: str | None = None
-
-    def __call__(self, me: Participant) -> None:
-        lake = Lake(me.fileio)
-        with mock.patch("objcat.lake.check_commit_store"):
-            table = lake.create_table(self.name, SCHEMA, key=["k"], index=Bucket(BUCKETS), domain=self.domain)
-        me.note(Named(self.name, table.id))
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Drops a table of a lake."""
-
-    name: str
-
-    def __call__(self, me: Participant) -> None:
-        lake = Lake(me.fileio)
-        table = lake.table(self.name).id
-        lake.drop_table(self.name)
-        me.note(Dropped(table))
-
-
-@dataclass(frozen=True, slots=True)
-class Undrop:
-    """Brings a dropped table back."""
-
-    name: str
-
-    def __call__(self, me: Participant) -> None:
-        table = Lake(me.fileio).undrop_table(self.name)
-        me.note(Named(self.name, table.id))
-
-
-@dataclass(frozen=True, slots=True)
-class Rename:
-    """Gives a table of a lake another name."""
-
-    name: str
-    new_name: str
-
-    def __call__(self, me: Participant) -> None:
-        Lake(me.fileio).rename_table(self.name, self.new_name)
-
-
-@dataclass(frozen=True, slots=True)
-class MakeSpace:
-    """Creates a namespace in a lake."""
-
-    name: str
-
-    def __call__(self, me: Participant) -> None:
-        Lake(me.fileio).create_namespace(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class DropSpace:
-    """Drops a namespace of a lake."""
-
-    name: str
-
-    def __call__(self, me: Participant) -> None:
-        Lake(me.fileio).drop_namespace(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class WriteNamed:
-    """One upsert of one row to a table of a lake, as a user makes it."""
-
-    name: str
-    key: int = 2
-
-    def __call__(self, me: Participant) -> None:
-        mark = mark_of(me)
-        table = Lake(me.fileio).table(self.name)
-        done = table.upsert([{"k": self.key, "v": mark}], metadata=means("put", self.key, mark=mark))
-        me.note(Acknowledged(done.txn, done.slot))
 
 
 # ---- what roles share --------------------------------------------------------------------------------------------
@@ -619,22 +442,24 @@ def paths_of(group: FileGroup) -> tuple[str, ...]:
 
 def settle(me: Participant, txn: str) -> None:
     """Resolve a transaction and note what it says."""
-    _note_outcome(me, txn, resolve(me.fileio, Txn(txn)))
+    note_outcome(me, txn, resolve(me.fileio, Txn(txn)))
 
 
-def _note_outcome(me: Participant, txn: str, answer: Resolution) -> None:
+def note_outcome(me: Participant, txn: str, answer: Resolution) -> None:
+    """Note what became of a transaction."""
     if isinstance(answer, CommittedAt):
         me.note(Acknowledged(txn, answer.slot))
     else:
         me.note(RolledBack(txn, answer.slot))
 
 
-def _open(me: Participant) -> tuple[Timeline[Tables], str]:
+def open_warm(me: Participant) -> tuple[Timeline[Tables], str]:
     """The table's log and its id, as somebody knows them who has worked with it before."""
     me.fileio = me.fileio.child(TABLE_NAME)
-    return Timeline(me.fileio, TablesFold()), snapshot_of(_warm(me), where="explorer").spec.table
+    return Timeline(me.fileio, TablesFold()), snapshot_of(warm_view(me), where="explorer").spec.table
 
 
-def _warm(me: Participant) -> View[Tables]:
+def warm_view(me: Participant) -> View[Tables]:
+    """The table as somebody knows it who has it open since the beginning."""
     assert me.warm is not None, "a role that writes to an open table begins where there is one"
     return me.warm

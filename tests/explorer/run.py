@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from multiprocessing import get_context
+from typing import TypeAlias
 from unittest import mock
 
 from fileio.memory import MemoryBackend
@@ -33,7 +34,7 @@ def beginning(profile: Profile, prelude: tuple[Actor, ...] = CREATED, settings: 
         contents, node = start.contents, 0
         while (request := tree.steps[node].request) is not None:
             answer, contents = perform(contents, request, profile)
-            node = tree.child(node, answer)
+            node = tree.child(node, answer, contents)
         refused = [note for note in tree.steps[node].notes if isinstance(note, (Refused, Broke))]
         assert not refused, f"{actor.name} fails in calm weather: {refused}"
         start = Beginning(settled(contents), _view(contents))
@@ -62,19 +63,19 @@ class Explorer:
     def __init__(self) -> None:
         self.universe = Universe()
         self.results: dict[str, Result] = {}
-        self._pools: list[ProcessPoolExecutor] = []
-        self._begun: dict[str, Future[tuple[Result, Coverage]]] = {}
+        self._pool: ProcessPoolExecutor | None = None
+        self._begun: dict[str, Future[Batch]] = {}
 
     def explore(self, cell: Cell) -> Result:
         """The result of a cell."""
         if cell.name not in self.results:
             if cell.name in self._begun:
-                result, coverage = self._begun[cell.name].result()
+                results, coverage = self._begun[cell.name].result()
                 self.universe.coverage.possible |= coverage.possible
                 self.universe.coverage.fired |= coverage.fired
+                self.results[cell.name] = results[cell.name]
             else:
-                result = self._run(cell)
-            self.results[cell.name] = result
+                self.results[cell.name] = self._run(cell)
         return self.results[cell.name]
 
     def begin(self, cells: Sequence[Cell], *, processes: int = 2) -> None:
@@ -82,18 +83,17 @@ class Explorer:
         alike: dict[object, list[Cell]] = {}
         for cell in cells:
             alike.setdefault((cell.prelude, cell.settings, cell.profile), []).append(cell)
-        shares: list[list[Cell]] = [[] for _ in range(processes)]
-        for group in sorted(alike.values(), key=_cost, reverse=True):
-            min(shares, key=_cost).extend(group)
-        for share in shares:
-            pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_worker)
-            self._pools.append(pool)
-            self._begun |= {cell.name: pool.submit(_run_in_worker, cell) for cell in share}
+        share = _cost(cells) / processes
+        batches = [batch for group in alike.values() for batch in _divided(group, share)]
+        self._pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin_worker)
+        for batch in sorted(batches, key=_cost, reverse=True):
+            begun = self._pool.submit(_run_in_worker, batch)
+            self._begun |= dict.fromkeys((cell.name for cell in batch), begun)
 
     def close(self) -> None:
         """Stop what is under way."""
-        for pool in self._pools:
-            pool.shutdown(cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
     def _run(self, cell: Cell) -> Result:
         gc.disable()  # millions of tuples live until the end of the search: looking through them for garbage is half of the time
@@ -110,12 +110,23 @@ def _cost(cells: Sequence[Cell]) -> int:
     return sum(500 + cell.states_min * (5 if len(cell.prelude) > 1 else 1) for cell in cells)
 
 
-_in_worker = Explorer()
+def _divided(cells: list[Cell], most: float) -> list[list[Cell]]:
+    """Cells in parts that cost no more than that, as far as whole cells allow; the biggest first, which is what a process begins with."""
+    parts: list[list[Cell]] = [[]]
+    for cell in sorted(cells, key=lambda cell: _cost([cell]), reverse=True):
+        if parts[-1] and _cost([*parts[-1], cell]) > most:
+            parts.append([])
+        parts[-1].append(cell)
+    return parts
+
+
+Batch: TypeAlias = tuple[dict[str, Result], Coverage]
 
 
 def _begin_worker() -> None:
     logging.getLogger("objcat").setLevel(logging.CRITICAL)
 
 
-def _run_in_worker(cell: Cell) -> tuple[Result, Coverage]:
-    return _in_worker.explore(cell), _in_worker.universe.coverage
+def _run_in_worker(cells: Sequence[Cell]) -> Batch:
+    explorer = Explorer()
+    return {cell.name: explorer.explore(cell) for cell in cells}, explorer.universe.coverage

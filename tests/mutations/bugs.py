@@ -12,6 +12,7 @@ import fileio.settle
 import fileio.store
 import objcat.timeline.commit
 import objcat.timeline.conflicts
+import objcat.timeline.intents
 import objcat.timeline.log
 import objcat.timeline.rollback
 import objcat.write
@@ -359,3 +360,8 @@ def _wrong_files(patch: pytest.MonkeyPatch) -> None:
         return data_prefix(Txn(txn[:20] + "02" + txn[22:]))
 
     patch.setattr(objcat.timeline.rollback, "data_prefix", newest)
+
+
+@bug("a heartbeat that brings back the intent that a rollback deleted", "P8", "slow write, rollback")
+def _undead(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.timeline.intents, "Update", lambda _: Overwrite())

@@ -20,11 +20,12 @@ import objcat.timeline.conflicts
 import objcat.timeline.state
 import objcat.timeline.sweep
 import objcat.write
-import tests.explorer.roles
+import tests.explorer.roles_services
 from fileio.base import PutOutcome, Version, Written
+from objcat.errors import CorruptTable
 from objcat.local import LocalEngine
 from objcat.table import FileGroup, Snapshot
-from objcat.timeline import Action, Candidate, Entry, Timeline, Txn, View
+from objcat.timeline import Action, Candidate, Committer, Entry, Timeline, Txn, View
 from objcat.timeline.checkpoint import Root, root_key
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import HistoryRow, log_key
@@ -100,6 +101,11 @@ def _cleaned_too_late(patch: pytest.MonkeyPatch) -> None:
     _without(patch, "cleaned_what_was_kept")
 
 
+@bug("two changes of properties of which one is lost", "P5", "property, property")
+def _property_lost(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "both_changed_the_schema")
+
+
 # ---- redo, plans, applications -----------------------------------------------------------------------------------
 
 
@@ -162,6 +168,23 @@ def _drops_blocks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(compaction, "_proposal", lambda *files, as_of, **rest: proposal(*files, as_of=as_of + 9, **rest))
 
 
+@bug("compaction drops deletes that older rows are measured by", "P5", "lone ordered delete, compaction")
+def _drops_deletes(patch: pytest.MonkeyPatch) -> None:
+    compact_group = compaction._compact_group
+
+    def whole(*arguments: Any) -> Any:
+        base, deletes = compact_group(*arguments)
+        return base, deletes.slice(0, 0)
+
+    patch.setattr(compaction, "_compact_group", whole)
+
+
+@bug("compaction drops deletes that came later", "P5", "lone ordered delete, compaction")
+def _drops_later_deletes(patch: pytest.MonkeyPatch) -> None:
+    proposal = compaction._proposal
+    patch.setattr(compaction, "_proposal", lambda *files, as_of, **rest: proposal(*files, as_of=as_of + 1, **rest))
+
+
 @bug("split loses blocks", "P9", "split, write, read")
 def _split_loses(patch: pytest.MonkeyPatch) -> None:
     file_groups = Snapshot.file_groups
@@ -197,6 +220,14 @@ def _cleans_first(patch: pytest.MonkeyPatch) -> None:
         return run(timeline, plan)
 
     patch.setattr(cleaning, "_run", early)
+
+
+@bug("a rewrite that takes a cleaned file for a lost one", "P0", "rewrite, rewrite, clean")
+def _cleaned_is_lost(patch: pytest.MonkeyPatch) -> None:
+    def lost(self: Any, error: CorruptTable) -> Any:
+        raise error
+
+    patch.setattr(objcat.write._Attempt, "cleaned", lost)
 
 
 @bug("savepoint ignored by cleaner", "P8", "savepoint, write, clean")
@@ -305,6 +336,19 @@ def _unfenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(objcat.timeline.collect, "_put_void", lambda *_, **__: None)
 
 
+@bug("a collection that deletes its intent although it does not know", "P8", "collection 7 alone, history of 5, small: 2 faults, 1 crash")
+def _collects_unknown(patch: pytest.MonkeyPatch) -> None:
+    commit = Committer.try_commit
+
+    def tidy(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
+        try:
+            return commit(self, candidate, skew_ms=skew_ms)
+        finally:
+            self.retract(candidate.txn)
+
+    patch.setattr(Committer, "try_commit", tidy)
+
+
 @bug("a collection that deletes before its roots are void", "P7", "checkpoint, collection: 1 crash")
 def _collects_first(patch: pytest.MonkeyPatch) -> None:
     fence = objcat.timeline.collect._fence
@@ -355,4 +399,4 @@ def _sweeps_first(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a sweep deletes what a commit names", "P8", "write, sweep")
 def _sweeps_named(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tests.explorer.roles, "files_named_by", lambda _: ())
+    patch.setattr(tests.explorer.roles_services, "files_named_by", lambda _: ())

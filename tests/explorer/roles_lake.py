@@ -1,0 +1,94 @@
+"""What users of a lake do: names, namespaces, drops. A role is a frozen dataclass that is called once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from unittest import mock
+
+from objcat.lake import Lake
+from objcat.table import Bucket
+from tests.explorer.actors import Acknowledged, Dropped, Named, Participant
+from tests.explorer.roles import BUCKETS, SCHEMA, mark_of, means
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Creates a table in a lake."""
+
+    name: str
+    domain: str | None = None
+
+    def __call__(self, me: Participant) -> None:
+        lake = Lake(me.fileio)
+        with mock.patch("objcat.lake.check_commit_store"):
+            table = lake.create_table(self.name, SCHEMA, key=["k"], index=Bucket(BUCKETS), domain=self.domain)
+        me.note(Named(self.name, table.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Drops a table of a lake."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        lake = Lake(me.fileio)
+        table = lake.table(self.name).id
+        lake.drop_table(self.name)
+        me.note(Dropped(table))
+
+
+@dataclass(frozen=True, slots=True)
+class Undrop:
+    """Brings a dropped table back."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        table = Lake(me.fileio).undrop_table(self.name)
+        me.note(Named(self.name, table.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Gives a table of a lake another name."""
+
+    name: str
+    new_name: str
+
+    def __call__(self, me: Participant) -> None:
+        Lake(me.fileio).rename_table(self.name, self.new_name)
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSpace:
+    """Creates a namespace in a lake."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        Lake(me.fileio).create_namespace(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class DropSpace:
+    """Drops a namespace of a lake."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        Lake(me.fileio).drop_namespace(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteNamed:
+    """One upsert of one row to a table of a lake, as a user makes it."""
+
+    name: str
+    key: int = 2
+
+    def __call__(self, me: Participant) -> None:
+        mark = mark_of(me)
+        table = Lake(me.fileio).table(self.name)
+        done = table.upsert([{"k": self.key, "v": mark}], metadata=means("put", self.key, mark=mark))
+        me.note(Acknowledged(done.txn, done.slot))

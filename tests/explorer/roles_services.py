@@ -1,0 +1,146 @@
+"""What services do: compaction, splits, cleaning, checkpoints, archives, sweeps. A role is a frozen dataclass that is called once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from objcat import services
+from objcat.handle import files_named_by
+from objcat.lifecycle import change_properties
+from objcat.table import Manifests
+from objcat.timeline import Txn
+from objcat.timeline.archive import archive
+from objcat.timeline.collect import collect_checkpoints
+from objcat.timeline.sweep import sweep
+from tests.explorer.actors import Acknowledged, Participant, Stated
+from tests.explorer.roles import BUCKETS, WatchedCommitter, mark_of, note_outcome, open_warm, warm_view
+
+PLAN_TXN = "20270115T080000000Z-ee00000000000001"
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Compacts every home that has log rows."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        done = services.compact(timeline, table)
+        if done is not None:
+            me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Executes one plan of a compaction, made by somebody else as of a slot."""
+
+    slot: int
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        view = timeline.at(self.slot)
+        plan = services.plan_compaction(view, table, Manifests(me.fileio))
+        assert plan is not None
+        done = services.compact(timeline, table, plan=replace(plan, txn=Txn(PLAN_TXN)))
+        assert done is not None
+        me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Gives the table twice as many buckets as it was made with."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        done = services.split_buckets(timeline, table, count=2 * BUCKETS)
+        if done is not None:
+            me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """Cleans all but the newest slots."""
+
+    keep_slots: int = 1
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        done = services.clean(timeline, table, keep_slots=self.keep_slots)
+        if done.txn is not None and done.slot is not None:
+            me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Sets a savepoint, or releases one."""
+
+    slot: int
+    release: bool = False
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        done = (services.release if self.release else services.savepoint)(timeline, table, slot=self.slot)
+        if done is not None:
+            me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Restores the table to a slot."""
+
+    to: int
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        done = services.restore(timeline, table, to=self.to)
+        me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Opens the table, and publishes a checkpoint when there is something to save. slot: as it was then; None: as it is."""
+
+    slot: int | None = None
+
+    def __call__(self, me: Participant) -> None:
+        timeline, _ = open_warm(me)
+        timeline.publish(timeline.open() if self.slot is None else timeline.at(self.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Collects all checkpoints but the newest one."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, _ = open_warm(me)
+        collect_checkpoints(timeline, WatchedCommitter(me), keep=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Moves what the newest checkpoint covers to history files."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, _ = open_warm(me)
+        archive(timeline, keep_slots=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Settles whatever has left traces, however young it is."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, _ = open_warm(me)
+        for swept in sweep(timeline, timeline.open(), older_than_s=0, names_of=files_named_by):
+            note_outcome(me, swept.txn, swept.outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperty:
+    """Sets a property of the table to what its writer is called."""
+
+    name: str
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        change_properties(timeline, warm_view(me), table, set_={self.name: mark_of(me)}, unset=())
+        me.note(Stated(table, self.name, mark_of(me)))
