@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from objcat.predicate import Predicate
 from objcat.spool import Rows, Spooled, spooled
 from objcat.storage.batch import check_columns, check_delete_columns, located
 from objcat.table import TableSpec
-from objcat.tasks import Operation, ScanTask, WriteResult, WriteTask, run_all, scan_groups, write_routed, write_unrouted, written_columns
+from objcat.tasks import Operation, WriteResult, WriteTask, run_all, write_routed, write_unrouted, written_columns
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
@@ -62,11 +62,6 @@ class LocalEngine:
             return write_unrouted(self._fileio, task, f"local-{number}", rows.to_batches())
 
         return sum(run_all(self._fileio.env, write, enumerate(pieces)), WriteResult())
-
-    def scan(self, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
-        """The merged tables of every task, in order; tasks run in parallel."""
-        for tables in self._fileio.env.map(lambda task: list(scan_groups(self._fileio, task)), tasks):
-            yield from tables
 
 
 def _batches(data: Rows) -> Iterable[pa.RecordBatch]:
