@@ -16,7 +16,7 @@ from fileio.config import nearest
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat.advice import SizeAdvice
-from objcat.arguments import instances, moment_ms, name_list, one_of, shown, whole_number
+from objcat.arguments import instances, moment_ms, name_list, one_of, shown, text_mapping, whole_number
 from objcat.errors import CheckpointCollected, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
@@ -49,7 +49,7 @@ from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColu
 from objcat.table.files import decode_delta
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import SchemaMode, check_names_listed, check_texts
+from objcat.table.spec import SchemaMode
 from objcat.tasks import Layout, Operation, WriteResult, WriteTask
 from objcat.timeline import AppVersion, Committer, Entry, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
@@ -296,10 +296,10 @@ class Table:
     def _delete_where(
         self, where: str | pc.Expression, metadata: Mapping[str, str] | None, spark: SparkSession | None
     ) -> CommitResult | None:
-        check_texts(metadata or {}, what="metadata")
+        told = text_mapping({} if metadata is None else metadata, what="metadata")
         began = self.fileio.metrics.snapshot()
         engine = _Keys(self, spark)
-        done = erase(self.timeline, self.id, where, engine=engine, metadata=dict(metadata or {}))
+        done = erase(self.timeline, self.id, where, engine=engine, metadata=told)
         if done is None:
             return None
         self._served(None)
@@ -339,7 +339,7 @@ class Table:
         compaction has merged yet are not there (of a copy-on-write table the same as "snapshot"). Raises InvalidPredicate, InvalidInput,
         and SnapshotExpired when the slot was cleaned.
         """
-        check_names_listed(columns, what="columns")
+        columns = None if columns is None else name_list(columns, what="columns")
         mode = one_of(mode, MODES, what="mode")
         if limit is not None:
             whole_number(limit, what="limit")
@@ -382,7 +382,7 @@ class Table:
         `_commit_time`, of the commit that wrote the row. Raises InvalidPredicate, InvalidInput, SnapshotExpired when `until` was cleaned
         (`since` may be).
         """
-        check_names_listed(columns, what="columns")
+        columns = None if columns is None else name_list(columns, what="columns")
         return self._standing(lambda: incremental(self._source(), since, until, where=where, columns=columns))
 
     def changes(self, *, since: AsOf, until: AsOf | None = None, columns: Sequence[str] | None = None, net: bool = False) -> Feed:
@@ -395,6 +395,7 @@ class Table:
         `until`. Raises InvalidInput, SnapshotExpired when files since `since` were cleaned: it names the slot from which on changes can
         be read.
         """
+        columns = None if columns is None else name_list(columns, what="columns")
         return self._standing(lambda: changes(self._source(), since, until, columns=columns, net=net))
 
     def _source(self) -> Source:
@@ -467,7 +468,7 @@ class Table:
         delete_when: str | None = None,
         layout: Layout | None = None,
     ) -> CommitResult:
-        check_texts(metadata or {}, what="metadata")
+        told = text_mapping({} if metadata is None else metadata, what="metadata")
         change = change_of(self.fileio, data, self.spec, operation, schema_mode, delete_when, newest=lambda: self.refresh().spec)
         # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there.
         if operation is Operation.INSERT or self.spec.rewrites or app is not None:
@@ -483,7 +484,7 @@ class Table:
             schema_mode=change.schema_mode,
             delete_when=change.delete_when,
             layout=layout,
-            metadata=dict(metadata or {}),
+            metadata=told,
             app=app,
             advice=self._advice,
         )

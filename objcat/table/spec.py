@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from fileio.config import nearest
-from objcat.arguments import one_of, whole_number
+from objcat.arguments import name_list, one_of, text_mapping, whole_number
 from objcat.errors import InvalidInput, InvalidSchema
 from objcat.table.partition import UNPARTITIONED, Partitioned, Partitioning, parse_partitioning, partitions_of, shape_of
 from objcat.table.schema import Column, TableSchema
@@ -182,7 +182,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     lateness_ms: int | None = None,
 ) -> TableSpec:
     """A spec from what a user asked for, by name. Raises InvalidInput that names what would fit."""
-    check_texts(properties, what="properties")
+    properties = text_mapping(properties, what="properties")
     check_known_properties(properties)
     if kind not in KINDS:
         raise InvalidInput(f"kind={kind!r} is not a kind of table of this version: {nearest(kind, KINDS)}")
@@ -204,15 +204,14 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
             properties=dict(properties),
         )
     index = index or Bucket()
-    check_names_listed(key, what="key")
-    check_names_listed(index.columns, what="Bucket(columns)")
+    key = name_list(key, what="key")
+    hashed = key if index.columns is None else name_list(index.columns, what="Bucket(columns)")
     if not key:
         raise InvalidInput("a table needs a key: give key=['column', ...], or key=None where it shall only grow and keep every row")
     if len(set(key)) != len(key):
         raise InvalidInput(f"the key {list(key)} names a column twice: name each once")
     if type(index.count) is not int or not 1 <= index.count <= BUCKETS_MAX:
         raise InvalidInput(f"Bucket(count={index.count!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
-    hashed = list(key) if index.columns is None else list(index.columns)
     if not hashed or any(name not in key for name in hashed):
         raise InvalidInput(f"the bucket index hashes {hashed}, which must be key columns: use some of {list(key)}")
     key_columns = [_named(schema, name) for name in key]
@@ -283,22 +282,6 @@ def check_known_properties(properties: Mapping[str, str]) -> None:
             f"the property {TARGET_FILE_BYTES!r} is {said!r}: give bytes as text, a whole number from {TARGET_FILE_BYTES_MIN:,} to "
             f"{TARGET_FILE_BYTES_MAX:,}, e.g. '{TARGET_FILE_BYTES_DEFAULT}'"
         )
-
-
-def check_texts(given: Mapping[str, str], *, what: str) -> None:
-    """Raises InvalidInput unless every key and value is text that UTF-8 holds: a log with anything else in it could not be read again."""
-    for pair in given.items():
-        for text in pair:
-            if not isinstance(text, str):
-                raise InvalidInput(f"{what} holds {pair!r}, of which {text!r} is not text: write str({text!r}); nothing was written")
-            if not text.isascii() and text.encode("utf-8", "replace") != text.encode("utf-8", "surrogatepass"):
-                raise InvalidInput(f"{what} holds {text!r}, which is not valid Unicode: mend that text; nothing was written")
-
-
-def check_names_listed(given: Sequence[str] | None, *, what: str) -> None:
-    """Raises InvalidInput when one name stands where a list of names is wanted: Python would take it for a list of letters."""
-    if isinstance(given, str):
-        raise InvalidInput(f"{what} is the text {given!r}: give a list of column names, [{given!r}]")
 
 
 def _named(schema: TableSchema, name: str) -> Column:
