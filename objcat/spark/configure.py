@@ -1,0 +1,210 @@
+"""Settings with which a Spark session reads a store by itself: the connector of its scheme, and where and as whom it asks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from fileio.config import Secret
+from fileio.registry import describe_store
+from objcat.errors import InvalidInput
+
+Builder = TypeVar("Builder")
+
+AWS_SDK = "2.35.4"
+"""The AWS SDK that the S3 connector runs with; the bundle that it asks for itself is 36 times as large."""
+GCS_CONNECTOR = "hadoop3-2.2.26"
+
+# Options that say how this library asks, or how it writes: reads through Spark have settings of their own for that.
+_WITHOUT_MEANING = frozenset(
+    {
+        *("connect_timeout_s", "read_timeout_s", "max_connections", "request_checksum"),
+        *("conditional_copy", "express", "sse", "sse_kms_key_id", "kms_key", "encryption_scope", "project"),
+    }
+)
+
+
+def configure(
+    builder: Builder, url: str | os.PathLike[str], options: Mapping[str, Any] | None = None, *, jar: str | None = None
+) -> Builder:
+    """Give the builder of a Spark session what it takes to read a store natively; returns the builder.
+
+        spark = objcat.spark.configure(SparkSession.builder, "s3://lake", {"region": "eu-central-1"}).getOrCreate()
+
+    It must come before the JVM starts: Spark then fetches the connector from its Maven repositories. What the builder has in
+    `spark.jars.packages`, `spark.jars.excludes` and `spark.jars` already stays. A local store needs nothing.
+    url, options: as given to `objcat.connect`. Without credentials among the options the connector's own default chain is used. Settings
+    hold secrets in plain text; Spark hides them in its UI. jar: path or URL of the connector, instead of fetching it; needed for `gs`,
+    whose connector is a jar that Maven coordinates of Spark cannot name (the `shaded` one of gcs-connector).
+    Raises InvalidConfig for unknown options, InvalidInput for one that the connector has no setting for, for a scheme that Spark has no
+    connector for, and for `gs` without a jar.
+    """
+    store = describe_store(url, options)
+    scheme, _, rest = store.url.partition("://")
+    bucket = rest.split("/", 1)[0]
+    given = {name: _text(value) for name, value in store.options.items() if value is not None}
+    if scheme not in _SCHEMES:
+        if store.url.startswith("file:"):
+            return builder
+        raise InvalidInput(f"Spark has no connector for {store.url}: it reads such a store in Python workers, without any settings")
+    settings, packages, excludes = _SCHEMES[scheme](bucket, given, jar)
+    left = {name for name in given if name not in _WITHOUT_MEANING and (name, given[name]) != ("verify_tls", "true")}
+    if left:
+        raise InvalidInput(
+            f"the option {min(left)!r} of {store.url} has no counterpart that objcat knows among the settings of Spark's connector: "
+            "leave it out here, and set what the connector's own documentation says"
+        )
+    config: Callable[[str, str], Any] = builder.config  # type: ignore[attr-defined]
+    for name, value in settings.items():
+        config(name, value)
+    joined = {
+        "spark.jars.packages": [] if jar else packages,
+        "spark.jars.excludes": [] if jar else excludes,
+        "spark.jars": [jar] if jar else [],
+    }
+    for name, values in joined.items():
+        if values:
+            config(name, _with(builder, name, values))
+    return builder
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Secret):
+        return value.reveal()
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _with(builder: Any, name: str, values: list[str]) -> str:
+    """A list of a setting with what the builder has in it already."""
+    before = [part for part in str(getattr(builder, "_options", {}).get(name, "")).split(",") if part]
+    return ",".join(dict.fromkeys([*before, *values]))
+
+
+def hadoop_version() -> str:
+    """The version of Hadoop that this PySpark brings, which its connectors must have too. Raises InvalidInput when there is none."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    for found in sorted(Path(_find_spark_home()).glob("jars/hadoop-client-api-*.jar")):
+        version = re.fullmatch(r"hadoop-client-api-(.+)\.jar", found.name)
+        if version is not None:
+            return version[1]
+    raise InvalidInput("this Spark brings no Hadoop, so that its version is not known: give the connector as jar=...")
+
+
+_Settings = tuple[dict[str, str], list[str], list[str]]
+
+
+def _s3(bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
+    """Of this bucket alone, so that a session may read several stores. Takes the options that it knows out of `given`."""
+    settings: dict[str, str] = {}
+
+    def say(name: str, value: str) -> None:
+        settings[f"spark.hadoop.fs.s3a.bucket.{bucket}.{name}"] = value
+
+    endpoint = given.pop("endpoint", None)
+    path_style = given.pop("path_style", "true" if endpoint else "false")
+    if endpoint is not None:
+        say("endpoint", endpoint)
+        say("connection.ssl.enabled", "true" if urlsplit(endpoint).scheme == "https" else "false")
+    say("path.style.access", path_style.lower())
+    # A connector that finds no region asks for one, wherever the bucket is.
+    if "region" in given or endpoint is not None:
+        say("endpoint.region", given.pop("region", "us-east-1"))
+    if "access_key" in given:
+        say("access.key", given.pop("access_key"))
+        say("secret.key", given.pop("secret_key", ""))
+        provider = "SimpleAWSCredentialsProvider"
+        if "session_token" in given:
+            say("session.token", given.pop("session_token"))
+            provider = "TemporaryAWSCredentialsProvider"
+        say("aws.credentials.provider", f"org.apache.hadoop.fs.s3a.{provider}")
+    if given.pop("anonymous", "false").lower() == "true":
+        say("aws.credentials.provider", "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider")
+    if "role_arn" in given and "external_id" not in given:
+        base = settings.get(f"spark.hadoop.fs.s3a.bucket.{bucket}.aws.credentials.provider")
+        say("aws.credentials.provider", "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider")
+        say("assumed.role.arn", given.pop("role_arn"))
+        if base is not None:
+            say("assumed.role.credentials.provider", base)
+        if "sts_endpoint" in given:
+            say("assumed.role.sts.endpoint", given.pop("sts_endpoint"))
+    if "sse_customer_key" in given:
+        say("encryption.algorithm", "SSE-C")
+        say("encryption.key", given.pop("sse_customer_key"))
+    packages = [] if jar else [f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"]
+    packages += [f"software.amazon.awssdk:{module}:{AWS_SDK}" for module in ("s3", "s3-transfer-manager", "sts", "apache-client")]
+    return settings, packages, ["software.amazon.awssdk:bundle"]
+
+
+def _gs(_bucket: str, given: dict[str, str], jar: str | None) -> _Settings:
+    if jar is None:
+        raise InvalidInput(
+            f"the connector of gs:// is a jar that spark.jars.packages cannot name: fetch com.google.cloud.bigdataoss:gcs-connector:"
+            f"{GCS_CONNECTOR} with the classifier shaded from Maven, and give its path as jar=..."
+        )
+    settings = {
+        "spark.hadoop.fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
+        # The defaults of this connector are written with units, which newer Hadoops refuse.
+        "spark.hadoop.fs.gs.block.size": "67108864",
+        "spark.hadoop.fs.gs.rewrite.max.chunk.size": "536870912",
+        "spark.hadoop.fs.gs.outputstream.buffer.size": "8388608",
+        "spark.hadoop.fs.gs.outputstream.upload.chunk.size": "8388608",
+        "spark.hadoop.fs.gs.outputstream.sync.min.interval": "0",
+        "spark.hadoop.fs.gs.inputstream.inplace.seek.limit": "8388608",
+        "spark.hadoop.fs.gs.inputstream.min.range.request.size": "2097152",
+    }
+    if "endpoint" in given:
+        settings["spark.hadoop.fs.gs.storage.root.url"] = given.pop("endpoint")
+    if given.pop("anonymous", "false").lower() == "true":
+        settings["spark.hadoop.fs.gs.auth.type"] = "UNAUTHENTICATED"
+        settings["spark.hadoop.fs.gs.auth.service.account.enable"] = "false"
+        settings["spark.hadoop.fs.gs.auth.null.enable"] = "true"
+    if "credentials_file" in given:
+        settings["spark.hadoop.fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
+        settings["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] = given.pop("credentials_file")
+    if "impersonate_service_account" in given:
+        settings["spark.hadoop.fs.gs.auth.impersonation.service.account"] = given.pop("impersonate_service_account")
+    if "user_project" in given:
+        settings["spark.hadoop.fs.gs.requester.pays.mode"] = "AUTO"
+        settings["spark.hadoop.fs.gs.requester.pays.project.id"] = given.pop("user_project")
+    if "encryption_key" in given:
+        settings["spark.hadoop.fs.gs.encryption.algorithm"] = "AES256"
+        settings["spark.hadoop.fs.gs.encryption.key"] = given.pop("encryption_key")
+    return settings, [], []
+
+
+def _az(_container: str, given: dict[str, str], jar: str | None) -> _Settings:
+    account = given.pop("account", None)
+    if account is None or "endpoint" in given or "connection_string" in given:
+        raise InvalidInput("Spark's connector of az:// wants the name of an account at Azure: give the option account, and no endpoint")
+    host = f"{account}.dfs.core.windows.net"
+    settings: dict[str, str] = {}
+    if "account_key" in given:
+        settings[f"spark.hadoop.fs.azure.account.key.{host}"] = given.pop("account_key")
+    elif "sas_token" in given:
+        settings[f"spark.hadoop.fs.azure.account.auth.type.{host}"] = "SAS"
+        settings[f"spark.hadoop.fs.azure.sas.fixed.token.{host}"] = given.pop("sas_token")
+    elif "client_secret" in given and "client_id" in given and "tenant_id" in given:
+        tenant = given.pop("tenant_id")
+        settings[f"spark.hadoop.fs.azure.account.auth.type.{host}"] = "OAuth"
+        oauth = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
+        settings[f"spark.hadoop.fs.azure.account.oauth.provider.type.{host}"] = oauth
+        settings[f"spark.hadoop.fs.azure.account.oauth2.client.id.{host}"] = given.pop("client_id")
+        settings[f"spark.hadoop.fs.azure.account.oauth2.client.secret.{host}"] = given.pop("client_secret")
+        settings[f"spark.hadoop.fs.azure.account.oauth2.client.endpoint.{host}"] = (
+            f"https://login.microsoftonline.com/{tenant}/oauth2/token"
+        )
+    elif "managed_identity_client_id" in given:
+        settings[f"spark.hadoop.fs.azure.account.auth.type.{host}"] = "OAuth"
+        oauth = "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider"
+        settings[f"spark.hadoop.fs.azure.account.oauth.provider.type.{host}"] = oauth
+        settings[f"spark.hadoop.fs.azure.account.oauth2.client.id.{host}"] = given.pop("managed_identity_client_id")
+    return settings, [] if jar else [f"org.apache.hadoop:hadoop-azure:{hadoop_version()}"], []
+
+
+_SCHEMES: Mapping[str, Callable[[str, dict[str, str], str | None], _Settings]] = {"s3": _s3, "gs": _gs, "az": _az}
