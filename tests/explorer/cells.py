@@ -147,10 +147,17 @@ WRITER_CELLS: tuple[Cell, ...] = (
         slow=True,
     ),
     Cell(
+        name="write, rollback without retries: 1 fault",
+        actors=(writer(1, attempts_max=1), replace(rollback(3, 1), attempts_max=1)),
+        faults_max=1,
+        states_min=2_560,
+    ),
+    Cell(
         name="write, rollback without retries: 2 faults",
         actors=(writer(1, attempts_max=1), replace(rollback(3, 1), attempts_max=1)),
         faults_max=2,
         states_min=28_000,
+        slow=True,
     ),
     Cell(name="insert, rollback: 1 fault", actors=(inserter(1), rollback(3, 1)), faults_max=1, states_min=3_570),
     Cell(name="write, write, rollback", actors=(writer(1), writer(2), rollback(3, 1)), states_min=3_030),
@@ -229,10 +236,17 @@ WRITER_CELLS: tuple[Cell, ...] = (
     Cell(name="slow write, rollback: 2 faults", actors=(slow_writer(1), rollback(3, 1)), faults_max=2, states_min=231_000, slow=True),
     # Writers who ask for the outcome that they do not know.
     Cell(
+        name="write and resolve, write, without retries: 1 fault",
+        actors=(writer(1, resolves=True, attempts_max=1), writer(2, attempts_max=1)),
+        faults_max=1,
+        states_min=2_090,
+    ),
+    Cell(
         name="write and resolve, write, without retries: 2 faults",
         actors=(writer(1, resolves=True, attempts_max=1), writer(2, attempts_max=1)),
         faults_max=2,
         states_min=38_000,
+        slow=True,
     ),
     Cell(
         name="write and resolve, rollback, without retries: 2 faults at the log",

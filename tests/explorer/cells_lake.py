@@ -20,6 +20,7 @@ ALONE = (
     (play("space maker", 2, MakeSpace("b.c")), LAKE, 500),
     (play("space dropper", 2, DropSpace("b")), (Actor("lake", 15, MakeSpace("b")),), 500),
     (play("writer", 2, WriteNamed("a.x")), LAKE, 1_730),
+    (play("hasty writer", 2, WriteNamed("a.x"), attempts_max=1), LAKE, 710),
 )
 
 LAKE_CELLS: tuple[Cell, ...] = (

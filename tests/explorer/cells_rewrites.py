@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from objcat.tasks import Operation
 from tests.explorer.cast import (
     COUNTER_PAIR,
@@ -41,7 +39,6 @@ REWRITE_CELLS: tuple[Cell, ...] = (
     alone(TRANSACTION, COUNTER_PAIR, states_min=1_710),
     alone(DELETE, ORDERED, faults_max=1, states_min=290),
     alone(DELETE, ORDERED, states_min=3_360, slow=True),
-    alone(replace(DELETE, attempts_max=1), ORDERED, states_min=1_400),
     # Copy on write: what a write adds to a row is computed from what it reads.
     Cell(name="rewrite, rewrite", actors=(writer(1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=110),
     Cell(name="rewrite of two homes, rewrite", actors=(writer(1, 0, 1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=130),

@@ -13,7 +13,9 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
 from objcat.errors import CommitUnknown
 from objcat.lake import create_table_at, table_at
-from objcat.timeline import Action, Candidate, Committer, Footprint, LogState, new_txn
+from objcat.table import TablesFold
+from objcat.timeline import Action, Candidate, Committer, Footprint, LogState, Timeline, checkpoint, new_txn
+from objcat.timeline.collect import collect_checkpoints
 
 LOG = "log/"
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -56,3 +58,19 @@ def test_a_commit_that_is_found_in_its_slot_is_not_failed_by_what_comes_after() 
     own = Candidate(txn=new_txn(fileio.env), action=Action.DELTA_COMMIT, base=log, changes={}, footprint={table.id: Footprint()})
     assert Committer(fileio).commit(own).entry.slot == 1
     assert table.refresh().slot == 1
+
+
+def test_the_intent_of_a_collection_that_may_still_land_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was deleted whatever came of the collection, so nobody could see any more that one was under way."""
+    monkeypatch.setattr(checkpoint, "SPACING_SLOTS", 2)
+    memory = MemoryBackend("collection")
+    table = create_table_at(FileIO(memory, env=FakeEnv()), SCHEMA, key=["k"])
+    timeline = Timeline(FileIO(memory, env=FakeEnv()), TablesFold())
+    for number in range(5):
+        table.upsert([{"k": number}])
+        timeline.publish(timeline.open())
+    rules = [Rule(fault=Fault.LATER, kinds=frozenset({"put"}), key=lambda key: LOG in key, times=99)]
+    faulty = FileIO(FaultyBackend(memory, rules), env=FakeEnv(), policy=RetryPolicy(attempts_max=2))
+    with pytest.raises(CommitUnknown) as caught:
+        collect_checkpoints(Timeline(faulty, TablesFold()), Committer(faulty), keep=1)
+    assert list(timeline.fileio.list_keys("intents/")) == [f"intents/{caught.value.txn}.inflight.json"]
