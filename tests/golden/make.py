@@ -67,7 +67,7 @@ def trip(trip_id: int, city: str, fare: str, hours: float = 0) -> dict[str, Any]
 def make() -> objcat.Lake:
     """The golden lake, in memory."""
     maker = Maker()
-    for step in (_trips, _places, _stock, _bank, _keys, _values, _wide, _events, _names, _alone):
+    for step in (_trips, _places, _stock, _bank, _keys, _values, _wide, _events, _rides, _lines, _grown, _names, _alone):
         step(maker)
         maker.tick()
     return maker.lake
@@ -317,6 +317,88 @@ def _events(maker: Maker) -> None:
     tick()
     events.refresh()
     events.upsert([{"id": 1, "what": "the last one", "at": 1001}], app=objcat.AppVersion(app="other", version=1))
+
+
+def _rides(maker: Maker) -> None:
+    """Partitions of several transforms, of awkward values and under two partitionings; a horizon for late rows; rows and deletes mixed."""
+    lake, tick = maker.lake, maker.tick
+    schema = pa.schema(
+        [pa.field("ride", pa.string(), nullable=False), pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False), ("city", pa.string())]
+    )
+    rides = lake.create_table(
+        "city.rides",
+        schema,
+        key=["ride"],
+        ordering="at",
+        lateness="2 days",
+        partition_by=["truncate(ride, 1)", "city"],
+        key_scope="partition",
+        index=objcat.Bucket(2),
+    )
+    cities = ("a/b", "", None, "Zürich", "x=1&y", "東京 %")
+
+    def ride(n: int, hours: float = 0) -> dict[str, Any]:
+        return {"ride": f"{'pq'[n % 2]}{n}", "at": NINE + dt.timedelta(hours=hours), "city": cities[n % len(cities)]}
+
+    tick()
+    rides.insert([ride(n) for n in range(12)])
+    tick()
+    rides.upsert([ride(n, 1) | {"op": "d" if n % 2 else "u"} for n in range(6)], delete_when="op = 'd'")
+    tick()
+    rides.set_partitioning(["day(at)"])
+    tick()
+    rides.upsert([ride(n, 30) for n in (0, 20, 21)])
+    tick()
+    rides.upsert([ride(1, -500), ride(30, -500)])
+    tick()
+    rides.compact()
+    tick()
+    rides.delete("city = 'Zürich'")
+
+
+def _lines(maker: Maker) -> None:
+    """Tables without a key, of both kinds: equal rows stay, small inserts fill, a filter deletes."""
+    lake, tick = maker.lake, maker.tick
+    schema = pa.schema([("line", pa.int64()), ("text", pa.string())])
+    for kind in ("merge_on_read", "copy_on_write"):
+        tick()
+        lines = lake.create_table(f"lines.{kind}", schema, key=None, kind=kind, partition_by=["truncate(line, 10)"])
+        for batch in (range(25), range(20, 30), (3, 3)):
+            tick()
+            lines.insert([{"line": n, "text": f"line {n}"} for n in batch])
+        tick()
+        lines.delete("line >= 24 and line < 27")
+        tick()
+        lines.compact()
+
+
+def _grown(maker: Maker) -> None:
+    """Columns added, renamed, swapped, dropped, widened and added again, nested ones too, between writes; then an earlier state again."""
+    lake, tick = maker.lake, maker.tick
+    schema = pa.schema(
+        [pa.field("id", pa.int32(), nullable=False), ("a", pa.int16()), ("b", pa.string()), ("s", pa.struct([("x", pa.int8())]))]
+    )
+    grown = lake.create_table("bank.grown", schema, key=["id"], index=objcat.Bucket(1))
+    tick()
+    grown.insert([{"id": n, "a": n, "b": f"b{n}", "s": {"x": n}} for n in range(4)])
+    tick()
+    grown.alter([objcat.RenameColumn("a", "c"), objcat.RenameColumn("b", "a"), objcat.RenameColumn("c", "b")])
+    tick()
+    grown.upsert([{"id": 1, "a": "new a", "b": 300, "s": {"x": 1, "y": "y"}, "new": 1.5}], schema_mode="add")
+    tick()
+    grown.widen_column("b", "bigint")
+    tick()
+    grown.drop_column("a")
+    tick()
+    grown.add_column("a", pa.bool_(), after="id")
+    tick()
+    grown.upsert([{"id": 9, "a": True, "b": 2**40}])
+    tick()
+    grown.compact()
+    tick()
+    grown.restore(to=3)
+    tick()
+    grown.upsert([{"id": 2, "a": "text again", "b": 2}])
 
 
 def _names(maker: Maker) -> None:

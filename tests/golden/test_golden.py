@@ -13,13 +13,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.doctor import examine
-from objcat.errors import CorruptTable, SnapshotExpired, StreamRewound, TableNotFound
+from objcat.errors import InvalidInput, SnapshotExpired, StreamRewound, TableNotFound
 from objcat.timeline import Action
 from objcat.timeline.entry import decode_entry
 from tests.golden import make
@@ -86,7 +87,7 @@ def test_a_table_that_is_opened_by_its_place_holds_the_same(unpacked: Path, name
 
 def test_tables_that_share_a_log_are_opened_by_name_only(unpacked: Path) -> None:
     assert sorted(SHARED) == ["bank.accounts", "bank.moves"]
-    with pytest.raises(CorruptTable):
+    with pytest.raises(InvalidInput, match="holds 2 tables"):
         objcat.table_at(unpacked / PLACES["bank.accounts"])
 
 
@@ -137,12 +138,14 @@ def test_every_table_takes_an_upsert_and_keeps_its_past(lake: objcat.Lake) -> No
         before = table.scan().to_arrow()
         newest = table.refresh().slot
         assert newest == slots[-1] or name in SHARED
-        assert table.upsert(before.slice(0, 1)).slot == newest + 1
-        assert rows_content(table.scan().to_arrow()) == rows_content(before)
+        write = table.insert if table.spec.is_keyless else table.upsert
+        assert write(before.slice(0, 1)).slot == newest + 1
+        again = [before.slice(0, 1)] if table.spec.is_keyless else []
+        assert rows_content(table.scan().to_arrow()) == rows_content(pa.concat_tables([before, *again]))
         assert rows_at(open_by_name(lake, name), slots[-1]) == expected["rows"][str(slots[-1])]
-        key = expected["key"]
-        open_by_name(lake, name).delete(before.slice(0, 1).select(key))
-        assert open_by_name(lake, name).scan().to_arrow().num_rows == before.num_rows - 1
+        if expected["key"] and table.spec.lateness_ms is None:
+            open_by_name(lake, name).delete(before.slice(0, 1).select(expected["key"]))
+            assert open_by_name(lake, name).scan().to_arrow().num_rows == before.num_rows - 1
         assert examine(table.timeline).healthy
 
 
@@ -192,7 +195,7 @@ def test_the_maker_still_makes_a_lake_with_the_same_content(remade: objcat.Lake)
 
 KINDS = {
     "slot": r"log/\d{20}\.json",
-    "base file": r"data/[^/]+/\d{8}-[^/]+_\d{5}\.parquet",
+    "base file": r"data/[^/]+/([^/=]+=[^/=]*/)*\d{8}-[^/]+_\d{5}\.parquet",
     "log object": r"data/[^/]+/local[^/]+\.log\.parquet",
     "deletes that a compaction kept": r"data/[^/]+/compact[^/]+\.log\.parquet",
     "changes beside the log": r"data/[^/]+/changes\.json-\w+",
@@ -236,7 +239,7 @@ def test_two_runs_of_the_maker_make_equal_bytes(remade: objcat.Lake) -> None:
 
 def test_the_archive_is_small() -> None:
     assert make.ARCHIVE.stat().st_size < 600_000
-    assert make.EXPECTED.stat().st_size < 100_000
+    assert make.EXPECTED.stat().st_size < 150_000
 
 
 def test_the_archive_opens_in_a_store_of_another_kind() -> None:
