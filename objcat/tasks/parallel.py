@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
 from functools import partial
 from itertools import islice
@@ -53,7 +53,7 @@ def _windowed(env: Env, function: Callable[[T], R], items: Iterable[T], at_once:
         yield future.result()
 
 
-def interleave(env: Env, iterators: Iterable[Iterator[T]], *, at_once: int) -> Iterator[T]:
+def interleave(env: Env, iterators: Iterable[Iterator[T]], *, at_once: int) -> Generator[T, None, None]:
     """What the iterators yield, by turns, in an order that depends on nothing else: of each one item, then of each the next.
 
     `at_once` of them take their next step on the Env's threads, beside the consumer; so no more than as many items are held. When one ends

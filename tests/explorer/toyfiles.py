@@ -99,7 +99,16 @@ def toy_files() -> Iterator[None]:
         "base_pieces": base_pieces,
         "log_pieces": log_pieces,
     }
-    names = ("storage.files", "storage.logs", "tasks.write", "tasks.insert", "tasks.rewrite", "tasks.current", "tasks.scan", "services.compact")
+    names = (
+        "storage.files",
+        "storage.logs",
+        "tasks.write",
+        "tasks.insert",
+        "tasks.rewrite",
+        "tasks.current",
+        "tasks.scan",
+        "services.compact",
+    )
     modules = [import_module(f"objcat.{name}") for name in names]
     with ExitStack() as stack:
         for module in modules:

@@ -43,7 +43,8 @@ def filled(url: str, options: dict[str, str]) -> objcat.Table:
 def compared(table: objcat.Table, spark: SparkSession) -> dict[str, Any]:
     """Whether both engines read the same, and how many rows."""
     found = {}
-    for name, scan in {"all": {}, "some": {"where": "city = 'c1' and fare > 1", "columns": ["fare", "id"]}}.items():
+    scans: dict[str, dict[str, Any]] = {"all": {}, "some": {"where": "city = 'c1' and fare > 1", "columns": ["fare", "id"]}}
+    for name, scan in scans.items():
         local = table.scan(**scan).to_arrow()
         through = table.scan(**scan).to_spark(spark).toArrow()
         same = sorted(map(repr, local.to_pylist())) == sorted(map(repr, through.to_pylist()))

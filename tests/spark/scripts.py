@@ -53,7 +53,7 @@ def history(place: Path, seed: int, *, steps: tuple[int, int] = (4, 14)) -> Hist
         kind=chance.choice(["merge_on_read", "merge_on_read", "copy_on_write"]),
         partition_by=["n"] if scoped else [],
         key_scope="partition" if scoped else "table",
-        index=objcat.Bucket(chance.choice([1, 2, 4]), columns=chance.choice([None, ["a"]])),
+        index=objcat.Bucket(chance.choice([1, 2, 4]), columns=chance.choice([None, ("a",)])),
     )
     made = History(table, key, ordering)
     for _ in range(chance.randrange(*steps)):

@@ -139,7 +139,7 @@ def test_the_key_and_the_ordering_column_may_be_renamed_and_moved_and_the_orderi
         (AddColumn("new", "bigin"), "did you mean 'bigint'"),
         (AddColumn("new", "decimal(40,2)"), "1 to 38 digits"),
         (AddColumn("new", pa.uint64()), "which Spark cannot hold"),
-        (AddColumn("new", 5), "give an Arrow type"),  # type: ignore[arg-type]
+        (AddColumn("new", 5), "give an Arrow type"),
         (AddColumn("new", "int", after="nope"), "no column 'nope'"),
         (AddColumn("new", "int", after="id", first=True), "both first and after"),
         (AddColumn("fare.x", "int"), "has no fields"),

@@ -299,7 +299,7 @@ def test_extremes_of_plain_files_come_from_metadata(lake: objcat.Lake) -> None:
     table.insert(rows)
     scan = table.scan()
     for column in schema.names:
-        values = [r.get(column) for r in rows if r.get(column) is not None and r.get(column) == r.get(column)]
+        values: list[Any] = [r.get(column) for r in rows if r.get(column) is not None and r.get(column) == r.get(column)]
         assert scan.min(column) == (min(values) if values else None), column
         assert scan.max(column) == (max(values) if values else None), column
     assert math.copysign(1, scan.min("ratio")) == 1
