@@ -238,8 +238,8 @@ def test_a_filter_that_is_nested_too_deeply(lake: objcat.Lake, what: str) -> Non
 @pytest.mark.parametrize(
     ("where", "found"),
     [
-        (" or ".join(f"id = {number}" for number in range(4, 5004)), {4, 5}),
-        (" and ".join(f"size <> {number}" for number in range(2, 5002)), {0, 1, 2, 3, 4, 5}),
+        (" or ".join(f"id = {number}" for number in range(4, 2004)), {4, 5}),
+        (" and ".join(f"size <> {number}" for number in range(2, 2002)), {0, 1, 2, 3, 4, 5}),
         (" or ".join(f"id = {number} and value = 'old'" for number in range(3, 2003)), {3, 4, 5}),
         (" and ".join(f"(id <> {number} or value = 'new')" for number in range(2000)), set()),
     ],
