@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -81,6 +82,8 @@ def main(suite: str, arguments: list[str]) -> int:
     chains = selected(SUITES[suite], chosen.only)
     if not chains:
         parser.error(f"no work has {chosen.only!r} in its name: there are {', '.join(sorted(_works(SUITES[suite])))}")
+    # A request to end shall still end the workers and remove the tables.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console() if sys.stdout.isatty() else Console(width=200)
     try:
         results, about = _measure(chains, peers, chosen, console)

@@ -104,7 +104,7 @@ ALONE_CELLS = (
     alone(rollback(3, 11), ABANDONED, states_min=1_170),
     alone(READER, MORE_ROWS, states_min=640),
     alone(COMPACTION, MORE_ROWS, faults_max=1, states_min=280),
-    alone(COMPACTION, MORE_ROWS, states_min=3_280, slow=True),
+    alone(COMPACTION, MORE_ROWS, states_min=2_890, slow=True),
     alone(play("executor", 5, Execute(1)), ROWS, faults_max=1, states_min=140),
     alone(play("executor", 5, Execute(1)), ROWS, states_min=1_270, slow=True),
     alone(CLEAN, COMPACTED, faults_max=1, states_min=220),
