@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 from devkit import toolchain
 from devkit.paths import ROOT, cache_dir
@@ -34,7 +37,11 @@ def test(arguments: Sequence[str]) -> int:
         return 2
     paths = [str(TESTS / name) if (TESTS / name.split("::")[0]).exists() else name for name in names]
     chosen = [path for path in paths if Path(path) == TESTS / SPARK_SUITE] if paths else [str(TESTS / SPARK_SUITE)]
-    runs = [_Run("", paths or [str(TESTS)], {})]
+    runs = [_Run("", paths, {})] if paths else []
+    if not paths:
+        # Two processes for two cores: what needs Spark takes about as long as all else.
+        others = [str(TESTS / name) for name in suites() if name != SPARK_SUITE]
+        runs = [_Run("", others, {}), _Run(f"tests/{SPARK_SUITE}", chosen, {})]
     if chosen and any((TESTS / SPARK_SUITE).glob("test_*.py")):
         version = toolchain.locked_version("spark-oldest")
         oldest = toolchain.install_locked("spark-oldest", cache_dir() / "tools" / f"pyspark-{version}", f"PySpark {version}")
@@ -64,43 +71,63 @@ class _Run:
         self.paths = paths
         self.environment = environment
 
-    def __call__(self, options: Sequence[str]) -> tuple[int, Counter[str]]:
+    def __call__(self, options: Sequence[str], output: IO[str] | None = None) -> tuple[int, Counter[str]]:
+        """Run it. output: where to; to the terminal when None."""
         if self.title:
-            print(f"\n== {self.title}", flush=True)
+            print(f"\n== {self.title}", flush=True, file=output)
         with tempfile.NamedTemporaryFile("r") as counts:
             command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
             command += ["-o", f"cache_dir={cache_dir() / 'pytest'}", *self.paths, *options]
             environment = {**toolchain.run_environment(), **self.environment, COUNTS_VARIABLE: counts.name, "PYTHONDONTWRITEBYTECODE": "1"}
-            status = _wait_for(command, environment)
+            status = _wait_for(command, environment, output)
             text = counts.read()
         return status, Counter(json.loads(text) if text else {})
 
 
-def _wait_for(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run to the end: Ctrl-C reaches pytest by itself and is left to it; a request to terminate is passed on."""
-    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL) as child:
-        signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-        while True:
-            try:
-                return child.wait()
-            except KeyboardInterrupt:
-                continue
+_children: set[subprocess.Popen[bytes]] = set()
+
+
+def _wait_for(command: Sequence[str], environment: Mapping[str, str], output: IO[str] | None) -> int:
+    """Run to the end: Ctrl-C reaches pytest by itself and is left to it."""
+    error = None if output is None else subprocess.STDOUT
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=error) as child:
+        _children.add(child)
+        try:
+            while True:
+                try:
+                    return child.wait()
+                except KeyboardInterrupt:
+                    continue
+        finally:
+            _children.discard(child)
+
+
+def _end_children(*_: object) -> None:
+    for child in list(_children):
+        child.terminate()
 
 
 def _run_all(runs: Sequence[_Run], options: Sequence[str]) -> int:
+    """Run the first of them here, and the others, one after the other, beside it; what those print comes when it has ended."""
     began_s = time.monotonic()
-    statuses: list[int] = []
-    total: Counter[str] = Counter()
-    for run in runs:
-        status, counts = run(options)
-        statuses.append(status)
-        total += counts
-        if status == _INTERRUPTED or status < 0:
-            return status if status > 0 else 128 - status
+    # A request to terminate is passed on.
+    signal.signal(signal.SIGTERM, _end_children)
+    with ThreadPoolExecutor(1) as beside, tempfile.TemporaryFile("w+") as output:
+        later = [beside.submit(run, options, output) for run in runs[1:]]
+        outcomes = [runs[0](options)]
+        if outcomes[0][0] == _INTERRUPTED or outcomes[0][0] < 0:
+            for future in later:
+                future.cancel()
+        outcomes += [future.result() for future in later if not future.cancelled()]
+        output.seek(0)
+        shutil.copyfileobj(output, sys.stdout)
     if len(runs) > 1:
+        total = sum((counts for _, counts in outcomes), Counter[str]())
         print(f"\n{summary_line(total, time.monotonic() - began_s)}", flush=True)
-    failed = [status for status in statuses if status not in (0, _NO_TESTS_COLLECTED)]
-    return failed[0] if failed else statuses[0]
+    failed = [status for status, _ in outcomes if status not in (0, _NO_TESTS_COLLECTED)]
+    if failed:
+        return failed[0] if failed[0] > 0 else 128 - failed[0]
+    return outcomes[0][0]
 
 
 def summary_line(counts: Mapping[str, int], seconds: float) -> str:
