@@ -153,7 +153,7 @@ def test_a_stream_whose_commits_were_taken_back_is_told_so(lake: objcat.Lake) ->
     assert keys(table) == [1, 2]
 
 
-@pytest.mark.parametrize(("app", "version", "says"), [("", 1, "is not the name"), ("a", -1, "from 0 up"), ("a", True, "from 0 up")])
+@pytest.mark.parametrize(("app", "version", "says"), [("", 1, "app is empty"), ("a", -1, "from 0 up"), ("a", True, "from 0 up")])
 def test_a_version_that_is_none_is_refused(app: str, version: int, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         objcat.AppVersion(app=app, version=version)

@@ -18,4 +18,4 @@ class LocalMachine(TableMachine):
 
 
 TestLocalMachine = LocalMachine.TestCase
-TestLocalMachine.settings = settings(max_examples=30, stateful_step_count=12, deadline=None)
+TestLocalMachine.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)

@@ -599,7 +599,7 @@ class Partitions(RuleBasedStateMachine):
 
 
 TestPartitions = Partitions.TestCase
-TestPartitions.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestPartitions.settings = settings(max_examples=12, stateful_step_count=10, deadline=None)
 
 
 def test_time_travel_reads_under_the_partitioning_of_then() -> None:
