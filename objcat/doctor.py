@@ -27,7 +27,7 @@ from objcat.storage.hashing import bucket_of
 from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, Tables, TablesFold, TableSpec
 from objcat.table.files import decode_delta
 from objcat.table.partition import partitions_of, shape_of
-from objcat.timeline import Entry, LogState, Timeline, Txn, View
+from objcat.timeline import Entry, Home, LogState, Timeline, Txn, View
 from objcat.timeline.conflicts import find_conflicts
 from objcat.timeline.entry import intent_key, log_key
 from objcat.timeline.side import get_digests, with_changes
@@ -352,43 +352,41 @@ def _check_rows(own: Examination, snapshot: Snapshot) -> None:
         except (ObjcatError, OSError, pa.ArrowException) as error:
             own.report.broken("P9", str(group.home), f"cannot be read: {error}")
             continue
-        for path, rows, expected, each_once in parts:
+        for path, rows, expected, home in parts:
             own.report.counts["rows"] += rows.num_rows
             if rows.num_rows != expected:
                 own.report.broken("P9", path, f"holds {rows.num_rows:,} rows of {group.home}, and {expected:,} were committed")
-            if key and each_once and rows.num_rows and rows.group_by(key).aggregate([]).num_rows != rows.num_rows:
+            if key and rows.num_rows and rows.group_by(key).aggregate([]).num_rows != rows.num_rows:
                 own.report.broken("P9", path, "holds a key twice", "compact the table: the merge keeps one row of each key")
-            if _strays(rows, spec, group):
+            if _strays(rows, spec, home):
                 own.report.broken("P9", path, f"holds rows that do not belong to {group.home}: lookups by key miss them")
 
 
-def _base_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec) -> Iterator[tuple[str, pa.Table, int, bool]]:
+def _base_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec) -> Iterator[tuple[str, pa.Table, int, Home]]:
     base: BaseFile | None = group.base
     if base is not None:
-        yield base.path, read_base(fileio, base, columns, spec.table_schema), base.rows, True
+        yield base.path, read_base(fileio, base, columns, spec.table_schema), base.rows, base.home
 
 
-def _log_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec) -> Iterator[tuple[str, pa.Table, int, bool]]:
+def _log_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec) -> Iterator[tuple[str, pa.Table, int, Home]]:
     for rows in group.logs:
         (table,) = read_log(fileio, rows.object, [(rows.start, rows.end)], columns, spec.table_schema)
-        yield rows.object.path, table, rows.end - rows.start, True
+        yield rows.object.path, table, rows.end - rows.start, rows.home
 
 
-def _strays(rows: pa.Table, spec: TableSpec, group: FileGroup) -> bool:
-    """Whether a row is of another partition, or its key hashes elsewhere. A file that is older than a split holds rows of several buckets
-    of today: those are common."""
+def _strays(rows: pa.Table, spec: TableSpec, home: Home) -> bool:
+    """Whether a row is of another partition than the home that it was written for, or its key hashes elsewhere. That home may have been
+    split since: its rows then belong to several of today."""
     if rows.num_rows == 0:
         return False
-    shape = shape_of(group.home.partition)
+    shape = shape_of(home.partition)
     of_shape = [partitioning for partitioning in (spec.partitioning, *spec.former) if partitioning.shape == shape]
     found = {text for partitioning in of_shape for text in partitions_of(partitioning, (), (), spec.table_schema, rows).texts}
-    if found != {group.home.partition}:
+    if found != {home.partition}:
         return True
     if spec.is_keyless:
         return False
-    homes = {group.home.bucket_count} | ({group.base.home.bucket_count} if group.base else set())
-    count = min(homes)
-    return bool(np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], count) != group.home.bucket % count))
+    return bool(np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], home.bucket_count) != home.bucket))
 
 
 __all__ = ["Finding", "Report", "Severity", "examine", "examine_names"]

@@ -599,7 +599,7 @@ class Partitions(RuleBasedStateMachine):
 
 
 TestPartitions = Partitions.TestCase
-TestPartitions.settings = settings(max_examples=12, stateful_step_count=10, deadline=None)
+TestPartitions.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
 
 
 def test_time_travel_reads_under_the_partitioning_of_then() -> None:
@@ -622,3 +622,12 @@ def test_compacting_some_partitions_leaves_the_others() -> None:
     result = table.compact(homes=[Home("city=Oslo", 0, 1)])
     assert result is not None and [home.partition for home in result.homes] == ["city=Oslo"]
     assert len(rows_of(table)) == 2
+
+
+def test_log_rows_alone_that_are_older_than_a_split_are_where_they_belong() -> None:
+    table = a_lake().create_table("t", pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"], index=objcat.Bucket(2))
+    table.delete([{"id": 0}])
+    table.upsert([{"id": n} for n in range(9)])
+    table.split_buckets()
+    healthy(table)
+    assert table.scan().count() == 9
