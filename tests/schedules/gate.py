@@ -15,7 +15,7 @@ Point = Literal["intent", "data", "slot", "read", "look", "delete", "other"]
 
 WAIT_S_MAX = 60
 _NAME = re.compile(rb'"name": *"([^"]+)"')
-_TXN = re.compile(r"intents/([^/.]+)\.")
+_TXN = re.compile(r"(?:intents|data)/([^/.]+)[./]")
 
 
 def key_of(request: Any) -> str:
@@ -64,7 +64,7 @@ class Gate(FaultProxy):
         self._holds: list[Hold] = []
         self._now = threading.local()
         self.txns: list[str] = []
-        """The transactions that the actor has announced, in order."""
+        """The transactions that the actor has announced or written data for, in order: either request may come first."""
         super().__init__(upstream, scheme)
 
     def fault(self, kind: FaultKind, point: Point, *, times: int = 1, nth: int = 1, code: int = 503) -> None:
@@ -84,7 +84,7 @@ class Gate(FaultProxy):
 
     def _handle(self, request: Any) -> Any:
         self._now.point = point_of(request)
-        if self._now.point == "intent":
+        if self._now.point in ("intent", "data"):
             found = _TXN.search(key_of(request))
             if found and found.group(1) not in self.txns:
                 self.txns.append(found.group(1))
