@@ -188,7 +188,7 @@ def test_a_file_that_is_gone_or_garbage_is_an_error_whatever_the_session_ignores
     made = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(2))
     made.insert(pa.table({"id": list(range(100))}, schema=schema))
     frame = made.scan().to_spark(spark)
-    victim = min(tmp_path.glob("**/*_00000.parquet"))
+    victim = min(tmp_path.glob("tables/*/data/**/*_00000.parquet"))
     size = victim.stat().st_size
     victim.unlink()
     if damage == "garbage":
