@@ -29,7 +29,7 @@ from rich.table import Table
 
 from fileio.env import SystemEnv
 from fileio.registry import open_store
-from objcat.lake import create_table_at, table_at
+from objcat.alone import create_table_at, table_at
 from objcat.predicate import parse_predicate
 from objcat.table import BaseFile, Bucket, LogObject, LogRows, TableDelta, Tables, TablesFold
 from objcat.table.files import Bound, encode_delta

@@ -11,8 +11,9 @@ Needs neither a JVM nor a cloud SDK to import.
 """
 
 from objcat import errors
+from objcat.alone import create_table_at, table_at
 from objcat.handle import Table
-from objcat.lake import Lake, connect, create_table_at, table_at
+from objcat.lake import Lake, connect
 from objcat.scan import Scan
 from objcat.table import Bucket
 from objcat.table.evolution import AddColumn, DropColumn, MoveColumn, RenameColumn, WidenColumn

@@ -5,24 +5,19 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.config import nearest
 from fileio.errors import FileIOError
-from fileio.store import FileIO
 from objcat.advice import SizeAdvice
-from objcat.arguments import instances, moment_ms, name_list, one_of, shown, text_mapping, whole_number
-from objcat.errors import CheckpointCollected, CommitConflict, InvalidInput, ObjcatError
+from objcat.arguments import instances, moment_ms, name_list, one_of, text_mapping, whole_number
+from objcat.batches import change_of, layout_of
+from objcat.errors import CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
-from objcat.local import LocalEngine, to_rows
-from objcat.parts import Change
-from objcat.predicate import parse_predicate
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
 from objcat.read.history import History
@@ -44,14 +39,13 @@ from objcat.services import (
     split_buckets,
 )
 from objcat.services.savepoint import check_readable
+from objcat.standing import Standing
 from objcat.table import Manifests, Snapshot, Tables, TableSpec
 from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
-from objcat.table.files import decode_delta
-from objcat.table.schema import schema_from_arrow
+from objcat.table.files import files_named_by
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import SchemaMode
 from objcat.tasks import Layout, Operation, WriteResult, WriteTask
-from objcat.timeline import AppVersion, Committer, Entry, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
+from objcat.timeline import AppVersion, Committer, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
 from objcat.timeline.sweep import Swept, sweep
 from objcat.write import CommitResult, WriteOperation
@@ -62,11 +56,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("objcat")
 
 R = TypeVar("R")
-
 AsOf = int | str | dt.datetime
-
-REOPENINGS_MAX = 3
-"""How often an operation moves to a newer checkpoint because its own was collected: that takes a collection each time."""
 
 
 class Table:
@@ -78,14 +68,13 @@ class Table:
         self.timeline = timeline
         self.fileio = timeline.fileio
         self.manifests = Manifests(timeline.fileio)
-        self._view = view
+        self._standing = Standing(timeline, view)
         self._committer = Committer(timeline.fileio)
         self._advice = SizeAdvice(name)
         self._commits = Commits(timeline.fileio)
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"Table({self.name!r} at {self.fileio.url!r}, slot {self._view.slot})"
+        return f"Table({self.name!r} at {self.fileio.url!r}, slot {self._standing.view.slot})"
 
     @property
     def spec(self) -> TableSpec:
@@ -106,7 +95,7 @@ class Table:
 
         Raises InvalidInput, TableClosed, Contention, Fenced, CommitUnknown.
         """
-        self._keep(change_properties(self.timeline, self._view, self.id, set_=properties or {}, unset=unset))
+        self._standing.keep(change_properties(self.timeline, self._standing.view, self.id, set_=properties or {}, unset=unset))
 
     def set_partitioning(self, partition_by: Sequence[str]) -> None:
         """Deal new rows to partitions in another way, as one commit that moves no data: [] for one partition of everything.
@@ -116,7 +105,9 @@ class Table:
         InvalidInput and InvalidSchema, TableClosed, Contention, Fenced, CommitUnknown.
         """
         self.refresh()
-        self._keep(self._standing(lambda: change_partitioning(self.timeline, self._view, self.id, self.manifests, partition_by)))
+        self._standing.keep(
+            self._standing.reliably(lambda: change_partitioning(self.timeline, self._standing.view, self.id, self.manifests, partition_by))
+        )
 
     # ---- columns
 
@@ -131,7 +122,7 @@ class Table:
         kinds = "AddColumn, DropColumn, RenameColumn, MoveColumn or WidenColumn"
         given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {kinds}")
         self.refresh()
-        self._keep(change_schema(self.timeline, self._view, self.id, given))
+        self._standing.keep(change_schema(self.timeline, self._standing.view, self.id, given))
 
     def add_column(self, path: str, data_type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
         """Add a column, or a field of a struct, which is null in all rows that are there.
@@ -168,11 +159,11 @@ class Table:
     @property
     def snapshot(self) -> Snapshot:
         """The newest snapshot that this handle has seen; `refresh()` asks for newer ones."""
-        return self._snapshot_of(self._view)
+        return self._snapshot_of(self._standing.view)
 
     def refresh(self) -> Snapshot:
         """The newest snapshot: one GET when nothing is new."""
-        return self._keep(self.timeline.refresh(self._view))
+        return self._snapshot_of(self._standing.refresh())
 
     def history(self, *, limit: int | None = None) -> History:
         """The entries of the table's log, without those that are of other tables alone, oldest first: a list, and `to_arrow()` of it.
@@ -199,7 +190,7 @@ class Table:
         Fenced; its files are deleted. Safe beside the writer and beside other calls. Raises CommitUnknown when the store does not answer:
         call it again.
         """
-        return resolve(self.fileio, parse_txn(txn), view=self._view)
+        return resolve(self.fileio, parse_txn(txn), view=self._standing.view)
 
     def rollback_dead(self, *, older_than_s: float = 3600) -> list[Swept]:
         """Tidy up after writers that died: settle, as `resolve` does, every transaction that has left traces and has written nothing for
@@ -209,7 +200,7 @@ class Table:
         Returns what was settled or deleted, by transaction. Costs a LIST for every 1,000 data files. Raises InvalidInput, CommitUnknown
         and storage errors: call it again.
         """
-        return sweep(self.timeline, self._view, older_than_s=older_than_s, names_of=files_named_by)
+        return sweep(self.timeline, self._standing.view, older_than_s=older_than_s, names_of=files_named_by)
 
     # ---- writing
 
@@ -348,7 +339,7 @@ class Table:
             snapshot = self.refresh() if as_of is None else self._snapshot_as_of(as_of)
             return plan_scan(snapshot, self.manifests, where=where, columns=columns, mode=mode)
 
-        planned = self._standing(plan)
+        planned = self._standing.reliably(plan)
         return Scan(
             self.fileio,
             planned,
@@ -360,15 +351,15 @@ class Table:
 
     def stats(self) -> TableStats:
         """How much the newest snapshot holds: rows, bytes, files, file groups, by its metadata alone. Raises storage errors."""
-        return self._standing(lambda: stats_of(self.refresh(), self.manifests))
+        return self._standing.reliably(lambda: stats_of(self.refresh(), self.manifests))
 
     def files(self) -> pa.Table:
         """The data files of the newest snapshot, one row for each: see `objcat.read.metadata.FILES`. Raises storage errors."""
-        return self._standing(lambda: files_of(self.refresh(), self.manifests))
+        return self._standing.reliably(lambda: files_of(self.refresh(), self.manifests))
 
     def partitions(self) -> pa.Table:
         """The partitions of the newest snapshot, one row for each: see `objcat.read.metadata.PARTITIONS`. Raises storage errors."""
-        return self._standing(lambda: partitions_of_snapshot(self.refresh(), self.manifests))
+        return self._standing.reliably(lambda: partitions_of_snapshot(self.refresh(), self.manifests))
 
     def incremental(
         self, *, since: AsOf, until: AsOf | None = None, where: str | pc.Expression | None = None, columns: Sequence[str] | None = None
@@ -383,7 +374,7 @@ class Table:
         (`since` may be).
         """
         columns = None if columns is None else name_list(columns, what="columns")
-        return self._standing(lambda: incremental(self._source(), since, until, where=where, columns=columns))
+        return self._standing.reliably(lambda: incremental(self._source(), since, until, where=where, columns=columns))
 
     def changes(self, *, since: AsOf, until: AsOf | None = None, columns: Sequence[str] | None = None, net: bool = False) -> Feed:
         """What every commit after `since` up to `until` inserted, updated and deleted, exactly.
@@ -396,12 +387,12 @@ class Table:
         be read.
         """
         columns = None if columns is None else name_list(columns, what="columns")
-        return self._standing(lambda: changes(self._source(), since, until, columns=columns, net=net))
+        return self._standing.reliably(lambda: changes(self._source(), since, until, columns=columns, net=net))
 
     def _source(self) -> Source:
         self.refresh()
         return Source(
-            timeline=self.timeline, table=self.id, name=self.name, manifests=self.manifests, commits=self._commits, view=self._view
+            timeline=self.timeline, table=self.id, name=self.name, manifests=self.manifests, commits=self._commits, view=self._standing.view
         )
 
     # ---- services
@@ -490,65 +481,29 @@ class Table:
         )
         try:
             # A write that meets a collected checkpoint has not asked for a slot, and has removed its files.
-            result, followed = self._standing(lambda: write.run(self._view))
+            result, followed = self._standing.reliably(lambda: write.run(self._standing.view))
         except CommitConflict:
             # The next try begins from what has won; and a table that was dropped is better called so.
             with contextlib.suppress(FileIOError):
                 self.refresh()
             raise
         try:
-            self._advance(followed)
+            self._standing.advance(followed)
         except (ObjcatError, FileIOError) as error:
             # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
             logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
-        self.timeline.after_commit(self._view, self._rebase)
+        self.timeline.after_commit(self._standing.view, self._standing.rebase)
         return result
-
-    def _standing(self, work: Callable[[], R]) -> R:
-        """What `work` returns; done again from a newer checkpoint when the one that the handle stands on was collected meanwhile."""
-        for _ in range(REOPENINGS_MAX):
-            try:
-                return work()
-            except CheckpointCollected:
-                opened = self.timeline.open()
-                with self._lock:
-                    if opened.slot >= self._view.slot:
-                        self._view = opened
-        return work()
-
-    def _advance(self, entries: Sequence[Entry]) -> None:
-        """Fold entries that may overlap what another thread has folded meanwhile."""
-        view = self._view
-        new = [entry for entry in entries if entry.slot > view.slot]
-        if new and new[0].slot == view.slot + 1:
-            self._keep(self.timeline.advance(view, new))
-
-    def _keep(self, view: View[Tables]) -> Snapshot:
-        """Keep a view unless another thread has kept a newer one meanwhile: a handle never goes back."""
-        with self._lock:
-            if view.slot > self._view.slot:
-                self._view = view
-            return self.snapshot
-
-    def _rebase(self, standing: View[Tables]) -> None:
-        """Let the handle stand on a checkpoint that is newer than its own, wherever it is by now."""
-        while True:
-            view = self._view
-            rebased = self.timeline.rebase(view, standing)
-            with self._lock:
-                if self._view is view:
-                    self._view = rebased
-                    return
 
     def _snapshot_of(self, view: View[Tables]) -> Snapshot:
         return snapshot_of(view, self.id, where=self.fileio.url)
 
     def _commits_of(self, txns: Collection[Txn]) -> Mapping[Txn, CommitPoint]:
         """When transactions that rows name were committed, see `objcat.read.commits`. The handle has seen their slots."""
-        return self._standing(lambda: self._commits.find(self._view.outcomes, txns))
+        return self._standing.reliably(lambda: self._commits.find(self._standing.view.outcomes, txns))
 
     def _check_readable(self, slot: int) -> None:
-        check_readable(self.timeline.refresh(self._view).log, self.id, slot, where=self.fileio.url)
+        check_readable(self.timeline.refresh(self._standing.view).log, self.id, slot, where=self.fileio.url)
 
     def _snapshot_as_of(self, as_of: AsOf) -> Snapshot:
         newest = self.refresh()
@@ -559,7 +514,7 @@ class Table:
         else:
             when_ms = moment_ms(as_of, what="as_of")
             try:
-                view = self.timeline.at_time(when_ms, self._view)
+                view = self.timeline.at_time(when_ms, self._standing.view)
             except InvalidInput as error:
                 raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later") from error
         check_readable(newest.log, self.id, view.slot, where=self.fileio.url)
@@ -586,73 +541,3 @@ class _Keys:
     def write(self, data: Any, task: WriteTask) -> WriteResult:
         change = change_of(self._table.fileio, data, task.spec, task.operation)
         return change.engine.write(change.data, task)
-
-
-def schema_of_batch(data: Any) -> tuple[Any, pa.Schema]:
-    """A batch of any kind, in a form that can be read again, and its columns. Raises InvalidBatch."""
-    rows = to_rows(data)
-    if rows is not None:
-        return rows, rows.schema
-    from objcat.spark.engine import arrow_schema
-
-    return data, arrow_schema(data.schema)
-
-
-def layout_of(sort: str | Sequence[str], spec: TableSpec) -> Layout:
-    """How a bulk insert lays out rows. Raises InvalidInput for what it cannot sort by."""
-    if isinstance(sort, str):
-        return Layout(by_partition=one_of(sort, ("none", "partition"), what="sort") == "partition")
-    names = name_list(sort, what="sort")
-    if not spec.is_keyless:
-        raise InvalidInput("sort names columns, but rows of a table with a key lie sorted by bucket and key: leave it out")
-    for name in names:
-        if name not in spec.table_schema.names:
-            raise InvalidInput(f"sort names {shown(name)}, which is not a column: {nearest(name, spec.table_schema.names)}")
-        if not isinstance(spec.table_schema.column(name).type, str):
-            raise InvalidInput(f"sort names {shown(name)}, which is nested: sort by columns that hold one plain value")
-    return Layout(columns=tuple(dict.fromkeys(names)))
-
-
-def change_of(
-    fileio: FileIO,
-    data: Any,
-    spec: TableSpec,
-    operation: Operation,
-    schema_mode: str | None = None,
-    delete_when: str | None = None,
-    *,
-    newest: Callable[[], TableSpec] | None = None,
-) -> Change:
-    """A batch with the engine that writes it: rows in this process are written here, a Spark DataFrame by Spark.
-
-    schema_mode: what it may do to the schema, as the table says when None. delete_when: as of `Table.upsert`. newest: asks for the newest
-    spec, under which a batch may fit that does not fit `spec`. Raises InvalidBatch, InvalidSchema and InvalidPredicate.
-    """
-    mode = spec.schema_mode if schema_mode is None else SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
-    if spec.is_keyless and operation in (Operation.UPSERT, Operation.DELETE):
-        raise InvalidInput(
-            f"the table has no key, so nothing says which rows to {operation}: insert rows into it, or create a table with a key; "
-            "nothing was written"
-        )
-    rows = to_rows(data)
-    if rows is not None:
-        engine: Any = LocalEngine(fileio)
-    else:
-        from objcat.spark.engine import SparkEngine
-
-        rows, engine = data, SparkEngine(fileio.describe())
-    deletes = None if delete_when is None else parse_predicate(delete_when, schema_from_arrow(engine.schema(rows)))
-    change = Change(engine, rows, operation, mode, deletes)
-    try:
-        engine.check(rows, change.grown(spec), operation, deletes)
-    except InvalidInput:
-        newer = spec if newest is None else newest()
-        if newer.table_schema == spec.table_schema:
-            raise
-        engine.check(rows, change.grown(newer), operation, deletes)
-    return change
-
-
-def files_named_by(entry: Entry) -> list[str]:
-    """The data files that an entry names, of all tables; its changes must be there."""
-    return [path for raw in entry.changes.values() for path in decode_delta(raw).paths]

@@ -21,10 +21,11 @@ from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from objcat.arguments import instance, name_list, one_of, seconds, span_ms, text, text_mapping
+from objcat.alone import NO_VIEW, new_spec, table_at
+from objcat.arguments import name_list, one_of, seconds, text, text_mapping
+from objcat.batches import schema_of_batch
 from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix
 from objcat.errors import (
-    CommitConflict,
     CommitUnknown,
     Contention,
     InvalidInput,
@@ -34,7 +35,7 @@ from objcat.errors import (
     TableExists,
     TableNotFound,
 )
-from objcat.handle import Table, schema_of_batch
+from objcat.handle import Table
 from objcat.importing import COMMIT_BYTES, ImportResult, find_source, import_files, schema_of
 from objcat.lifecycle import check_properties, close, create, reopen
 from objcat.naming import (
@@ -51,10 +52,8 @@ from objcat.naming import (
 )
 from objcat.services import CleanResult, purge
 from objcat.table import Bucket, Tables, TablesFold, TableSpec
-from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import KEY_SCOPES, KINDS, make_spec
-from objcat.timeline import AppVersion, Log, LogState, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
+from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
 from objcat.transaction import Transaction
 from objcat.write import CommitResult
@@ -71,67 +70,6 @@ def connect(
     options: of the storage backend, see `docs/`. Raises `fileio.errors.InvalidConfig` for a URL or an option that is not valid.
     """
     return Lake(open_store(url, options, env=env, policy=policy))
-
-
-def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
-    place: str | os.PathLike[str] | FileIO,
-    schema: pa.Schema,
-    *,
-    key: Sequence[str] | None,
-    ordering: str | None = None,
-    lateness: str | dt.timedelta | None = None,
-    partition_by: Sequence[str] = (),
-    key_scope: str = "table",
-    index: Bucket | None = None,
-    kind: str = "merge_on_read",
-    properties: Mapping[str, str] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Table:
-    """Create a table at a URL (or in an opened store) by itself: no lake, no name, nothing above it is read or written.
-
-    Of several processes that create one at the same place exactly one wins. Arguments and errors as `Lake.create_table`.
-    """
-    fileio = _opened(place, options)
-    spec = _spec(
-        fileio,
-        schema,
-        key=key,
-        ordering=ordering,
-        lateness=lateness,
-        partition_by=partition_by,
-        key_scope=key_scope,
-        index=index,
-        kind=kind,
-        properties=properties,
-    )
-    check_commit_store(fileio)
-    timeline = Timeline(fileio, TablesFold())
-    try:
-        view = create(timeline, _EMPTY, spec, new_txn(fileio.env))
-    except CommitConflict as error:
-        first = Log(fileio).read_slot(0)
-        who = f" (created by {first.txn})" if first else ""
-        raise TableExists(f"there is a table at {fileio.url} already{who}: open it with objcat.table_at(url)") from error
-    return Table(_last_part(fileio.url), timeline, spec.table, view)
-
-
-def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, Any] | None = None) -> Table:
-    """Open the table at a URL (or in an opened store), at its newest slot. Needs no lake.
-
-    The place is the prefix that holds the table's `log/`. Raises TableNotFound, TableClosed, and InvalidInput where several tables share
-    the log: those are opened by name.
-    """
-    fileio = _opened(place, options)
-    timeline = Timeline(fileio, TablesFold())
-    view = timeline.open()
-    if view.slot < 0:
-        raise TableNotFound(f"there is no table at {fileio.url}: create it with objcat.create_table_at(url, schema, key=[...])")
-    if len(view.state) > 1:
-        raise InvalidInput(
-            f"the log at {fileio.url} holds {len(view.state)} tables, so that its place means none of them: open one by its name in "
-            "the lake, objcat.connect(url).table(name)"
-        )
-    return Table(_last_part(fileio.url), timeline, snapshot_of(view, where=fileio.url).spec.table, view)
 
 
 def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
@@ -225,7 +163,7 @@ class Lake:
         name = check_name(name)
         if domain is not None:
             domain = check_name(domain, what="domain")
-        spec = _spec(
+        spec = new_spec(
             self.fileio,
             schema,
             key=key,
@@ -245,7 +183,7 @@ class Lake:
         for _ in range(ATTEMPTS_MAX):
             place = self._place(name, domain)
             timeline = self._timeline(place.prefix)
-            view = self._create_in(timeline, _EMPTY if not place.shared else timeline.open(), spec, txn)
+            view = self._create_in(timeline, NO_VIEW if not place.shared else timeline.open(), spec, txn)
             binding = Binding(name=name, table=spec.table, prefix=place.prefix, domain=domain or "", opened=view.slot)
             try:
                 self.catalog.change(partial(plan_create, binding=binding, first=first, where=self.fileio.url), txn=txn)
@@ -567,42 +505,6 @@ class Lake:
         self.catalog.change(lambda names: plan_drop(names, table, closed))
 
 
-_EMPTY: View[Tables] = View(LogState(), {})
-
-
-def _spec(  # noqa: PLR0913 - one for each setting that a table has
-    fileio: FileIO,
-    schema: pa.Schema,
-    *,
-    key: Sequence[str] | None,
-    ordering: str | None,
-    lateness: str | dt.timedelta | None,
-    partition_by: Sequence[str],
-    key_scope: str,
-    index: Bucket | None,
-    kind: str,
-    properties: Mapping[str, str] | None,
-) -> TableSpec:
-    """The spec of a new table. Raises InvalidInput."""
-    instance(schema, pa.Schema, what="schema", such_as="an Arrow schema, pa.schema([('id', pa.int64()), ...])")
-    if index is not None:
-        instance(index, Bucket, what="index", such_as="objcat.Bucket(16)")
-        if index.columns is not None:
-            name_list(index.columns, what="Bucket(columns)")
-    return make_spec(
-        fileio.env.new_id(),
-        schema_from_arrow(schema),
-        key=None if key is None else name_list(key, what="key"),
-        ordering=None if ordering is None else text(ordering, what="ordering"),
-        lateness_ms=None if lateness is None else span_ms(lateness, what="lateness"),
-        partition_by=name_list(partition_by, what="partition_by"),
-        key_scope=one_of(key_scope, KEY_SCOPES, what="key_scope"),
-        index=index,
-        kind=one_of(kind, KINDS, what="kind"),
-        properties={} if properties is None else text_mapping(properties, what="properties"),
-    )
-
-
 def _of_key(table: Table, key: list[str] | None) -> Table:
     """The table. Raises InvalidInput when it has another key."""
     own = [column.name for column in table.spec.key_columns]
@@ -611,20 +513,12 @@ def _of_key(table: Table, key: list[str] | None) -> Table:
     return table
 
 
-def _opened(place: str | os.PathLike[str] | FileIO, options: Mapping[str, Any] | None) -> FileIO:
-    return place if isinstance(place, FileIO) else open_store(place, options)
-
-
 def split_url(url: str) -> tuple[str, str]:
     """The URL of a lake and a name in it. Raises InvalidInput."""
     above, _, name = url.rstrip("/").rpartition("/")
     if not above or above.endswith("/"):
         raise InvalidInput(f"{url!r} names no table: write the URL of the lake, a slash, and the table's name")
     return above, name
-
-
-def _last_part(url: str) -> str:
-    return url.rstrip("/").rpartition("/")[2]
 
 
 def _below(names: Names, namespace: str | None) -> str:

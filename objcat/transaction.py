@@ -14,14 +14,15 @@ import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
 from objcat.arguments import name_list, one_of, text, text_mapping, whole_number
+from objcat.batches import change_of
 from objcat.catalog import Binding, Catalog, Names
 from objcat.errors import CheckpointCollected, InvalidInput, ObjcatError, SeveralDomains
-from objcat.handle import REOPENINGS_MAX, change_of
 from objcat.parts import Change, Part
 from objcat.read import plan_scan
 from objcat.read.commits import Commits
 from objcat.scan import Scan
 from objcat.services.savepoint import check_readable
+from objcat.standing import REOPENINGS_MAX
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import Operation

@@ -9,7 +9,7 @@ import msgspec
 
 from objcat.errors import CorruptTable
 from objcat.table.spec import TableSpec
-from objcat.timeline import Home, Txn
+from objcat.timeline import Entry, Home, Txn
 
 Bound: TypeAlias = tuple[bool | int | float | str | None, bool | int | float | str | None, int]
 """Of one column in one file: a value that none is below, one that none is above (None: not known, or all null), and the nulls.
@@ -148,3 +148,8 @@ def decode_delta(raw: msgspec.Raw) -> TableDelta:
         return _DELTAS.decode(raw)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"a log entry holds a change that this objcat cannot read: {error}") from error
+
+
+def files_named_by(entry: Entry) -> list[str]:
+    """The data files that an entry names, of all tables; its changes must be there."""
+    return [path for raw in entry.changes.values() for path in decode_delta(raw).paths]

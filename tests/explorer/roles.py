@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from fileio.base import Create, GetResult, require_written
 from fileio.errors import FileIOError, NotFound
+from objcat.alone import create_table_at, table_at
 from objcat.errors import CommitUnknown, ObjcatError
-from objcat.lake import create_table_at, table_at
 from objcat.lifecycle import create
 from objcat.parts import Change, Part
 from objcat.storage.files import base_path, log_path

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from objcat import services
-from objcat.handle import files_named_by
 from objcat.lifecycle import change_properties
 from objcat.table import Manifests
+from objcat.table.files import files_named_by
 from objcat.timeline import Txn
 from objcat.timeline.archive import archive
 from objcat.timeline.collect import collect_checkpoints

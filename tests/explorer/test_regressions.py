@@ -11,8 +11,8 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.alone import create_table_at, table_at
 from objcat.errors import CommitUnknown
-from objcat.lake import create_table_at, table_at
 from objcat.table import TablesFold
 from objcat.timeline import Action, Candidate, Committer, Footprint, LogState, Timeline, checkpoint, new_txn
 from objcat.timeline.collect import collect_checkpoints

@@ -27,7 +27,12 @@ def rows(found: DataFrame | pa.Table) -> dict[int, str]:
 
 def data_files(place: Path) -> set[str]:
     # os.walk passes over directories that a writer takes away meanwhile; Path.rglob raises
-    return {os.path.join(directory, name) for directory, _, names in os.walk(place) for name in names if name.endswith(".parquet") and "/data/" in directory + "/"}
+    return {
+        os.path.join(directory, name)
+        for directory, _, names in os.walk(place)
+        for name in names
+        if name.endswith(".parquet") and "/data/" in directory + "/"
+    }
 
 
 def test_the_first_write_creates_and_the_next_upserts(spark: SparkSession, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_checkpoints_remember_when_log_rows_were_committed() -> None:
         late.pass_days(0.1)
         late.write("upsert", [(3, late.order(0))])
     opened = objcat.Lake(FileIO(late.backend, env=FakeEnv(5, now_ms=late.env.now_ms()))).table("t")
-    assert opened._view.checkpoint > 2
+    assert opened._standing.view.checkpoint > 2
     assert {row["id"] for row in opened.scan().to_arrow().to_pylist()} == {1, 3} == set(late.expected())
 
 

@@ -15,8 +15,8 @@ import objcat
 from fileio.base import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.alone import table_at
 from objcat.errors import CheckpointCollected, CorruptTable
-from objcat.lake import table_at
 from objcat.services import compact, split_buckets
 from objcat.table import Manifests, TableDelta, TablesFold, levels
 from objcat.table.levels import GROWTH, RUNS_MAX, cut, runs_to_merge, shards_to_fold

@@ -11,7 +11,7 @@ import pytest
 import objcat
 from fileio.store import FileIO
 from objcat.errors import CommitConflict, InvalidBatch, InvalidInput, InvalidPredicate, InvalidSchema
-from objcat.handle import files_named_by
+from objcat.table.files import files_named_by
 from objcat.timeline import Action
 from tests.tables.racing import RacingBackend
 

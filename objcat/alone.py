@@ -1,0 +1,128 @@
+"""Tables by themselves: at a URL, without a lake or a name; and what every new table is checked for."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fileio.probe import check_commit_store
+from fileio.registry import open_store
+from fileio.store import FileIO
+from objcat.arguments import instance, name_list, one_of, span_ms, text, text_mapping
+from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
+from objcat.handle import Table
+from objcat.lifecycle import create
+from objcat.table import Bucket, Tables, TablesFold, TableSpec
+from objcat.table.schema import schema_from_arrow
+from objcat.table.snapshot import snapshot_of
+from objcat.table.spec import KEY_SCOPES, KINDS, make_spec
+from objcat.timeline import Log, LogState, Timeline, View, new_txn
+
+NO_VIEW: View[Tables] = View(LogState(), {})
+"""Of a log without a slot."""
+
+
+def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
+    place: str | os.PathLike[str] | FileIO,
+    schema: pa.Schema,
+    *,
+    key: Sequence[str] | None,
+    ordering: str | None = None,
+    lateness: str | dt.timedelta | None = None,
+    partition_by: Sequence[str] = (),
+    key_scope: str = "table",
+    index: Bucket | None = None,
+    kind: str = "merge_on_read",
+    properties: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Create a table at a URL (or in an opened store) by itself: no lake, no name, nothing above it is read or written.
+
+    Of several processes that create one at the same place exactly one wins. Arguments and errors as `Lake.create_table`.
+    """
+    fileio = _opened(place, options)
+    spec = new_spec(
+        fileio,
+        schema,
+        key=key,
+        ordering=ordering,
+        lateness=lateness,
+        partition_by=partition_by,
+        key_scope=key_scope,
+        index=index,
+        kind=kind,
+        properties=properties,
+    )
+    check_commit_store(fileio)
+    timeline = Timeline(fileio, TablesFold())
+    try:
+        view = create(timeline, NO_VIEW, spec, new_txn(fileio.env))
+    except CommitConflict as error:
+        first = Log(fileio).read_slot(0)
+        who = f" (created by {first.txn})" if first else ""
+        raise TableExists(f"there is a table at {fileio.url} already{who}: open it with objcat.table_at(url)") from error
+    return Table(_last_part(fileio.url), timeline, spec.table, view)
+
+
+def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, Any] | None = None) -> Table:
+    """Open the table at a URL (or in an opened store), at its newest slot. Needs no lake.
+
+    The place is the prefix that holds the table's `log/`. Raises TableNotFound, TableClosed, and InvalidInput where several tables share
+    the log: those are opened by name.
+    """
+    fileio = _opened(place, options)
+    timeline = Timeline(fileio, TablesFold())
+    view = timeline.open()
+    if view.slot < 0:
+        raise TableNotFound(f"there is no table at {fileio.url}: create it with objcat.create_table_at(url, schema, key=[...])")
+    if len(view.state) > 1:
+        raise InvalidInput(
+            f"the log at {fileio.url} holds {len(view.state)} tables, so that its place means none of them: open one by its name in "
+            "the lake, objcat.connect(url).table(name)"
+        )
+    return Table(_last_part(fileio.url), timeline, snapshot_of(view, where=fileio.url).spec.table, view)
+
+
+def new_spec(  # noqa: PLR0913 - one for each setting that a table has
+    fileio: FileIO,
+    schema: pa.Schema,
+    *,
+    key: Sequence[str] | None,
+    ordering: str | None,
+    lateness: str | dt.timedelta | None,
+    partition_by: Sequence[str],
+    key_scope: str,
+    index: Bucket | None,
+    kind: str,
+    properties: Mapping[str, str] | None,
+) -> TableSpec:
+    """The spec of a new table. Raises InvalidInput."""
+    instance(schema, pa.Schema, what="schema", such_as="an Arrow schema, pa.schema([('id', pa.int64()), ...])")
+    if index is not None:
+        instance(index, Bucket, what="index", such_as="objcat.Bucket(16)")
+        if index.columns is not None:
+            name_list(index.columns, what="Bucket(columns)")
+    return make_spec(
+        fileio.env.new_id(),
+        schema_from_arrow(schema),
+        key=None if key is None else name_list(key, what="key"),
+        ordering=None if ordering is None else text(ordering, what="ordering"),
+        lateness_ms=None if lateness is None else span_ms(lateness, what="lateness"),
+        partition_by=name_list(partition_by, what="partition_by"),
+        key_scope=one_of(key_scope, KEY_SCOPES, what="key_scope"),
+        index=index,
+        kind=one_of(kind, KINDS, what="kind"),
+        properties={} if properties is None else text_mapping(properties, what="properties"),
+    )
+
+
+def _opened(place: str | os.PathLike[str] | FileIO, options: Mapping[str, Any] | None) -> FileIO:
+    return place if isinstance(place, FileIO) else open_store(place, options)
+
+
+def _last_part(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2]

@@ -1,0 +1,85 @@
+"""A user's batch, of whatever kind: which engine writes it, and whether it fits, before anything is announced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fileio.config import nearest
+from fileio.store import FileIO
+from objcat.arguments import name_list, one_of, shown
+from objcat.errors import InvalidInput
+from objcat.local import LocalEngine, to_rows
+from objcat.parts import Change
+from objcat.predicate import parse_predicate
+from objcat.table import TableSpec
+from objcat.table.schema import schema_from_arrow
+from objcat.table.spec import SchemaMode
+from objcat.tasks import Layout, Operation
+
+
+def schema_of_batch(data: Any) -> tuple[Any, pa.Schema]:
+    """A batch of any kind, in a form that can be read again, and its columns. Raises InvalidBatch."""
+    rows = to_rows(data)
+    if rows is not None:
+        return rows, rows.schema
+    from objcat.spark.engine import arrow_schema
+
+    return data, arrow_schema(data.schema)
+
+
+def layout_of(sort: str | Sequence[str], spec: TableSpec) -> Layout:
+    """How a bulk insert lays out rows. Raises InvalidInput for what it cannot sort by."""
+    if isinstance(sort, str):
+        return Layout(by_partition=one_of(sort, ("none", "partition"), what="sort") == "partition")
+    names = name_list(sort, what="sort")
+    if not spec.is_keyless:
+        raise InvalidInput("sort names columns, but rows of a table with a key lie sorted by bucket and key: leave it out")
+    for name in names:
+        if name not in spec.table_schema.names:
+            raise InvalidInput(f"sort names {shown(name)}, which is not a column: {nearest(name, spec.table_schema.names)}")
+        if not isinstance(spec.table_schema.column(name).type, str):
+            raise InvalidInput(f"sort names {shown(name)}, which is nested: sort by columns that hold one plain value")
+    return Layout(columns=tuple(dict.fromkeys(names)))
+
+
+def change_of(
+    fileio: FileIO,
+    data: Any,
+    spec: TableSpec,
+    operation: Operation,
+    schema_mode: str | None = None,
+    delete_when: str | None = None,
+    *,
+    newest: Callable[[], TableSpec] | None = None,
+) -> Change:
+    """A batch with the engine that writes it: rows in this process are written here, a Spark DataFrame by Spark.
+
+    schema_mode: what it may do to the schema, as the table says when None. delete_when: as of `Table.upsert`. newest: asks for the newest
+    spec, under which a batch may fit that does not fit `spec`. Raises InvalidBatch, InvalidSchema and InvalidPredicate.
+    """
+    mode = spec.schema_mode if schema_mode is None else SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
+    if spec.is_keyless and operation in (Operation.UPSERT, Operation.DELETE):
+        raise InvalidInput(
+            f"the table has no key, so nothing says which rows to {operation}: insert rows into it, or create a table with a key; "
+            "nothing was written"
+        )
+    rows = to_rows(data)
+    if rows is not None:
+        engine: Any = LocalEngine(fileio)
+    else:
+        from objcat.spark.engine import SparkEngine
+
+        rows, engine = data, SparkEngine(fileio.describe())
+    deletes = None if delete_when is None else parse_predicate(delete_when, schema_from_arrow(engine.schema(rows)))
+    change = Change(engine, rows, operation, mode, deletes)
+    try:
+        engine.check(rows, change.grown(spec), operation, deletes)
+    except InvalidInput:
+        newer = spec if newest is None else newest()
+        if newer.table_schema == spec.table_schema:
+            raise
+        engine.check(rows, change.grown(newer), operation, deletes)
+    return change
