@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import decimal
+import functools
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
 from objcat.arguments import is_unicode, shown
+from objcat.chains import gathered
 from objcat.errors import InvalidPredicate
-from objcat.table import Pruning
+from objcat.table import Condition, Junction, Pruning
 from objcat.table.schema import TableSchema, arrow_type
 
 _COMPARISONS: Mapping[type[sql.Expression], Callable[[Any, Any], pc.Expression]] = {
@@ -46,6 +48,12 @@ _OPPOSITES: Mapping[type[sql.Expression], type[sql.Expression]] = {
 MEMBERS_MAX = 64
 """Values of an IN that are compared with bounds one by one."""
 
+PIECE_TERMS_MAX = 64
+"""Comparisons with bounds that Arrow computes as one expression: what it takes grows with the square of their number."""
+
+KEPT_MAX = 16
+"""Filters that are kept as they were parsed and translated: a scan asks for them several times."""
+
 _MIRRORED: Mapping[type[sql.Expression], type[sql.Expression]] = {
     sql.EQ: sql.EQ,
     sql.NEQ: sql.NEQ,
@@ -66,30 +74,26 @@ class Predicate:
 
     def to_arrow(self) -> pc.Expression:
         """Over a table with the logical column names."""
-        with _bounded(self.text):
-            return _Translator(self).boolean(_parse(self.text))
+        return _arrow_of(self)
 
     def to_pruning(self, *, only: Collection[str] | None = None) -> Pruning:
         """Over the bounds of files: true where a row may pass. only: columns whose bounds count; of others nothing is known."""
-        with _bounded(self.text):
-            may, _ = _Bounds(self, only).possible(_parse(self.text))
-        return Pruning(may, self._ids(only))
+        return _pruning_of(self, None if only is None else frozenset(only))
 
     def to_failing(self) -> Pruning:
         """Over the bounds of files: true where a row may not pass."""
         with _bounded(self.text):
-            _, fails = _Bounds(self).possible(_parse(self.text))
-        for column_id in self._ids(None):
-            # What is false is known of values; of a null the whole may be null, and does not pass either.
-            fails |= _or_true(pc.field(f"nulls_{column_id}") > 0)
-        return Pruning(fails, self._ids(None))
+            fails = _Bounds(self).possible(_parsed(self.text)).false
+        # What is false is known of values; of a null the whole may be null, and does not pass either.
+        nulls = [_or_true(pc.field(f"nulls_{column_id}") > 0) for column_id in self.ids()]
+        return Pruning(Junction((fails, *nulls), every=False), self.ids())
 
     def fixed(self) -> dict[str, list[Any]]:
         """The columns that a row must have one of a few values in to pass, by `=` or IN, with the values in the type of the column."""
         found: dict[str, list[Any]] = {}
         with _bounded(self.text):
             translator = _Translator(self)
-            for term in _terms(_parse(self.text)):
+            for term in _terms(_parsed(self.text)):
                 match term:
                     case sql.EQ() if isinstance(term.this, sql.Column) and not isinstance(term.expression, sql.Column):
                         column, literals = term.this, [term.expression]
@@ -102,7 +106,8 @@ class Predicate:
                 found.setdefault(_name(self.text, column, self.schema), translator.equal(literals, column))
         return found
 
-    def _ids(self, only: Collection[str] | None) -> tuple[int, ...]:
+    def ids(self, only: Collection[str] | None = None) -> tuple[int, ...]:
+        """Of the columns that it reads, or of some of them."""
         return tuple(self.schema.column(name).id for name in self.columns if only is None or name in only)
 
     def to_spark_sql(self) -> str:
@@ -125,7 +130,7 @@ def parse_predicate(text: str, schema: TableSchema) -> Predicate:
     """
     _check_text(text)
     with _bounded(text):
-        tree = _parse(text)
+        tree = _parsed(text)
     names = dict.fromkeys(_name(text, column, schema) for column in tree.find_all(sql.Column))
     predicate = Predicate(text, tuple(names), schema)
     try:
@@ -160,6 +165,25 @@ def _parse(text: str) -> Any:
     except SqlglotError as error:
         reason = str(error).splitlines()[0]
         raise InvalidPredicate(f"the filter {shown(text)} does not parse ({reason}): write it as after WHERE in SQL") from error
+
+
+@functools.lru_cache(maxsize=KEPT_MAX)
+def _parsed(text: str) -> Any:
+    """With long chains gathered. Nobody may change it."""
+    return gathered(_parse(text))
+
+
+@functools.lru_cache(maxsize=KEPT_MAX)
+def _arrow_of(predicate: Predicate) -> pc.Expression:
+    with _bounded(predicate.text):
+        return _Translator(predicate).boolean(_parsed(predicate.text))
+
+
+@functools.lru_cache(maxsize=KEPT_MAX)
+def _pruning_of(predicate: Predicate, only: frozenset[str] | None) -> Pruning:
+    with _bounded(predicate.text):
+        may = _Bounds(predicate, only).possible(_parsed(predicate.text)).true
+    return Pruning(may, predicate.ids(only))
 
 
 def _name(text: str, column: sql.Column, schema: TableSchema) -> str:
@@ -294,8 +318,9 @@ class _Translator:
             raise self._unknown(node)
         column = self._column(node.this)
         data_type = self._type(node.this)
-        wide = pa.float64() if pa.types.is_floating(data_type) else data_type
-        found = column.cast(wide).isin(pa.array(self.members(node), type=wide))
+        members = pa.array(self.members(node), type=pa.float64() if pa.types.is_floating(data_type) else data_type)
+        # A lookup tells 0.0 from -0.0, which are equal; their sums with 0.0 are not told apart.
+        found = (column.cast(members.type) + 0.0).isin(pc.add(members, 0.0)) if pa.types.is_floating(data_type) else column.isin(members)
         unknown = pc.scalar(pa.scalar(None, pa.bool_()))
         if any(isinstance(_unwrapped(value), sql.Null) for value in node.expressions):
             return pc.if_else(found, True, unknown)
@@ -396,46 +421,46 @@ class _Bounds:
         self._lower = _Translator(predicate, lambda name: pc.field(f"lower_{self._ids[name]}"))
         self._upper = _Translator(predicate, lambda name: pc.field(f"upper_{self._ids[name]}"))
 
-    def possible(self, node: Any) -> tuple[pc.Expression, pc.Expression]:
-        """Expressions that are never null: the filter may be true, the filter may be false."""
+    def possible(self, node: Any) -> _Possible:
+        """What a filter, or a part of one, may be."""
         node = _unwrapped(node)
         match node:
             case sql.Not():
-                true, false = self.possible(node.this)
-                return false, true
+                inner = self.possible(node.this)
+                return _Possible(inner.false, inner.true, inner.terms)
             case sql.And() | sql.Or():
                 return _both(type(node), [self.possible(term) for term in node.flatten(unnest=False)])
             case sql.Boolean():
-                return pc.scalar(bool(node.this)), pc.scalar(not node.this)
+                return _Possible(pc.scalar(bool(node.this)), pc.scalar(not node.this))
             case _ if self._only is not None and not all(self._name(column) in self._only for column in node.find_all(sql.Column)):
-                return pc.scalar(True), pc.scalar(True)
+                return _UNKNOWN
             case sql.Between():
                 ends = [self._compared(kind, node.this, node.args[end]) for kind, end in ((sql.GTE, "low"), (sql.LTE, "high"))]
                 return _both(sql.And, ends)
             case sql.Is() if isinstance(node.this, sql.Column) and isinstance(node.expression, sql.Null):
                 nulls = self._nulls(node.this)
-                return _or_true(nulls > 0), ~self._is_all_null(node.this)
+                return _Possible(_or_true(nulls > 0), ~self._is_all_null(node.this))
             case sql.In() if isinstance(node.this, sql.Column):
-                return self._in(node), pc.scalar(True)
+                return self._in(node)
             case sql.Column():
                 some = ~self._is_all_null(node)
-                return _or_true(self._upper.boolean(node)) & some, _or_true(~self._lower.boolean(node)) & some
+                return _Possible(_or_true(self._upper.boolean(node)) & some, _or_true(~self._lower.boolean(node)) & some)
             case _ if type(node) in _COMPARISONS:
                 return self._compared(type(node), node.this, node.expression)
-        return pc.scalar(True), pc.scalar(True)
+        return _UNKNOWN
 
-    def _compared(self, kind: type[sql.Expression], left: Any, right: Any) -> tuple[pc.Expression, pc.Expression]:
+    def _compared(self, kind: type[sql.Expression], left: Any, right: Any) -> _Possible:
         left, right = _unwrapped(left), _unwrapped(right)
         if isinstance(right, sql.Column):
             kind, left, right = _MIRRORED[kind], right, left
         if not isinstance(left, sql.Column) or isinstance(right, sql.Column):
-            return pc.scalar(True), pc.scalar(True)
+            return _UNKNOWN
         some = ~self._is_all_null(left)
         true = self._may_hold(kind, left, right) & some
         if pa.types.is_floating(arrow_type(self._schema.column(self._name(left)).type)):
             # NaN, which bounds leave out, is unequal to everything, and no comparison but that is true of it.
-            return (some, self._may_hold(sql.EQ, left, right) & some) if kind is sql.NEQ else (true, some)
-        return true, self._may_hold(_OPPOSITES[kind], left, right) & some
+            return _Possible(some, self._may_hold(sql.EQ, left, right) & some) if kind is sql.NEQ else _Possible(true, some)
+        return _Possible(true, self._may_hold(_OPPOSITES[kind], left, right) & some)
 
     def _may_hold(self, kind: type[sql.Expression], column: sql.Column, literal: Any) -> pc.Expression:
         """Whether a value between the bounds may compare so."""
@@ -447,20 +472,24 @@ class _Bounds:
             return _or_true(self._lower.compare(sql.LTE, column, literal)) & _or_true(self._upper.compare(sql.GTE, column, literal))
         return _or_true(self._lower.compare(sql.NEQ, column, literal)) | _or_true(self._upper.compare(sql.NEQ, column, literal))
 
-    def _in(self, node: sql.In) -> pc.Expression:
-        """Whether one of the values, or of very many the range that they span, meets the bounds."""
+    def _in(self, node: sql.In) -> _Possible:
+        """Whether a value, or of very many the range that they span, meets the bounds; and whether a row may have none of them."""
         members = [value for value in self._lower.members(node) if value is not None]
         if not members:
-            return pc.scalar(False)
+            return _Possible(pc.scalar(False), pc.scalar(True))
         name = self._name(node.this)
         data_type = arrow_type(self._schema.column(name).type)
-        wide = pa.float64() if pa.types.is_floating(data_type) else data_type
+        floating = pa.types.is_floating(data_type)
+        wide = pa.float64() if floating else data_type
         ranges = [(min(members), max(members))] if len(members) > MEMBERS_MAX else [(value, value) for value in members]
         lower, upper = pc.field(f"lower_{self._ids[name]}"), pc.field(f"upper_{self._ids[name]}")
         found = pc.scalar(False)
         for low, high in ranges:
             found |= _or_true(lower <= pc.scalar(pa.scalar(high, wide))) & _or_true(upper >= pc.scalar(pa.scalar(low, wide)))
-        return found & ~self._is_all_null(node.this)
+        some = ~self._is_all_null(node.this)
+        # NaN, which bounds leave out, is none of them.
+        missed = pc.scalar(True) if floating else _or_true(~((lower == upper) & lower.isin(pa.array(members, wide))))
+        return _Possible(found & some, missed & some, len(ranges))
 
     def _is_all_null(self, column: sql.Column) -> pc.Expression:
         return pc.coalesce(self._nulls(column) == pc.field("rows"), pc.scalar(False))
@@ -489,10 +518,40 @@ def _unwrapped(node: Any) -> Any:
     return node
 
 
-def _both(kind: type[sql.Expression], terms: Sequence[tuple[pc.Expression, pc.Expression]]) -> tuple[pc.Expression, pc.Expression]:
-    """An AND or an OR of what may be true and what may be false."""
-    true, false = (operator.and_, operator.or_) if kind is sql.And else (operator.or_, operator.and_)
-    return _balanced(true, [term[0] for term in terms]), _balanced(false, [term[1] for term in terms])
+@dataclass(frozen=True, slots=True)
+class _Possible:
+    """What a part of a filter may be: conditions that are never null. terms: how many comparisons they are made of, about."""
+
+    true: Condition
+    false: Condition
+    terms: int = 1
+
+
+_UNKNOWN = _Possible(pc.scalar(True), pc.scalar(True))
+
+
+def _both(kind: type[sql.Expression], parts: Sequence[_Possible]) -> _Possible:
+    """An AND or an OR. One with many terms is computed in pieces, see `PIECE_TERMS_MAX`."""
+    pieces: list[list[_Possible]] = []
+    held = 0
+    for part in sorted(parts, key=lambda part: part.terms > PIECE_TERMS_MAX):
+        held += part.terms
+        if not pieces or held > PIECE_TERMS_MAX:
+            pieces.append([])
+            held = part.terms
+        pieces[-1].append(part)
+
+    def joined(of: Callable[[_Possible], Condition], *, every: bool) -> Condition:
+        join = operator.and_ if every else operator.or_
+        wholes: list[Condition] = []
+        for piece in pieces:
+            conditions = [of(part) for part in piece]
+            wholes.append(conditions[0] if len(conditions) == 1 else _balanced(join, conditions))
+        return wholes[0] if len(wholes) == 1 else Junction(tuple(wholes), every=every)
+
+    every = kind is sql.And
+    terms = sum(part.terms for part in parts)
+    return _Possible(joined(lambda part: part.true, every=every), joined(lambda part: part.false, every=not every), terms)
 
 
 def _balanced(join: Callable[[pc.Expression, pc.Expression], pc.Expression], terms: Sequence[pc.Expression]) -> pc.Expression:

@@ -2,7 +2,7 @@
 
 from objcat.table.files import BaseFile, FileGroup, LogObject, LogRows, LogSlice, TableDelta
 from objcat.table.fold import TablesFold
-from objcat.table.manifest import Manifests, Pruning
+from objcat.table.manifest import Condition, Junction, Manifests, Pruning
 from objcat.table.schema import Column, TableSchema
 from objcat.table.snapshot import Snapshot
 from objcat.table.spec import Bucket, TableSpec
@@ -12,7 +12,9 @@ __all__ = [
     "BaseFile",
     "Bucket",
     "Column",
+    "Condition",
     "FileGroup",
+    "Junction",
     "LogObject",
     "LogRows",
     "LogSlice",

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -51,13 +52,24 @@ class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Junction:
+    """Conditions that are computed one by one. every: whether all of them must hold, else any."""
+
+    terms: tuple[Condition, ...]
+    every: bool
+
+
+Condition: TypeAlias = "pc.Expression | Junction"
+
+
+@dataclass(frozen=True, slots=True)
 class Pruning:
     """A filter over bounds: which rows of data may pass it.
 
-    expression: over columns `rows`, `lower_<id>`, `upper_<id>` and `nulls_<id>`, true where a row of data may pass. columns: the ids.
+    condition: over columns `rows`, `lower_<id>`, `upper_<id>` and `nulls_<id>`, true where a row of data may pass. columns: the ids.
     """
 
-    expression: pc.Expression
+    condition: Condition
     columns: tuple[int, ...]
 
     def may_match(self, rows: pa.Table, spec: TableSpec) -> Mask:
@@ -71,10 +83,17 @@ class Pruning:
                     columns[name] = rows.column(name)
                 else:
                     columns[name] = pa.nulls(rows.num_rows, pa.int64() if kind == "nulls" else types.get(column_id, pa.null()))
-        found = pa.table(columns).filter(self.expression).column("position").to_numpy()
-        mask = np.zeros(rows.num_rows, np.bool_)
-        mask[found] = True
-        return mask
+        return _holds(pa.table(columns), self.condition)
+
+
+def _holds(rows: pa.Table, condition: Condition) -> Mask:
+    """Of every row, whether a condition is true. rows: with their number in `position`."""
+    if isinstance(condition, Junction):
+        masks = np.array([_holds(rows, term) for term in condition.terms], np.bool_)
+        return np.asarray(masks.all(axis=0) if condition.every else masks.any(axis=0), np.bool_)
+    mask = np.zeros(rows.num_rows, np.bool_)
+    mask[rows.filter(condition).column("position").to_numpy()] = True
+    return mask
 
 
 def encode_shard(rows: pa.Table) -> bytes:

@@ -1,0 +1,71 @@
+"""Long chains in filters, as programs write them: `x = 1 or x = 2 or ...` becomes an IN, `x <> 1 and x <> 2 and ...` a NOT IN.
+
+They mean the same in SQL's three values, and one lookup takes the place of a comparison for each value.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from sqlglot import expressions as sql
+
+TERMS_MIN = 16
+"""Comparisons of one column in a chain that are worth a lookup."""
+
+
+def gathered(tree: Any) -> Any:
+    """The same filter with such chains as IN and NOT IN. Changes the tree that it is given."""
+    for chain in list(tree.find_all(sql.And, sql.Or)):
+        if type(chain.parent) is type(chain):
+            # A part of a longer one.
+            continue
+        shorter = _shorter(chain)
+        if shorter is None:
+            continue
+        if chain is tree:
+            tree = shorter
+        else:
+            chain.replace(shorter)
+    return tree
+
+
+def _shorter(chain: Any) -> Any | None:
+    """The chain with what can be gathered; None where nothing can."""
+    kind = sql.EQ if isinstance(chain, sql.Or) else sql.NEQ
+    values: dict[tuple[str, bool], list[Any]] = {}
+    rest: list[Any] = []
+    columns: dict[tuple[str, bool], list[Any]] = {}
+    for term in chain.flatten(unnest=False):
+        found = _compared(term, kind)
+        if found is None:
+            rest.append(term)
+            continue
+        column, literal = found
+        # With a quoted name another column may be meant.
+        name = (column.sql(), bool(column.this.args.get("quoted")))
+        columns.setdefault(name, []).append((column, term))
+        values.setdefault(name, []).append(literal)
+    gathers = False
+    for name, listed in values.items():
+        if len(listed) < TERMS_MIN:
+            rest.extend(term for _, term in columns[name])
+            continue
+        gathers = True
+        member = sql.In(this=columns[name][0][0], expressions=listed)
+        rest.append(member if kind is sql.EQ else sql.Not(this=member))
+    if not gathers:
+        return None
+    return functools.reduce(lambda left, right: type(chain)(this=left, expression=right), rest)
+
+
+def _compared(term: Any, kind: type[sql.Expression]) -> tuple[Any, Any] | None:
+    """The column and the literal of a comparison of that kind; None for anything else."""
+    while isinstance(term, sql.Paren):
+        term = term.this
+    if type(term) is not kind:
+        return None
+    sides = (term.this, term.expression)
+    columns = [side for side in sides if isinstance(side, sql.Column)]
+    others = [side for side in sides if not isinstance(side, sql.Column) and side.find(sql.Column) is None]
+    return (columns[0], others[0]) if len(columns) == len(others) == 1 else None
