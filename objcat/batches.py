@@ -53,12 +53,14 @@ def change_of(
     schema_mode: str | None = None,
     delete_when: str | None = None,
     *,
+    table: str | None = None,
     newest: Callable[[], TableSpec] | None = None,
 ) -> Change:
     """A batch with the engine that writes it: rows in this process are written here, a Spark DataFrame by Spark.
 
-    schema_mode: what it may do to the schema, as the table says when None. delete_when: as of `Table.upsert`. newest: asks for the newest
-    spec, under which a batch may fit that does not fit `spec`. Raises InvalidBatch, InvalidSchema and InvalidPredicate.
+    schema_mode: what it may do to the schema, as the table says when None. delete_when: as of `Table.upsert`. table: as engines shall
+    call it, by its id when None. newest: asks for the newest spec, under which a batch may fit that does not fit `spec`. Raises
+    InvalidBatch, InvalidSchema and InvalidPredicate.
     """
     mode = spec.schema_mode if schema_mode is None else SchemaMode(one_of(schema_mode, SchemaMode, what="schema_mode"))
     if spec.is_keyless and operation in (Operation.UPSERT, Operation.DELETE):
@@ -72,7 +74,7 @@ def change_of(
     else:
         from objcat.spark.engine import SparkEngine
 
-        rows, engine = data, SparkEngine(fileio.describe())
+        rows, engine = data, SparkEngine(fileio.describe(), table=table or spec.table)
     deletes = None if delete_when is None else parse_predicate(delete_when, schema_from_arrow(engine.schema(rows)))
     change = Change(engine, rows, operation, mode, deletes)
     try:

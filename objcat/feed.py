@@ -77,7 +77,8 @@ class Feed:
         return pl.from_arrow(self.to_arrow())
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """A lazy Spark DataFrame, in no order: its workers read through `fileio`, a task for each part of the table that changed."""
+        """A lazy Spark DataFrame, in no order. What an incremental read reads is native where a scan is, unless a RESTORE is in its range;
+        all else workers read through `fileio`, a task for each part of the table that changed."""
         from objcat.spark.changes import feed_dataframe
 
         return feed_dataframe(spark, self._fileio.describe(), self.plan)

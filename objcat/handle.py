@@ -44,7 +44,7 @@ from objcat.table import Manifests, Snapshot, Tables, TableSpec
 from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
 from objcat.table.files import files_named_by
 from objcat.table.snapshot import snapshot_of
-from objcat.tasks import Layout, Operation, WriteResult, WriteTask
+from objcat.tasks import EraseTask, Layout, Operation, WriteResult, WriteTask, rewrite_without
 from objcat.timeline import AppVersion, Committer, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
 from objcat.timeline.sweep import Swept, sweep
@@ -460,7 +460,9 @@ class Table:
         layout: Layout | None = None,
     ) -> CommitResult:
         told = text_mapping({} if metadata is None else metadata, what="metadata")
-        change = change_of(self.fileio, data, self.spec, operation, schema_mode, delete_when, newest=lambda: self.refresh().spec)
+        change = change_of(
+            self.fileio, data, self.spec, operation, schema_mode, delete_when, table=self.name, newest=lambda: self.refresh().spec
+        )
         # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there.
         if operation is Operation.INSERT or self.spec.rewrites or app is not None:
             self.refresh()
@@ -524,7 +526,7 @@ class Table:
 
 
 class _Keys:
-    """Finds rows and writes deletes of them: in this process, or on Spark."""
+    """Finds rows and deletes them: in this process, or on Spark."""
 
     def __init__(self, table: Table, spark: SparkSession | None) -> None:
         self._table = table
@@ -535,9 +537,18 @@ class _Keys:
         if self._spark is None:
             rows = found.to_arrow()
             return rows if rows.num_rows else None
+        from objcat.spark.erase import is_empty
+
         frame = found.to_spark(self._spark)
-        return None if frame.isEmpty() else frame
+        return None if is_empty(frame, table=self._table.name) else frame
 
     def write(self, data: Any, task: WriteTask) -> WriteResult:
-        change = change_of(self._table.fileio, data, task.spec, task.operation)
+        change = change_of(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
         return change.engine.write(change.data, task)
+
+    def rewrite(self, task: EraseTask) -> WriteResult:
+        if self._spark is None:
+            return rewrite_without(self._table.fileio, task)
+        from objcat.spark.erase import rewrite_on_spark
+
+        return rewrite_on_spark(self._spark, self._table.fileio.describe(), task, table=self._table.name)

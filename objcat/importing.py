@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from fileio.store import FileIO
 from objcat.arguments import shown, whole_number
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.handle import Table
+from objcat.progress import shown_progress
 from objcat.timeline import AppVersion
 
 COMMIT_BYTES = 1024**3
@@ -90,20 +91,21 @@ def import_files(table: Table, source: Source, *, commit_bytes: int = COMMIT_BYT
     schema = schema_of(source)
     rows_of = {file.key: _rows(source, file, schema) for file in source.files}
     expected, before = sum(rows_of.values()), 0
-    for number, files in enumerate(chunks, 1):
-        expected_here = sum(rows_of[file.key] for file in files)
-        if not expected_here:
-            continue
-        counted = _Counted(source, files)
-        # A number that says how the files were dealt to commits: another dealing is another import.
-        app = AppVersion(app=f"{source.name}-{commit_bytes}", version=number)
-        result = table.bulk_insert(counted.reader(), app=app, metadata={"import": source.name, "files": str(len(files))})
-        before += result.already_applied
-        if not result.already_applied and counted.rows != expected_here:
-            raise CorruptTable(
-                f"the files of commit {number} of the import into {table.name!r} gave {counted.rows} rows, and say that they have "
-                f"{expected_here}: they changed while they were read; restore slot {result.slot - 1} and import again"
-            )
+    with shown_progress(table.fileio.env, f"objcat: import into {table.name}", expected) as advance:
+        for number, files in enumerate(chunks, 1):
+            expected_here = sum(rows_of[file.key] for file in files)
+            if not expected_here:
+                continue
+            counted = _Counted(source, files, advance)
+            # A number that says how the files were dealt to commits: another dealing is another import.
+            app = AppVersion(app=f"{source.name}-{commit_bytes}", version=number)
+            result = table.bulk_insert(counted.reader(), app=app, metadata={"import": source.name, "files": str(len(files))})
+            before += result.already_applied
+            if not result.already_applied and counted.rows != expected_here:
+                raise CorruptTable(
+                    f"the files of commit {number} of the import into {table.name!r} gave {counted.rows} rows, and say that they have "
+                    f"{expected_here}: they changed while they were read; restore slot {result.slot - 1} and import again"
+                )
     rows = table.scan().count()
     if table.spec.is_keyless and rows < expected:
         raise CorruptTable(f"the import into {table.name!r} read {expected} rows, and the table has {rows}: rows were deleted meanwhile")
@@ -111,11 +113,12 @@ def import_files(table: Table, source: Source, *, commit_bytes: int = COMMIT_BYT
 
 
 class _Counted:
-    """The rows of some files as a stream that counts them. It may be begun again."""
+    """The rows of some files as a stream that counts them. It may be begun again. advance: is told of them."""
 
-    def __init__(self, source: Source, files: Sequence[ObjectMeta]) -> None:
+    def __init__(self, source: Source, files: Sequence[ObjectMeta], advance: Callable[[int], None]) -> None:
         self._source = source
         self._files = files
+        self._advance = advance
         self.rows = 0
 
     def reader(self) -> pa.RecordBatchReader:
@@ -127,6 +130,7 @@ class _Counted:
             with self._source.open(meta) as file:
                 for batch in file.iter_batches(batch_size=BATCH_ROWS):
                     self.rows += batch.num_rows
+                    self._advance(batch.num_rows)
                     yield batch.select(schema.names).cast(schema)
 
 

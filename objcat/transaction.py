@@ -146,7 +146,7 @@ class TransactionTable:
 
     def _change(self, data: Any, operation: Operation, schema_mode: str | None = None, delete_when: str | None = None) -> None:
         self._block.check_open()
-        change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode, delete_when)
+        change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode, delete_when, table=self.name)
         self._block.changes.setdefault(self._table, []).append(change)
 
 

@@ -7,7 +7,7 @@ snapshot whose transaction is committed in it: they lie in files that are younge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from fileio.config import nearest
 from objcat.errors import InvalidInput
 from objcat.read.commits import COMMIT_FIELDS, CommitPoint, commits_table
-from objcat.read.plan import fixed_partitions, key_hashes, parse_filter
+from objcat.read.plan import ScanPlan, fixed_partitions, key_hashes, parse_filter
 from objcat.table import FileGroup, Manifests, Snapshot, TableSpec
-from objcat.tasks.changes import IncrementTask, increment_schema
+from objcat.tasks.changes import COMMIT_SLOT, IncrementTask, by_age, increment_schema
 from objcat.tasks.model import Filter
 from objcat.timeline import Txn
 
@@ -33,6 +33,7 @@ class IncrementalPlan:
     """
 
     snapshot: Snapshot
+    manifests: Manifests
     since: int
     groups: tuple[FileGroup, ...]
     commits: pa.Table
@@ -54,6 +55,28 @@ class IncrementalPlan:
         size = max(1, -(-len(self.groups) // max(1, count_max)))
         parts = [self.groups[at : at + size] for at in range(0, len(self.groups), size)]
         return [self._task(part) for part in parts]
+
+    def scan(self) -> ScanPlan:
+        """A scan among whose rows are those of this read: all that transactions of `commits` wrote. Its columns say transactions too.
+
+        It reads files that the range wrote; and, where an ordering column decides and log rows were written, the older ones of the same
+        file groups, whose rows may win.
+        """
+        plain, merged = [], []
+        for group in self.groups:
+            new = by_age(group, self.since)[1]
+            kept = group if group.base_slot > self.since else replace(group, base=None)
+            if new:
+                merged.append(replace(kept, logs=new) if self.snapshot.spec.ordering is None else group)
+            elif kept.base is not None:
+                plain.append(replace(kept, logs=()))
+        columns = tuple(dict.fromkeys([*self.columns, COMMIT_SLOT]))
+        return ScanPlan(self.snapshot, columns, self.where, plain=tuple(plain), merged=tuple(merged))
+
+    def bounds(self) -> pa.Table:
+        """What is known of the columns of the files of the groups, see `Snapshot.bounds`. Raises as `Manifests.load`."""
+        homes = frozenset(group.home for group in self.groups)
+        return self.snapshot.live(self.manifests, None, homes=homes).bounds()
 
     def _task(self, groups: tuple[FileGroup, ...]) -> IncrementTask:
         known = {base.path: self.newest[base.path] for group in groups if (base := group.base) is not None and base.path in self.newest}
@@ -79,7 +102,7 @@ def plan_incremental(
         hashes, partitions = key_hashes(predicate, spec), fixed_partitions(predicate, spec)
         groups = snapshot.file_groups(manifests, where=predicate.to_pruning(), hashes=hashes, partitions=partitions)
     touched = tuple(group for group in groups if group.base_slot > since or any(rows.named_at > since for rows in group.logs))
-    return IncrementalPlan(snapshot, since, touched, commits_table(commits), _newest(snapshot, manifests), chosen, predicate)
+    return IncrementalPlan(snapshot, manifests, since, touched, commits_table(commits), _newest(snapshot, manifests), chosen, predicate)
 
 
 def _newest(snapshot: Snapshot, manifests: Manifests) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -12,6 +12,7 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.arguments import instances
 from objcat.errors import InvalidInput
+from objcat.progress import shown_progress
 from objcat.services.perform import Proposal, Service, perform
 from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
 from objcat.storage.lateness import timely
@@ -155,7 +156,8 @@ class _Work:
 def _run(fileio: FileIO, work: _Work, txn: Txn) -> Proposal:
     parts = [work.groups[at : at + GROUPS_PER_TASK] for at in range(0, len(work.groups), GROUPS_PER_TASK)]
     tasks = [CompactTask(work.spec, txn, f"compact-{number}", part, work.committed_at_ms) for number, part in enumerate(parts)]
-    written = sum((compact_groups(fileio, task) for task in tasks), WriteResult())
+    with shown_progress(fileio.env, "objcat: compact", len(work.groups)) as advance:
+        written = sum((compact_groups(fileio, task, advance) for task in tasks), WriteResult())
     return _proposal(written.bases, written.logs, as_of=work.plan.slot)
 
 
@@ -184,15 +186,22 @@ def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of
 # ---- tasks -------------------------------------------------------------------------------------------------------
 
 
-def compact_groups(fileio: FileIO, task: CompactTask) -> WriteResult:
+def compact_groups(fileio: FileIO, task: CompactTask, advance: Callable[[int], None]) -> WriteResult:
     """A new base file for every file group of a task, and one log object with the deletes that must outlive it, if there are any.
+    advance: is told of each.
 
     With an ordering column, a delete that has a value of it keeps older rows out that come later: it must stay. Without one, and for a
     delete without a value, the order of the slots says all.
     """
     logs = loaded_logs(fileio, task.spec, task.groups)
     at_once = rewritten_at_once(task.groups, most=fileio.env.parallelism)
-    results = run_all(fileio.env, lambda group: _compact_group(fileio, task, group, logs), task.groups, at_once=at_once)
+
+    def compacted(group: FileGroup) -> tuple[BaseFile, pa.Table]:
+        found = _compact_group(fileio, task, group, logs)
+        advance(1)
+        return found
+
+    results = run_all(fileio.env, compacted, task.groups, at_once=at_once)
     bases = tuple(base for base, _ in results)
     rows = sum(base.rows for base in bases)
     kept = [(base.home, deletes) for base, deletes in results if deletes.num_rows]

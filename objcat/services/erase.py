@@ -6,31 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.store import FileIO
 from objcat.read.plan import ScanPlan, plan_scan
 from objcat.services.perform import Done, Proposal, Service, perform
-from objcat.storage.files import BaseWriter, base_path
-from objcat.table import BaseFile, FileGroup, LogObject, Manifests, Snapshot, TableDelta, Tables, TableSpec
+from objcat.table import BaseFile, LogObject, Manifests, Snapshot, TableDelta, Tables, TableSpec
 from objcat.table.files import encode_delta
 from objcat.table.snapshot import snapshot_of
-from objcat.tasks import TXN_FIELD, Operation, Rewritten, WriteResult, WriteTask, run_all
-from objcat.tasks.current import current_cuts, loaded_logs, rewritten_at_once
-from objcat.tasks.model import Filter
+from objcat.tasks import EraseTask, Operation, WriteResult, WriteTask
 from objcat.timeline import Action, Footprint, Summary, Timeline, Txn, View
 
 
 class KeyEngine(Protocol):
-    """Finds the rows of a scan, and writes deletes of them."""
+    """Finds the rows of a scan, writes deletes of them, and file groups without them."""
 
     def keys(self, plan: ScanPlan) -> Any | None:
         """The rows of a scan as a batch; None when there are none."""
 
     def write(self, data: Any, task: WriteTask) -> WriteResult:
         """Write the batch."""
+
+    def rewrite(self, task: EraseTask) -> WriteResult:
+        """Run the task over all of its file groups, perhaps in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def erase(
     action = Action.DELTA_COMMIT if not snapshot_of(view, table, where=fileio.url).spec.rewrites else Action.COMMIT
 
     def run(work: Erasure, txn: Txn) -> Proposal:
-        return replace(_run(fileio, manifests, engine, work, txn), metadata=metadata)
+        return replace(_run(manifests, engine, work, txn), metadata=metadata)
 
     try:
         return perform(timeline, Service(action=action, table=table, plan=work_of, run=run), view)
@@ -86,11 +83,11 @@ def _columns(spec: TableSpec) -> list[str]:
     return list(dict.fromkeys(column.name for column in columns))
 
 
-def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Erasure, txn: Txn) -> Proposal:
+def _run(manifests: Manifests, engine: KeyEngine, work: Erasure, txn: Txn) -> Proposal:
     snapshot, spec = work.snapshot, work.snapshot.spec
     if spec.is_keyless:
         assert work.plan.where is not None, "an erasure has a filter"
-        erased = _erased(fileio, spec, work.plan.groups, work.plan.where, txn)
+        erased = engine.rewrite(EraseTask(spec, txn, work.plan.groups, work.plan.where))
         if not erased.bases:
             raise _NothingToErase
         return _proposal(erased, snapshot)
@@ -123,41 +120,3 @@ def _proposal(written: WriteResult, snapshot: Snapshot) -> Proposal:
         ),
         files=tuple(file.path for file in files),
     )
-
-
-def _erased(fileio: FileIO, spec: TableSpec, groups: tuple[FileGroup, ...], where: Filter, txn: Txn) -> WriteResult:
-    """The groups of a table without a key that hold such rows, rewritten without them."""
-    logs = loaded_logs(fileio, spec, groups)
-
-    def rewrite(group: FileGroup) -> tuple[BaseFile, int] | None:
-        schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
-        path = base_path(txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-        before = 0
-        with BaseWriter(fileio, path, schema, group.home, bounded=spec.bounded) as writer:
-            after = 0
-            for rows, _ in current_cuts(fileio, spec, group, logs):
-                kept = _without(rows, spec, where)
-                before, after = before + rows.num_rows, after + kept.num_rows
-                writer.write(kept.select(schema.names))
-            return (writer.finish(), before - after) if after < before else None
-
-    at_once = rewritten_at_once(groups, most=fileio.env.parallelism)
-    found = [one for one in run_all(fileio.env, rewrite, groups, at_once=at_once) if one is not None]
-    rewritten = tuple(Rewritten(base.home, count, 0, 0, count, changed=True) for base, count in found)
-    return WriteResult(tuple(base for base, _ in found), rows=sum(count for _, count in found), rewritten=rewritten)
-
-
-def _without(rows: pa.Table, spec: TableSpec, where: Filter) -> pa.Table:
-    """The rows for which the filter is false or null."""
-    names = {column.physical: column.name for column in spec.table_schema.columns}
-    logical = rows.select(list(names)).rename_columns(list(names.values()))
-    return rows.filter(pc.invert(_truth(logical, where)))
-
-
-def _truth(rows: pa.Table, where: Filter) -> pa.Array:
-    number = pa.array(np.arange(rows.num_rows))
-    passed = rows.append_column(_NUMBER, number).filter(where.to_arrow()).column(_NUMBER)
-    return pc.is_in(number, value_set=passed.combine_chunks())
-
-
-_NUMBER = "_objcat_number"

@@ -1,4 +1,4 @@
-"""Feeds on Spark: workers run the tasks of a read that follows what changed."""
+"""Feeds on Spark: an incremental read as one plan of Spark's own where the session can read the store; else workers run the tasks."""
 
 from __future__ import annotations
 
@@ -7,25 +7,55 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from fileio.registry import StoreDescription
+from objcat.predicate import Predicate
 from objcat.read.changes import ChangesPlan
-from objcat.read.incremental import IncrementalPlan
+from objcat.read.incremental import HIDDEN, IncrementalPlan
+from objcat.spark.names import quoted
+from objcat.spark.native import native_root
 from objcat.spark.ship import shipped
+from objcat.spark.snapshot import native_rows
+from objcat.storage.files import TXN_COLUMN
 from objcat.tasks.changes import ChangeTask, IncrementTask, read_changed
 
 TASKS_MAX = 4096
+LISTED_MAX = 1024
+"""Transactions that a filter lists, which Parquet's statistics and dictionaries then leave row groups out by."""
 
 
 def feed_dataframe(spark: SparkSession, store: StoreDescription, plan: IncrementalPlan | ChangesPlan) -> DataFrame:
-    """The rows of a feed, lazily, in no order."""
+    """The rows of a feed, lazily, in no order.
+
+    A filter that is an Arrow expression is applied in Python workers, and changes are found there; an incremental read is native where the
+    session can read the store.
+    """
     schema = from_arrow_schema(pa.schema([field.remove_metadata() for field in plan.schema]), prefer_timestamp_ntz=True)
+    if isinstance(plan, IncrementalPlan) and plan.groups and (plan.where is None or isinstance(plan.where, Predicate)):
+        root = native_root(spark, store)
+        if root is not None:
+            return _native(spark, root, plan)
     tasks: list[IncrementTask] | list[ChangeTask] = plan.tasks(count_max=TASKS_MAX)
     if not tasks:
         return spark.createDataFrame([], schema)
     numbered = spark.createDataFrame([(number, pickle.dumps(task)) for number, task in enumerate(tasks)], "number int, task binary")
     return numbered.repartition(min(len(tasks), TASKS_MAX), "number").mapInArrow(shipped(read_tasks, store), schema)
+
+
+def _native(spark: SparkSession, root: str, plan: IncrementalPlan) -> DataFrame:
+    """The merged rows of the groups, of which those count that a transaction of the range wrote."""
+    rows = native_rows(spark, root, plan.scan(), plan.bounds())
+    if isinstance(plan.where, Predicate):
+        rows = rows.where(plan.where.to_spark_sql())
+    txns = plan.commits.column(TXN_COLUMN).to_pylist()
+    is_listed = len(txns) <= LISTED_MAX
+    if is_listed:
+        rows = rows.where(F.col(TXN_COLUMN).isin(txns))
+    if not is_listed or any(name in HIDDEN for name in plan.columns):
+        rows = rows.join(F.broadcast(spark.createDataFrame(plan.commits)), TXN_COLUMN)
+    return rows.select([quoted(name) for name in plan.columns])
 
 
 def read_tasks(store: StoreDescription, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,9 +19,10 @@ from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
 from objcat.predicate import Predicate
+from objcat.spark.jobs import described
 from objcat.spark.names import quoted
-from objcat.spark.routing import home_columns, in_buckets_of, partition_columns
-from objcat.spark.ship import missing_is_said, shipped
+from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_worth_a_shuffle, partition_columns
+from objcat.spark.ship import BatchFunction, missing_is_said, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
 from objcat.tasks import Layout, Operation, WriteResult, WriteTask, write_routed, write_unrouted, written_columns
@@ -32,10 +33,14 @@ _RESULT_SCHEMA = "task int, result binary, error binary"
 
 
 class SparkEngine:
-    """Runs task functions on the executors of the DataFrame's session. Each opens the store for itself, from its description."""
+    """Runs task functions on the executors of the DataFrame's session. Each opens the store for itself, from its description.
 
-    def __init__(self, store: StoreDescription) -> None:
+    table: as users call it, for the descriptions of jobs.
+    """
+
+    def __init__(self, store: StoreDescription, *, table: str) -> None:
         self._store = store
+        self._table = table
         self.name = "spark"
 
     def check(self, data: DataFrame, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
@@ -72,18 +77,38 @@ class SparkEngine:
         if task.routed:
             # Without a number, so that Spark makes as many tasks as there are bytes for.
             data = data.repartition(*home_columns(task.spec))
+        elif not task.spec.is_keyless and is_worth_a_shuffle(data, task.spec):
+            data = by_bucket(data, task.spec)
         if task.layout is not None:
             data = _laid_out(data, task.spec, task.layout)
         # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
         names = data.columns
         numbered = data.toDF(*map(str, range(len(names))))
-        with missing_is_said():
-            rows = numbered.mapInArrow(shipped(_write_batches, self._store, task, names), _RESULT_SCHEMA).collect()
-        for row in rows:
-            if row.error is not None:
-                raise pickle.loads(bytes(row.error))  # noqa: S301 - our own executors wrote it
-        results = [_RESULTS.decode(row.result) for row in sorted(rows, key=lambda row: row.task)]
-        return sum(results, WriteResult())
+        with described(data.sparkSession, f"objcat: {task.operation} {self._table}"):
+            return run_tasks(numbered, shipped(_write_batches, self._store, task, names))
+
+
+def run_tasks(data: DataFrame, function: BatchFunction) -> WriteResult:
+    """Run a function that yields what `told` gives over every partition; the files by the numbers of the tasks. Raises what was told."""
+    with missing_is_said():
+        rows = data.mapInArrow(function, _RESULT_SCHEMA).collect()
+    for row in rows:
+        if row.error is not None:
+            raise pickle.loads(bytes(row.error))  # noqa: S301 - our own executors wrote it
+    return sum((_RESULTS.decode(row.result) for row in sorted(rows, key=lambda row: row.task)), WriteResult())
+
+
+def told(number: int, work: Callable[[], WriteResult]) -> pa.RecordBatch:
+    """On a worker: one row with the number of a task, and its result or its error."""
+    result, error = None, None
+    try:
+        result = msgspec.msgpack.encode(work())
+    except (ObjcatError, FileIOError) as failure:
+        # Returned, not raised: Spark would repeat the task, which cannot mend a bad row, and bury the sentence in a stack trace.
+        error = pickle.dumps(failure)
+    return pa.RecordBatch.from_pydict(
+        {"task": pa.array([number], pa.int32()), "result": pa.array([result], pa.binary()), "error": pa.array([error], pa.binary())}
+    )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -109,21 +134,13 @@ def _check(data: DataFrame, spec: TableSpec, operation: Operation, delete_when: 
 def _write_batches(
     store: StoreDescription, task: WriteTask, names: Sequence[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the batches of one partition of a frame. Yields one row: the task's number, and its result or its error."""
+    """Write the batches of one partition of a frame. Yields one row, see `told`."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     number = context.partitionId() if context is not None else 0
-    result, error = None, None
-    try:
-        named = (batch.rename_columns(names) for batch in batches)
-        result = msgspec.msgpack.encode(_write_partition(store, task, f"spark-{number}", named))
-    except (ObjcatError, FileIOError) as failure:
-        # Returned, not raised: Spark would repeat the task, which cannot mend a bad row, and bury the sentence in a stack trace.
-        error = pickle.dumps(failure)
-    yield pa.RecordBatch.from_pydict(
-        {"task": pa.array([number], pa.int32()), "result": pa.array([result], pa.binary()), "error": pa.array([error], pa.binary())}
-    )
+    named = (batch.rename_columns(names) for batch in batches)
+    yield told(number, lambda: _write_partition(store, task, f"spark-{number}", named))
 
 
 def _write_partition(store: StoreDescription, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:

@@ -7,8 +7,9 @@ homes apart no better than it must is enough, as long as no setting of the sessi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from objcat.spark.names import quoted
@@ -16,6 +17,13 @@ from objcat.table import TableSpec
 from objcat.table.partition import IDENTITY, TRUNCATE, PartitionField
 from objcat.table.schema import Column as TableColumn
 from objcat.timeline import Home
+
+SHUFFLED_BYTES_MIN = 1024**3
+"""Bytes of a batch from which on its log rows are shuffled: eight tasks that each read files."""
+TASK_BYTES = 128 * 1024**2
+"""What Spark gives a task to read of files."""
+UNKNOWN_BYTES_MIN = 2**50
+"""Spark takes a source of which it knows nothing for 2 to the power of 63 bytes, or for a part of that if not all columns are read."""
 
 _HOUR_US, _DAY_US = 3_600_000_000, 86_400_000_000
 _TYPES = {"timestamp": "timestamp_ltz"}
@@ -41,6 +49,44 @@ def partition_columns(spec: TableSpec) -> list[Column]:
 def bucket_column(spec: TableSpec) -> Column:
     """The bucket that a row has where no partition was split; a split divides buckets, and never moves rows from one to another."""
     return F.pmod(F.hash(*(_typed(column) for column in spec.bucket_columns)), F.lit(spec.index.count))
+
+
+def by_bucket(data: DataFrame, spec: TableSpec) -> DataFrame:
+    """The rows with those of a bucket together, in their order: as many to a task as Spark likes, which divides a bucket that is too large
+    among tasks that follow one another."""
+    names = [*(f"_objcat_home_{number}" for number in range(len(home_columns(spec)))), "_objcat_at"]
+    marked = data.select("*", *home_columns(spec), F.monotonically_increasing_id()).toDF(*data.columns, *names)
+    # Spark passes the hint over without adaptive execution.
+    is_adaptive = data.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"
+    together = marked.hint("rebalance", *names[:-1]) if is_adaptive else marked.repartition(*names[:-1])
+    return together.sortWithinPartitions(*names).drop(*names)
+
+
+def is_worth_a_shuffle(data: DataFrame, spec: TableSpec) -> bool:
+    """Whether so many tasks would write log rows of a frame that those of each bucket had better be brought together first.
+
+    By what Spark expects before it computes anything, which is rather too much than too little: the bytes of the optimized plan, or of its
+    sources if that is less (of a join it is their product). False without a JVM handle (Spark Connect), which does not say.
+    """
+    if not hasattr(data, "_jdf") or (spec.index.count == 1 and not spec.partition_columns):
+        return False
+    plan = data._jdf.queryExecution().optimizedPlan()
+    leaves = plan.collectLeaves()
+    of_sources = sum(_bytes_of_source(leaves.apply(number)) for number in range(leaves.size()))
+    return min(_expected_bytes(plan), of_sources) >= SHUFFLED_BYTES_MIN
+
+
+def _expected_bytes(plan: Any) -> int:
+    return int(plan.stats().sizeInBytes())
+
+
+def _bytes_of_source(leaf: Any) -> int:
+    """What an RDD holds nobody knows; its partitions are taken to be as large as those of files."""
+    size = _expected_bytes(leaf)
+    if size < UNKNOWN_BYTES_MIN:
+        return size
+    is_rdd = leaf.getClass().getSimpleName() in ("LogicalRDD", "ExternalRDD")
+    return TASK_BYTES * (int(leaf.rdd().getNumPartitions()) if is_rdd else 1)
 
 
 def in_buckets_of(spec: TableSpec, homes: Collection[Home]) -> Column:

@@ -7,6 +7,7 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.tasks.append import append_rows, fill_group
 from objcat.tasks.current import current_rows
+from objcat.tasks.erase import EraseTask, rewrite_without
 from objcat.tasks.insert import write_inserts
 from objcat.tasks.model import OP_FIELD, TXN_FIELD, Filter, Layout, Operation, Rewritten, ScanTask, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
@@ -19,6 +20,7 @@ __all__ = [
     "HIDDEN_FIELDS",
     "OP_FIELD",
     "TXN_FIELD",
+    "EraseTask",
     "Filter",
     "Layout",
     "Operation",
@@ -33,6 +35,7 @@ __all__ = [
     "log_schema",
     "own_rows",
     "rewrite_homes",
+    "rewrite_without",
     "run_all",
     "scan_groups",
     "scan_schema",

@@ -82,7 +82,7 @@ def increments(fileio: FileIO, task: IncrementTask) -> Iterator[pa.Table]:
     """
     needed = _needed(task.spec, {*task.columns, *(task.where.columns if task.where else ())})
     for groups in _together(task.groups):
-        aged = [(group, *_by_age(group, task.since)) for group in groups]
+        aged = [(group, *by_age(group, task.since)) for group in groups]
         for group, _, new in aged:
             if not new:
                 yield from (_logical(rows, task) for rows in _written(fileio, task, group, needed))
@@ -110,7 +110,7 @@ def _together(groups: Sequence[FileGroup]) -> Iterator[list[FileGroup]]:
         yield held
 
 
-def _by_age(group: FileGroup, since: int) -> tuple[tuple[LogSlice, ...], tuple[LogSlice, ...]]:
+def by_age(group: FileGroup, since: int) -> tuple[tuple[LogSlice, ...], tuple[LogSlice, ...]]:
     """The log rows of a group that come before the range, and those of the range. Deletes that a compaction kept are of before: it has
     changed no row."""
     new = tuple(rows for rows in group.logs if rows.named_at > since and rows.slot > group.as_of)

@@ -57,7 +57,7 @@ class Recording(SparkEngine):
     """A Spark engine that notes which buckets it was asked for, and runs something before each answer."""
 
     def __init__(self, table: objcat.Table, frame: DataFrame, *after: Callable[[], object]) -> None:
-        super().__init__(table.fileio.describe())
+        super().__init__(table.fileio.describe(), table=table.name)
         self.check(frame, table.spec, Operation.UPSERT)
         self.asked: list[frozenset[Home] | None] = []
         self._after = list(after)

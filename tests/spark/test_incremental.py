@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import objcat
+from tests.spark.plans import files_read, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,6 +85,96 @@ def test_base_files_alone_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert frame.count() == 10
     table.compact()
     assert table.scan(mode="read_optimised").to_spark(spark).count() == 11
+
+
+def put(table: objcat.Table, step: int, *keys: int) -> None:
+    table.upsert([{"id": key, "o": step, "v": step * 100 + key} for key in keys])
+
+
+ORDERED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("o", pa.int64()), ("v", pa.int64())])
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("ordering", [None, "o"])
+def test_an_incremental_read_is_one_plan_of_spark_over_the_files_of_its_range(
+    spark: SparkSession, tmp_path: Path, kind: str, ordering: str | None
+) -> None:
+    table = objcat.connect(tmp_path).create_table("t", ORDERED, key=["id"], kind=kind, ordering=ordering, index=objcat.Bucket(4))
+    table.insert([{"id": key, "o": 5, "v": key} for key in range(200)])
+    put(table, 6, *range(20))
+    since = table.refresh().slot
+    put(table, 7, 3, 300)
+    put(table, 1, 4)
+    for where in (None, "v > 5 and id < 250"):
+        feed = table.incremental(since=since, where=where, columns=["id", "v"])
+        frame = feed.to_spark(spark)
+        assert "MapInArrow" not in text_of(frame) and "Python" not in text_of(frame)
+        expected = [(3, 703), (300, 1000)] if ordering else [(3, 703), (4, 104), (300, 1000)]
+        assert sorted(tuple(row) for row in frame.collect()) == [row for row in expected if where is None or row[0] < 250]
+
+
+@contextmanager
+def fixed_plans(spark: SparkSession) -> Iterator[None]:
+    """So that scans of a plan can be found after it has run."""
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
+
+
+def test_files_of_before_the_range_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", ORDERED, key=["id"], index=objcat.Bucket(4))
+    table.insert([{"id": key, "o": 5, "v": key} for key in range(200)])
+    put(table, 6, *range(100))
+    since = table.refresh().slot
+    assert table.incremental(since=since).to_spark(spark).count() == 0
+    put(table, 7, *range(0, 200, 3))
+    former = list(tmp_path.glob("tables/*/data/**/*.parquet"))
+    put(table, 8, 1)
+    since_newest = table.refresh().slot - 1
+    with fixed_plans(spark):
+        assert files_read(table.incremental(since=since_newest).to_spark(spark)) == 1
+    for place in former:
+        place.unlink()
+    found = table.incremental(since=since_newest, columns=["v", "_commit_slot"]).to_spark(spark)
+    assert [tuple(row) for row in found.collect()] == [(801, since_newest + 1)]
+
+
+def test_an_incremental_read_over_rewrites_and_splits(spark: SparkSession, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    for ordering in (None, "o"):
+        table = lake.create_table(f"t{ordering}", ORDERED, key=["id"], ordering=ordering, index=objcat.Bucket(2))
+        table.insert([{"id": key, "o": 5, "v": key} for key in range(50)])
+        put(table, 6, *range(10))
+        put(table, 7, 8, 9, 60)
+        table.delete([{"id": 9, "o": 8}] if ordering else [{"id": 9}])
+        table.compact()
+        put(table, 6, 9, 11)
+        table.split_buckets()
+        put(table, 9, 12, 61)
+        table.compact(homes=sorted(table.refresh().live_homes(table.manifests))[:2])
+        put(table, 9, 13, 60)
+        for since in range(-1, table.refresh().slot):
+            feed = table.incremental(since=since, columns=["id", "v", "_commit_slot", "_commit_time"])
+            frame = feed.to_spark(spark)
+            assert "MapInArrow" not in text_of(frame)
+            assert shown(frame.toArrow().cast(feed.schema)) == shown(feed.to_arrow()), since
+
+
+def test_many_commits_of_a_table_without_a_key(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = objcat.connect(tmp_path).create_table("t", ORDERED, key=None)
+    for step in range(6):
+        table.insert([{"id": step, "o": None, "v": 1}] * 2)
+    table.compact()
+    feed = table.incremental(since=2, columns=["id"])
+    expected = sorted([2, 2, 3, 3, 4, 4, 5, 5])
+    assert sorted(row["id"] for row in feed.to_spark(spark).collect()) == expected
+    monkeypatch.setattr("objcat.spark.changes.LISTED_MAX", 2)
+    assert sorted(row["id"] for row in feed.to_spark(spark).collect()) == expected
+    expression = table.incremental(since=2, columns=["id"], where=pc.field("id") > 3).to_spark(spark)
+    assert "MapInArrow" in text_of(expression)
+    assert sorted(row["id"] for row in expression.collect()) == [4, 4, 5, 5]
 
 
 @pytest.mark.parametrize("ordering", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()], ids=str)

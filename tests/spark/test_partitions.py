@@ -211,7 +211,7 @@ def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession
 
     class Raced(SparkEngine):
         def __init__(self) -> None:
-            super().__init__(table.fileio.describe())
+            super().__init__(table.fileio.describe(), table=table.name)
             self.asked: list[Any] = []
 
         def write(self, data: DataFrame, task: WriteTask) -> WriteResult:

@@ -1,0 +1,72 @@
+"""Deletes by a filter that Spark does: file groups of a table without a key are rewritten by its workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+
+import objcat
+import objcat.handle
+from objcat.errors import InvalidPredicate
+from objcat.tasks import EraseTask, WriteResult
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("city", pa.string())])
+
+
+def filled(place: Path, kind: str) -> objcat.Table:
+    table = objcat.connect(place).create_table(
+        "t", SCHEMA, key=None, partition_by=["city"], kind=kind, properties={"target_file_bytes": "2000"}
+    )
+    for step in range(4):
+        table.insert([{"id": key, "city": "Rome" if key % 2 else None} for key in range(step * 50, step * 50 + 50)])
+    return table
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_rows_without_a_key_are_deleted_by_workers(spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(tmp_path, kind)
+    groups = len(table.refresh().file_groups(table.manifests))
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("this process rewrites nothing")
+
+    monkeypatch.setattr("objcat.handle.rewrite_without", refuse)
+    done = table.delete("id in (3, 13, 23, 33, 43, 53) and city = 'Rome'", spark=spark)
+    assert done is not None
+    assert (done.deleted, done.rows) == (6, 6)
+    assert done.files < groups
+    expected = [key for key in range(200) if key % 10 != 3 or key > 53]
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == expected
+    slot = table.refresh().slot
+    assert table.delete("id = 1000", spark=spark) is None
+    assert table.delete("id = 3 or city > 'Z'", spark=spark) is None
+    assert table.refresh().slot == slot
+    done = table.delete(pc.field("id") >= 100, spark=spark)
+    assert done is not None and done.deleted == 100
+    assert sorted(table.scan().to_spark(spark).toArrow().column("id").to_pylist()) == [key for key in expected if key < 100]
+    with pytest.raises(InvalidPredicate):
+        table.delete("nothing = 1", spark=spark)
+
+
+def test_a_file_that_was_cleaned_meanwhile_is_planned_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = filled(tmp_path, "merge_on_read")
+    real = objcat.handle._Keys.rewrite
+    done: list[bool] = []
+
+    def disturbed(self: Any, task: EraseTask) -> WriteResult:
+        if not done:
+            done.append(True)
+            other = objcat.connect(tmp_path).table("t")
+            assert other.delete("id < 3") is not None
+            other.clean(keep_slots=1)
+        return real(self, task)
+
+    monkeypatch.setattr(objcat.handle._Keys, "rewrite", disturbed)
+    result = table.delete("id < 10", spark=spark)
+    assert result is not None and result.deleted == 7 and result.attempts == 2
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == list(range(10, 200))
