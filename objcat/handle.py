@@ -46,6 +46,8 @@ from objcat.table.files import files_named_by
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import EraseTask, Layout, Operation, WriteResult, WriteTask, rewrite_without
 from objcat.timeline import AppVersion, Committer, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
+from objcat.timeline.archive import Archived, archive
+from objcat.timeline.collect import CollectedCheckpoints, collect_checkpoints
 from objcat.timeline.side import with_changes
 from objcat.timeline.sweep import Swept, sweep
 from objcat.write import CommitResult, WriteOperation
@@ -437,6 +439,22 @@ class Table:
         many already. Raises as `objcat.services.split_buckets`.
         """
         return self._served(split_buckets(self.timeline, self.id, partition=partition, count=count))
+
+    def archive(self, *, keep_slots: int = 1000) -> Archived:
+        """Move entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log: fewer and smaller objects.
+
+        Readers see no difference, and nothing expires. Of tables that share a log, it is the log of all. Raises as
+        `objcat.timeline.archive.archive`.
+        """
+        return archive(self.timeline, keep_slots=keep_slots)
+
+    def collect_checkpoints(self, *, keep: int = 2) -> CollectedCheckpoints:
+        """Delete checkpoints but for the newest `keep` and those that savepoints need, and what dead writers left of theirs.
+
+        Every slot can still be looked at, and handles that stand on one that is gone open another by themselves. Raises as
+        `objcat.timeline.collect.collect_checkpoints`.
+        """
+        return self._served(collect_checkpoints(self.timeline, self._committer, keep=keep))
 
     def _served(self, result: R) -> R:
         """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""

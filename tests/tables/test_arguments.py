@@ -62,6 +62,8 @@ def numbers() -> Iterator[tuple[str, Call, tuple[Any, ...]]]:
     yield "slot", lambda lake, bad: lake.table("n.t").timeline.at(bad), (-1, 99)
     yield "keep_slots", lambda lake, bad: archive(lake.table("n.t").timeline, keep_slots=bad), (-1, 0)
     yield "keep", lambda lake, bad: collect_checkpoints(lake.table("n.t").timeline, Committer(lake.table("n.t").fileio), keep=bad), (0,)
+    yield "keep_slots", lambda lake, bad: lake.table("n.t").archive(keep_slots=bad), (-1, 0)
+    yield "keep", lambda lake, bad: lake.table("n.t").collect_checkpoints(keep=bad), (0,)
     yield "version", lambda _, bad: AppVersion(app="a", version=bad), (-1,)
     yield "resumed_after", lambda _, bad: AppVersion(app="a", version=1, resumed_after=bad), (-1,)
 

@@ -48,3 +48,25 @@ def test_a_checkpoint_that_cannot_be_written_fails_no_commit(caplog: pytest.LogC
     assert table.snapshot.slot == 40
     assert "no checkpoint" in caplog.text
     assert table.scan().to_arrow().num_rows == 40
+
+
+def test_chores_of_a_long_log_take_nothing_away() -> None:
+    backend = MemoryBackend("chores")
+    table = objcat.Lake(FileIO(backend, env=FakeEnv())).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    for number in range(70):
+        table.upsert(rows(number))
+    before = table.history()
+    held = objcat.Lake(FileIO(backend, env=FakeEnv(2))).table("t")
+    archived = table.archive(keep_slots=20)
+    assert archived.tombstones == archived.end_slot - archived.first_slot > 10
+    assert table.archive(keep_slots=20).tombstones == 0
+    collected = table.collect_checkpoints(keep=1)
+    assert collected.slot == table.snapshot.slot == 71, "the handle has seen the slot of the collection"
+    assert collected.voided and collected.objects
+    assert table.collect_checkpoints(keep=1).slot is None
+    for one in (table, held, objcat.Lake(FileIO(backend, env=FakeEnv(3))).table("t")):
+        assert one.scan().to_arrow().num_rows == 70
+        assert one.scan(as_of=5).to_arrow().num_rows == 5
+        assert list(one.history())[:-1] == list(before)
+    held.upsert(rows(100))
+    assert table.refresh().slot == 72
