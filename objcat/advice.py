@@ -26,7 +26,7 @@ class SizeAdvice:
 
     def look(self, groups: Collection[FileGroup], spec: TableSpec) -> None:
         """Judge the file groups that a write has found anyway."""
-        if self._said or spec.is_keyless or not groups:
+        if self._said or spec.is_keyless or spec.is_located or not groups:
             return
         sizes = {group.home: size_of(group) for group in groups}
         largest = max(sizes, key=lambda home: sizes[home])

@@ -16,7 +16,7 @@ from objcat.arguments import instance, name_list, one_of, span_ms, text, text_ma
 from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
 from objcat.handle import Table
 from objcat.lifecycle import create
-from objcat.table import Bucket, Tables, TablesFold, TableSpec
+from objcat.table import Bucket, Simple, Tables, TablesFold, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import KEY_SCOPES, KINDS, make_spec
@@ -35,7 +35,7 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
     lateness: str | dt.timedelta | None = None,
     partition_by: Sequence[str] = (),
     key_scope: str = "table",
-    index: Bucket | None = None,
+    index: Bucket | Simple | None = None,
     kind: str = "merge_on_read",
     properties: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -96,14 +96,14 @@ def new_spec(  # noqa: PLR0913 - one for each setting that a table has
     lateness: str | dt.timedelta | None,
     partition_by: Sequence[str],
     key_scope: str,
-    index: Bucket | None,
+    index: Bucket | Simple | None,
     kind: str,
     properties: Mapping[str, str] | None,
 ) -> TableSpec:
     """The spec of a new table. Raises InvalidInput."""
     instance(schema, pa.Schema, what="schema", such_as="an Arrow schema, pa.schema([('id', pa.int64()), ...])")
-    if index is not None:
-        instance(index, Bucket, what="index", such_as="objcat.Bucket(16)")
+    if index is not None and not isinstance(index, Simple):
+        instance(index, Bucket, what="index", such_as="objcat.Bucket(16) or objcat.Simple()")
         if index.columns is not None:
             name_list(index.columns, what="Bucket(columns)")
     return make_spec(

@@ -384,7 +384,7 @@ def _strays(rows: pa.Table, spec: TableSpec, home: Home) -> bool:
     found = {text for partitioning in of_shape for text in partitions_of(partitioning, (), (), spec.table_schema, rows).texts}
     if found != {home.partition}:
         return True
-    if spec.is_keyless:
+    if spec.is_keyless or spec.is_located:
         return False
     return bool(np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], home.bucket_count) != home.bucket))
 

@@ -18,6 +18,7 @@ from objcat.batches import change_of, layout_of
 from objcat.errors import CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
+from objcat.placing import Placing, write_located
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
 from objcat.read.history import History
@@ -482,7 +483,7 @@ class Table:
             self.fileio, data, self.spec, operation, schema_mode, delete_when, table=self.name, newest=lambda: self.refresh().spec
         )
         # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there.
-        if operation is Operation.INSERT or self.spec.rewrites or app is not None:
+        if operation is Operation.INSERT or self.spec.rewrites or self.spec.is_located or app is not None:
             self.refresh()
         write: WriteOperation[Any] = WriteOperation(
             timeline=self.timeline,
@@ -570,3 +571,7 @@ class _Keys:
         from objcat.spark.erase import rewrite_on_spark
 
         return rewrite_on_spark(self._spark, self._table.fileio.describe(), task, table=self._table.name)
+
+    def write_located(self, place: Placing, data: Any, task: WriteTask) -> WriteResult:
+        change = change_of(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
+        return write_located(place, change.engine, change.data, task)

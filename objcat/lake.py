@@ -51,7 +51,7 @@ from objcat.naming import (
     renamed,
 )
 from objcat.services import CleanResult, purge
-from objcat.table import Bucket, Tables, TablesFold, TableSpec
+from objcat.table import Bucket, Simple, Tables, TablesFold, TableSpec
 from objcat.table.snapshot import snapshot_of
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
@@ -140,7 +140,7 @@ class Lake:
         lateness: str | dt.timedelta | None = None,
         partition_by: Sequence[str] = (),
         key_scope: str = "table",
-        index: Bucket | None = None,
+        index: Bucket | Simple | None = None,
         kind: str = "merge_on_read",
         properties: Mapping[str, str] | None = None,
         domain: str | None = None,
@@ -155,8 +155,8 @@ class Lake:
         partition_by: which rows lie together in files of their own: columns, or `hour(column)`, `day`, `month`, `year` (of
         dates and times, in UTC), `truncate(column, width)`; every batch has these columns, which may be null. key_scope: "table": a key
         is one row of the table, so partition columns are key columns; "partition": a key is one row of its partition, and an upsert with
-        another partition is another row. index: `Bucket(16)` by default, for each partition. domain: tables of one domain share a log, so
-        that one transaction may change several of them; None: the table is alone in its log.
+        another partition is another row. index: `Bucket(16)` by default, for each partition; or `Simple()`. domain: tables of one
+        domain share a log, so that one transaction may change several of them; None: the table is alone in its log.
         Raises TableExists that names the winner, NamespaceNotFound when the namespace is dropped meanwhile, InvalidInput, and
         `fileio.errors.StoreUnfit` for a store that ignores conditions: commits on it would be lost.
         """

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.store import FileIO
@@ -13,8 +16,23 @@ from objcat.errors import InvalidBatch
 from objcat.predicate import Predicate
 from objcat.spool import Rows, Spooled, spooled
 from objcat.storage.batch import check_columns, check_delete_columns, located
-from objcat.table import TableSpec
-from objcat.tasks import Operation, WriteResult, WriteTask, run_all, write_routed, write_unrouted, written_columns
+from objcat.table import Pruning, TableSpec
+from objcat.tasks import (
+    PLACE_COLUMN,
+    BatchKeys,
+    Located,
+    LocateTask,
+    Operation,
+    WriteResult,
+    WriteTask,
+    locate,
+    placed,
+    run_all,
+    waiting,
+    write_routed,
+    write_unrouted,
+    written_columns,
+)
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
@@ -62,6 +80,48 @@ class LocalEngine:
             return write_unrouted(self._fileio, task, f"local-{number}", rows.to_batches())
 
         return sum(run_all(self._fileio.env, write, enumerate(pieces)), WriteResult())
+
+    def pruning(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Pruning | None:
+        """By the bounds of the keys of the batch."""
+        return BatchKeys.of(spec, _tables(data), former).pruning(spec)
+
+    def locate(self, data: Rows, task: LocateTask) -> Located:
+        """Look up where the keys of a batch live; holds all of them. Raises InvalidBatch, NullKey and storage errors."""
+        keys = BatchKeys.of(task.spec, _tables(data), task.former)
+        groups = locate(self._fileio, task, keys)
+        new = groups < 0
+        rows = np.bincount(keys.partition[new], minlength=len(keys.texts)).tolist()
+        found = frozenset(np.unique(groups[~new]).tolist())
+        places = np.where(new, waiting(keys.hashes), groups)
+        counts = {text: count for text, count in zip(keys.texts, rows, strict=True) if count}
+        return Located(_Found(data, places, keys.partition, keys.texts), counts, found)
+
+    def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
+        """As `write`."""
+        found: _Found = located.data
+        places = placed(found.places, found.partition, found.texts, targets)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            start = 0
+            for batch in _batches(found.data):
+                yield batch.append_column(PLACE_COLUMN, pa.array(places[start : start + batch.num_rows]))
+                start += batch.num_rows
+
+        return write_routed(self._fileio, task, "local-0", batches())
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A batch with the places of its rows, see `objcat.tasks.locate.placed`."""
+
+    data: Rows
+    places: npt.NDArray[np.int64]
+    partition: npt.NDArray[np.int64]
+    texts: tuple[str, ...]
+
+
+def _tables(data: Rows) -> Iterator[pa.Table]:
+    return iter([data]) if isinstance(data, pa.Table) else (pa.Table.from_batches([batch]) for batch in data.to_batches())
 
 
 def _batches(data: Rows) -> Iterable[pa.RecordBatch]:

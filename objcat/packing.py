@@ -1,4 +1,4 @@
-"""Packing: which homes the files of an insert get, in a table whose rows have no key and so may live anywhere in their partition.
+"""Packing: which homes rows get that may live anywhere in their partition: rows without a key, and new keys where the index is no hash.
 
 Rows go to the smallest file groups of their partition until these are large enough, and to new ones then. The sizes are those of the
 files that the snapshot names; nothing is measured.
@@ -14,6 +14,7 @@ import msgspec
 
 from objcat.errors import InvalidInput
 from objcat.table import BaseFile, FileGroup, LogObject, LogRows, TableSpec
+from objcat.table.spec import ROW_BYTES
 from objcat.tasks import WriteResult
 from objcat.timeline import Home
 
@@ -57,6 +58,24 @@ def pack(spec: TableSpec, pieces: WriteResult, live: Mapping[Home, FileGroup], d
             bases.append(msgspec.structs.replace(base, home=homes.new(base.home.partition)))
     written = WriteResult(tuple(sorted(bases, key=lambda base: base.home)), logs, pieces.rows)
     return Packed(written, {home: tuple(files) for home, files in filled.items()})
+
+
+def homes_for(
+    spec: TableSpec, new: Mapping[str, int], live: Mapping[Home, FileGroup], draw: Callable[[], int]
+) -> Mapping[str, tuple[Home, ...]]:
+    """Homes for new keys, by partition, among which the rows are dealt evenly.
+
+    new: rows by partition. live, draw: as of `pack`.
+    """
+    homes = _Homes(spec, live, draw)
+    row_bytes = row_bytes_of(live.values()) or ROW_BYTES
+    found = {}
+    for partition, rows in sorted(new.items()):
+        size = int(rows * row_bytes)
+        home = homes.fill(partition, size, whole=True)
+        count = -(-size // spec.target_file_bytes)
+        found[partition] = (home,) if home is not None else tuple(homes.new(partition) for _ in range(max(1, count)))
+    return found
 
 
 def _placed(homes: _Homes, log: LogObject, rows: LogRows) -> LogRows:

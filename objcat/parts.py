@@ -15,6 +15,7 @@ from fileio.store import FileIO
 from objcat.advice import SizeAdvice
 from objcat.errors import InvalidBatch
 from objcat.packing import pack, row_bytes_of, size_of
+from objcat.placing import Locator, Placing, keys_of, write_located
 from objcat.predicate import Predicate
 from objcat.storage.files import constant, read_base, read_log
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
@@ -24,12 +25,12 @@ from objcat.table.files import LogSlice
 from objcat.table.spec import SchemaMode
 from objcat.tasks import Layout, Operation, WriteResult, WriteTask, fill_group, run_all, written_columns
 from objcat.timeline import Footprint, Home, Summary, Txn
-from objcat.timeline.entry import SchemaChange
+from objcat.timeline.entry import Keys, SchemaChange
 
 D_contra = TypeVar("D_contra", contravariant=True)
 
 
-class Engine(Protocol[D_contra]):
+class Engine(Locator[D_contra], Protocol[D_contra]):
     """What runs the tasks of a write over one kind of batch."""
 
     @property
@@ -90,6 +91,7 @@ class Part:
         self._advice = advice
         self._spec: TableSpec | None = None
         self._schema: SchemaChange | None = None
+        self._keys: Keys | None = None
 
     @property
     def all(self) -> WriteResult:
@@ -113,15 +115,18 @@ class Part:
                 raise InvalidBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
         check_barriers(self._fileio, snapshot.spec, self.changes, self.written)
         self._supersede(before)
+        if snapshot.spec.is_located:
+            self._name_keys(txn)
 
     def redo(self, snapshot: Snapshot, txn: Txn, homes: Collection[Home]) -> None:
         """Write the rows of these homes again, as of the snapshot; what was written for the others stays.
 
+        Where the index is no hash, keys may live elsewhere by now, and everything is written again.
         Where the columns of the table are other ones by now, everything is written again: names in the batch may mean something else.
         """
         earlier_spec = self._spec
         self._plan(snapshot)
-        if earlier_spec is None or self._spec is None or not _is_alike(earlier_spec, self._spec):
+        if earlier_spec is None or self._spec is None or self._spec.is_located or not _is_alike(earlier_spec, self._spec):
             self.write(snapshot, txn)
             return
         before, self.written = self.written, []
@@ -141,7 +146,7 @@ class Part:
 
     def footprint(self, snapshot: Snapshot, *, computed: bool = False) -> Footprint:
         """What the part touches. computed: its rows may have been computed from rows that the transaction read."""
-        return msgspec.structs.replace(self._files_footprint(snapshot, computed=computed), schema=self._schema)
+        return msgspec.structs.replace(self._files_footprint(snapshot, computed=computed), schema=self._schema, keys=self._keys)
 
     def _files_footprint(self, snapshot: Snapshot, *, computed: bool) -> Footprint:
         written = self.all
@@ -205,6 +210,8 @@ class Part:
             former = frozenset(filter(spec.is_former, snapshot.live_partitions(self._manifests)))
         if spec.is_keyless:
             return self._append_task(change, snapshot, txn, former)
+        if spec.is_located:
+            return WriteTask(spec, txn, change.operation, former_partitions=former, delete_when=change.delete_when)
         live: dict[Home, FileGroup] = {}
         if spec.rewrites or change.operation is Operation.INSERT:
             partitions = {home.partition for home in only} if only is not None else change.engine.partitions(change.data, spec, former)
@@ -261,6 +268,11 @@ class Part:
     def _write(self, number: int, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteResult:
         """Run the engine over a batch, or over its rows of some homes, above what the batches before it wrote."""
         change, task = self.changes[number], self._task(self.changes[number], snapshot, txn, only=only)
+        if task.spec.is_located:
+            partitions = change.engine.partitions(change.data, task.spec, task.former_partitions)
+            live = self._live(snapshot, txn, partitions)
+            place = Placing(self._fileio, self._manifests, snapshot, live, _homes(self.written))
+            return write_located(place, change.engine, change.data, task)
         written = change.engine.write(change.data, task)
         if task.spec.is_keyless:
             self._pieces[number] = written
@@ -273,6 +285,12 @@ class Part:
                 "cast the key columns, and those of partitions, to the types of the table; nothing was written"
             )
         return written
+
+    def _name_keys(self, txn: Txn) -> None:
+        """Say which keys were placed, and which others updated."""
+        former = () if self._keys is None else (self._keys.placed, self._keys.updated)
+        self.superseded += [digests.side.path for digests in former if digests.side is not None]
+        self._keys = keys_of(self._fileio, txn, self.written)
 
     def _supersede(self, before: Sequence[WriteResult]) -> None:
         named = set(_paths(self.all))

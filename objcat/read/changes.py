@@ -11,17 +11,9 @@ import pyarrow as pa
 
 from objcat.table import FileGroup, Manifests, Snapshot, TableDelta, Tables, TableSpec
 from objcat.table.files import LogSlice, decode_delta
-from objcat.tasks.changes import COMMIT_SLOT, ChangeStep, ChangeTask, change_schema, increment_schema
+from objcat.tasks.changes import COMMIT_SLOT, Changed, ChangeStep, ChangeTask, change_schema, increment_schema
 from objcat.tasks.model import Filter
 from objcat.timeline import Action, Entry, Home, View
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """A class of homes, with what is live in it before a range and what the commits of the range did to it, see `ChangeTask`."""
-
-    before: tuple[FileGroup, ...]
-    steps: tuple[ChangeStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +37,11 @@ class ChangesPlan:
         return None if self.latest else COMMIT_SLOT
 
     def tasks(self, *, count_max: int) -> list[ChangeTask]:  # noqa: ARG002 - each class is one state, which is not divided
-        """One for each class."""
-        return [
-            ChangeTask(self.spec, changed.before, changed.steps, self.columns, self.net, self.latest, self.where)
-            for changed in self.classes
-        ]
+        """One for each class; where the index is no hash, one for all classes of a partition."""
+        dealt: dict[object, list[Changed]] = {}
+        for number, changed in enumerate(self.classes):
+            dealt.setdefault(changed.partition if self.spec.is_located else number, []).append(changed)
+        return [ChangeTask(self.spec, tuple(some), self.columns, self.net, self.latest, self.where) for some in dealt.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +84,7 @@ def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str],
         homes = [Home(partition, bucket, classes.divisors[partition]) for partition, bucket in measured]
         for group in Snapshot(within.before.log, within.before.state[within.table]).file_groups(manifests, homes=homes):
             before.setdefault(classes.of(group.home), []).append(group)
-    changed = tuple(Changed(tuple(before.get(one, ())), tuple(classes.steps[one])) for one in touched)
+    changed = tuple(Changed(one[0], tuple(before.get(one, ())), tuple(classes.steps[one])) for one in touched)
     return ChangesPlan(spec, changed, tuple(columns), net)
 
 

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import pyarrow.compute as pc
 
+from fileio.store import FileIO
+from objcat.placing import Placing, keys_of
 from objcat.read.plan import ScanPlan, plan_scan
 from objcat.services.perform import Done, Proposal, Service, perform
 from objcat.table import BaseFile, LogObject, Manifests, Snapshot, TableDelta, Tables, TableSpec
@@ -15,6 +17,7 @@ from objcat.table.files import encode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import EraseTask, Operation, WriteResult, WriteTask
 from objcat.timeline import Action, Footprint, Summary, Timeline, Txn, View
+from objcat.timeline.entry import Keys
 
 
 class KeyEngine(Protocol):
@@ -28,6 +31,9 @@ class KeyEngine(Protocol):
 
     def rewrite(self, task: EraseTask) -> WriteResult:
         """Run the task over all of its file groups, perhaps in pieces."""
+
+    def write_located(self, place: Placing, data: Any, task: WriteTask) -> WriteResult:
+        """Write the batch where the index is no hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ def erase(
     action = Action.DELTA_COMMIT if not snapshot_of(view, table, where=fileio.url).spec.rewrites else Action.COMMIT
 
     def run(work: Erasure, txn: Txn) -> Proposal:
-        return replace(_run(manifests, engine, work, txn), metadata=metadata)
+        return replace(_run(fileio, manifests, engine, work, txn), metadata=metadata)
 
     try:
         return perform(timeline, Service(action=action, table=table, plan=work_of, run=run), view)
@@ -83,7 +89,7 @@ def _columns(spec: TableSpec) -> list[str]:
     return list(dict.fromkeys(column.name for column in columns))
 
 
-def _run(manifests: Manifests, engine: KeyEngine, work: Erasure, txn: Txn) -> Proposal:
+def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Erasure, txn: Txn) -> Proposal:
     snapshot, spec = work.snapshot, work.snapshot.spec
     if spec.is_keyless:
         assert work.plan.where is not None, "an erasure has a filter"
@@ -100,15 +106,19 @@ def _run(manifests: Manifests, engine: KeyEngine, work: Erasure, txn: Txn) -> Pr
         groups={group.home: group for group in work.plan.groups} if spec.rewrites else {},
         former_partitions=former,
     )
+    if spec.is_located:
+        live = {group.home: group for group in snapshot.file_groups(manifests)}
+        written = engine.write_located(Placing(fileio, manifests, snapshot, live), work.keys, task)
+        return _proposal(written, snapshot, keys=keys_of(fileio, txn, [written]))
     return _proposal(engine.write(work.keys, task), snapshot)
 
 
-def _proposal(written: WriteResult, snapshot: Snapshot) -> Proposal:
+def _proposal(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = None) -> Proposal:
     replaces = tuple(sorted(base.home for base in written.bases))
     appends = tuple(sorted({rows.home for log in written.logs for rows in log.homes}.difference(replaces)))
     files: list[BaseFile | LogObject] = [*written.bases, *written.logs]
     return Proposal(
-        footprint=Footprint(replaces=replaces, appends=appends, rmw=appends),
+        footprint=Footprint(replaces=replaces, appends=appends, rmw=appends, keys=keys),
         changes=encode_delta(TableDelta(bases=written.bases, logs=written.logs, as_of=snapshot.slot if replaces else None)),
         summary=Summary(
             rows=written.rows,

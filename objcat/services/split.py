@@ -60,6 +60,10 @@ def _check_partition(spec: TableSpec, partition: str) -> None:
         raise InvalidInput(
             "the table has no key, and so no buckets to split: its inserts begin new files when those that are there are large"
         )
+    if spec.is_located:
+        raise InvalidInput(
+            "the table has the simple index, and so no buckets to split: new keys go to new files when those there are large"
+        )
     known = (spec.partitioning, *spec.former)
     if all(partitioning.shape != shape_of(partition) for partitioning in known):
         names = " or ".join(repr("/".join(f"{name}=..." for name in partitioning.shape)) for partitioning in known)

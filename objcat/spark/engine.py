@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,12 +20,24 @@ from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
 from objcat.predicate import Predicate
 from objcat.spark.jobs import described
+from objcat.spark.locating import LocatedFrame, located_frame, placed_frame
 from objcat.spark.names import quoted
 from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_worth_a_shuffle, partition_columns
 from objcat.spark.ship import BatchFunction, missing_is_said, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
-from objcat.tasks import Layout, Operation, WriteResult, WriteTask, write_routed, write_unrouted, written_columns
+from objcat.tasks import (
+    PLACE_COLUMN,
+    Layout,
+    Located,
+    LocateTask,
+    Operation,
+    WriteResult,
+    WriteTask,
+    write_routed,
+    write_unrouted,
+    written_columns,
+)
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
@@ -83,8 +95,24 @@ class SparkEngine:
             data = _laid_out(data, task.spec, task.layout)
         # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
         names = data.columns
-        numbered = data.toDF(*map(str, range(len(names))))
-        with described(data.sparkSession, f"objcat: {task.operation} {self._table}"):
+        return self._run(data.toDF(*map(str, range(len(names)))), names, task)
+
+    def pruning(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> None:
+        """Not known: it would take a job of its own."""
+
+    def locate(self, data: DataFrame, task: LocateTask) -> Located:
+        """Look up where the keys of the frame live, by a join; Spark keeps the frame until it is written. Raises storage errors."""
+        with described(data.sparkSession, f"objcat: find the keys of {self._table}"):
+            return located_frame(self._store, data, task)
+
+    def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
+        """As `write`."""
+        batch: LocatedFrame = located.data
+        return self._run(placed_frame(batch, targets), [*batch.names, PLACE_COLUMN], task)
+
+    def _run(self, numbered: DataFrame, names: Sequence[str], task: WriteTask) -> WriteResult:
+        """Write a frame whose columns go by number. names: their names."""
+        with described(numbered.sparkSession, f"objcat: {task.operation} {self._table}"):
             return run_tasks(numbered, shipped(_write_batches, self._store, task, names))
 
 

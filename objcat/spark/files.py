@@ -22,7 +22,7 @@ RANK_BITS_BELOW = 40
 class BaseRows:
     """A base file, all of whose rows count, or those of one bucket: since a split, others may have files of their own.
 
-    part: the number of its partition. bucket, count: that rows must be of, count 0 for any.
+    part: the number of its partition, or home. bucket, count: that rows must be of, count 0 for any.
     """
 
     file: BaseFile
@@ -65,7 +65,7 @@ class LogRowsOf:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The files of some groups. parts: how many partitions they are of."""
+    """The files of some groups. parts: how many partitions, or homes, they are of."""
 
     bases: tuple[BaseRows, ...]
     logs: tuple[LogRowsOf, ...]
@@ -81,13 +81,31 @@ class Sources:
         return len({log.object.path for log in self.logs})
 
 
-def sources_of(groups: Sequence[FileGroup], *, scoped: bool) -> Sources:
-    """The files of groups. scoped: whether one key may be in several partitions, each time for another row."""
-    parts = {partition: number for number, partition in enumerate(sorted({group.home.partition for group in groups}))}
-    return Sources(tuple(_bases(groups, parts)), tuple(_logs(groups, parts, scoped=scoped)), len(parts))
+class _Parts:
+    """The numbers of the parts of a table in which a key is once: its partitions, or its homes."""
+
+    def __init__(self, groups: Iterable[FileGroup], *, by_home: bool) -> None:
+        self._by_home = by_home
+        self._numbers = {part: number for number, part in enumerate(sorted({self._part(group.home) for group in groups}))}
+
+    def _part(self, home: Home) -> tuple[str, int]:
+        return home.partition, home.bucket if self._by_home else 0
+
+    def __getitem__(self, home: Home) -> int:
+        return self._numbers[self._part(home)]
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
 
-def _bases(groups: Iterable[FileGroup], parts: dict[str, int]) -> Iterable[BaseRows]:
+def sources_of(groups: Sequence[FileGroup], *, scoped: bool, by_home: bool = False) -> Sources:
+    """The files of groups. scoped: whether one key may be in several partitions, each time for another row. by_home: parts are homes, none
+    of which was split, since log rows that end a key in one are not meant for another."""
+    parts = _Parts(groups, by_home=by_home)
+    return Sources(tuple(_bases(groups, parts)), tuple(_logs(groups, parts, scoped=scoped or by_home)), len(parts))
+
+
+def _bases(groups: Iterable[FileGroup], parts: _Parts) -> Iterable[BaseRows]:
     of_file: dict[str, list[FileGroup]] = {}
     for group in groups:
         if group.base is not None:
@@ -95,7 +113,7 @@ def _bases(groups: Iterable[FileGroup], parts: dict[str, int]) -> Iterable[BaseR
     for sharers in of_file.values():
         file = sharers[0].base
         assert file is not None
-        part = parts[file.home.partition]
+        part = parts[file.home]
         if _is_whole(file.home, sharers):
             yield BaseRows(file, part)
         else:
@@ -116,7 +134,7 @@ class _Collected:
     sharers: dict[tuple[int, int, Home], list[FileGroup]] = field(default_factory=dict)
 
 
-def _logs(groups: Iterable[FileGroup], parts: dict[str, int], *, scoped: bool) -> Iterable[LogRowsOf]:
+def _logs(groups: Iterable[FileGroup], parts: _Parts, *, scoped: bool) -> Iterable[LogRowsOf]:
     """An object may count at several places in the order: deletes that go with a base file count as of an earlier slot than the rest."""
     found: dict[tuple[int, int, int, str], _Collected] = {}
     for group in groups:
@@ -132,9 +150,9 @@ def _logs(groups: Iterable[FileGroup], parts: dict[str, int], *, scoped: bool) -
         yield LogRowsOf(entry.object, rank, entry.slot, entry.committed_at_ms, part, None if whole else segments)
 
 
-def _segments(entry: _Collected, parts: dict[str, int]) -> Iterable[Segment]:
+def _segments(entry: _Collected, parts: _Parts) -> Iterable[Segment]:
     for (start, end, home), sharers in sorted(entry.sharers.items(), key=lambda item: item[0][:2]):
-        part = parts[home.partition]
+        part = parts[home]
         if _is_whole(home, sharers):
             yield Segment(start, end, part)
         else:

@@ -98,8 +98,13 @@ def _identity(field: PartitionField) -> tuple[int, str, int]:
     return field.column, field.transform, field.width
 
 
+def typed(values: Column, column: TableColumn) -> Column:
+    """Values in the type of a column of the table, null where they do not cast."""
+    return values.try_cast(_TYPES.get(str(column.type), str(column.type)))
+
+
 def _typed(column: TableColumn) -> Column:
-    return F.col(quoted(column.name)).try_cast(_TYPES.get(str(column.type), str(column.type)))
+    return typed(F.col(quoted(column.name)), column)
 
 
 def _partition_column(field: PartitionField, column: TableColumn) -> Column:

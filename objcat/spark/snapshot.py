@@ -60,7 +60,7 @@ class _Snapshot:
         scoped = self.spec.key_scope == PARTITION_SCOPE
         # Deletes that a compaction kept change nothing in the rows that it wrote.
         alone = sources_of([replace(group, logs=()) for group in self.plan.plain], scoped=scoped)
-        layered = sources_of(self.plan.merged, scoped=scoped)
+        layered = sources_of(self.plan.merged, scoped=scoped, by_home=self.spec.is_located)
         buckets = self._buckets([*alone.bases, *layered.bases])
         frames = []
         if alone.bases:
@@ -219,7 +219,7 @@ class _Snapshot:
         def ordered(rows: DataFrame) -> DataFrame:
             return rows if ordering is None else rows.withColumn(ORDER, F.col(internal(ordering)))
 
-        scoped = spec.key_scope == PARTITION_SCOPE and sources.parts > 1
+        scoped = (spec.key_scope == PARTITION_SCOPE or spec.is_located) and sources.parts > 1
         key = ([PART] if scoped else []) + [internal(column) for column in spec.key_columns]
         by_key = buckets > 0 and not scoped and set(spec.index.columns) == set(spec.key)
         width = buckets or int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))

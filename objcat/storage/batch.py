@@ -96,6 +96,17 @@ def located(batch: pa.Table, spec: TableSpec) -> pa.Table:
     return pa.Table.from_arrays([_cast(batch.column(column.name), column) for column in columns], schema=pa.schema(fields))
 
 
+def keyed(batch: pa.Table, spec: TableSpec) -> pa.Table:
+    """The columns of a batch that say which row is meant and where it lives, under physical names. Raises InvalidBatch and NullKey."""
+    columns = _located_by(spec)
+    schema = spec.table_schema.to_arrow_physical(nullable=True)
+    arrays = [_cast(batch.column(column.name), column) for column in columns]
+    rows = pa.Table.from_arrays(arrays, schema=pa.schema([schema.field(column.physical) for column in columns]))
+    for column in spec.key_columns:
+        _refuse_null(rows, column, role="key")
+    return normalise_keys(rows, spec)
+
+
 def normalise_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
     """-0.0 becomes 0.0 and every NaN one NaN in floating key columns, as Spark does before it hashes and compares."""
     for column in spec.key_columns:

@@ -81,6 +81,11 @@ class BaseWriter:
         self._held: list[pa.Table] = []
         self._file = _FileWriter(fileio, path, schema, dictionary=[TXN_COLUMN], bounded=bounded)
 
+    @property
+    def rows(self) -> int:
+        """How many were added."""
+        return self._rows
+
     def write(self, rows: pa.Table) -> None:
         """Add rows, which come after all before them by key. Raises storage errors."""
         self._held.append(rows.cast(self._schema))

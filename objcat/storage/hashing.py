@@ -89,6 +89,16 @@ def spark_hash(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> npt.N
     return hashes.view(np.int32)
 
 
+def key_digests(columns: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]]) -> npt.NDArray[np.uint64]:
+    """64 bits for each row by which conflicts tell keys apart: `hash(*columns)` above `hash(0, *columns)`, the 0 as a 32-bit integer.
+
+    `columns` are as of `spark_hash`. Little endian in memory. Raises and holds as `spark_hash`.
+    """
+    zeros = pa.array(np.zeros(len(columns[0]) if columns else 0, np.int32))
+    high, low = spark_hash(columns).view(np.uint32), spark_hash([zeros, *columns]).view(np.uint32)
+    return ((high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)).astype("<u8")
+
+
 def check_key_type(data_type: pa.DataType, *, name: str) -> None:
     """Raises InvalidKeyType, naming the column `name`, unless a column of `data_type` can be (part of) a key."""
     value_type = data_type.value_type if pt.is_dictionary(data_type) else data_type

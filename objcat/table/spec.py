@@ -28,7 +28,7 @@ PARTITION_SCOPE = "partition"
 """A key identifies one row of its partition: the same key with another value of a partition column is another row."""
 KEY_SCOPES = (TABLE_SCOPE, PARTITION_SCOPE)
 TARGET_FILE_BYTES = "target_file_bytes"
-"""Property: how large the files of a table without a key shall become."""
+"""Property: how large files shall become where rows may lie in any: in tables without a key, and under the simple index."""
 TARGET_FILE_BYTES_DEFAULT = 128 * 1024**2
 SCHEMA_MODE = "schema_mode"
 """Property: what writes that do not say it themselves may do to the schema, one of `SchemaMode`."""
@@ -75,11 +75,26 @@ class Bucket(msgspec.Struct, frozen=True):
         return cls(count=min(BUCKETS_MAX, 1 << (wanted - 1).bit_length()), columns=columns)
 
 
+class Simple(msgspec.Struct, frozen=True):
+    """The simple index as a user asks for it: a key lives in whatever file group it was inserted to, and every write reads the keys of the
+    file groups that may hold its own. File groups grow to the property `target_file_bytes`, whatever a partition holds."""
+
+
 class BucketIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bucket"):
     """The bucket index as a table keeps it. columns: ids, in hashing order."""
 
     count: int
     columns: tuple[int, ...]
+
+
+class SimpleIndex(msgspec.Struct, frozen=True, kw_only=True, tag="simple"):
+    """The simple index as a table keeps it. count: of homes that a partition can have, as of `NoIndex`."""
+
+    count: int = BUCKETS_MAX
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return ()
 
 
 class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
@@ -106,7 +121,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     table_schema: TableSchema
     key: tuple[int, ...]
     ordering: int | None
-    index: BucketIndex | NoIndex
+    index: BucketIndex | SimpleIndex | NoIndex
     kind: str = MERGE_ON_READ
     lateness_ms: int | None = None
     key_scope: str = TABLE_SCOPE
@@ -145,6 +160,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         return not self.key
 
     @property
+    def is_located(self) -> bool:
+        """Whether a key lives in whatever file group took it: then a write looks it up, where the bucket index computes its home."""
+        return isinstance(self.index, SimpleIndex)
+
+    @property
     def rewrites(self) -> bool:
         """Whether writes rewrite what they touch (copy-on-write) rather than append to it."""
         return self.kind == COPY_ON_WRITE
@@ -156,7 +176,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def target_file_bytes(self) -> int:
-        """How large the files of a table without a key shall become."""
+        """How large files shall become where rows may lie in any."""
         return int(self.properties.get(TARGET_FILE_BYTES, TARGET_FILE_BYTES_DEFAULT))
 
     def partition_of(self, rows: pa.Table, live: Collection[str] = ()) -> Partitioned:
@@ -174,7 +194,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     *,
     key: Sequence[str] | None,
     ordering: str | None,
-    index: Bucket | None,
+    index: Bucket | Simple | None,
     kind: str,
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
@@ -203,17 +223,12 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
             partitioning=partitioning,
             properties=dict(properties),
         )
-    index = index or Bucket()
     key = name_list(key, what="key")
-    hashed = key if index.columns is None else name_list(index.columns, what="Bucket(columns)")
     if not key:
         raise InvalidInput("a table needs a key: give key=['column', ...], or key=None where it shall only grow and keep every row")
     if len(set(key)) != len(key):
         raise InvalidInput(f"the key {list(key)} names a column twice: name each once")
-    if type(index.count) is not int or not 1 <= index.count <= BUCKETS_MAX:
-        raise InvalidInput(f"Bucket(count={index.count!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
-    if not hashed or any(name not in key for name in hashed):
-        raise InvalidInput(f"the bucket index hashes {hashed}, which must be key columns: use some of {list(key)}")
+    kept = _simple(lateness_ms) if isinstance(index, Simple) else _bucketed(schema, index or Bucket(), key)
     key_columns = [_named(schema, name) for name in key]
     for column in key_columns:
         if not isinstance(column.type, str):
@@ -228,7 +243,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
         table_schema=schema,
         key=tuple(column.id for column in key_columns),
         ordering=None if ordering_column is None else ordering_column.id,
-        index=BucketIndex(count=index.count, columns=tuple(_named(schema, name).id for name in hashed)),
+        index=kept,
         kind=kind,
         lateness_ms=lateness_ms,
         key_scope=key_scope,
@@ -237,6 +252,24 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     )
     check_key_scope(spec)
     return spec
+
+
+def _bucketed(schema: TableSchema, index: Bucket, key: Sequence[str]) -> BucketIndex:
+    hashed = key if index.columns is None else name_list(index.columns, what="Bucket(columns)")
+    if type(index.count) is not int or not 1 <= index.count <= BUCKETS_MAX:
+        raise InvalidInput(f"Bucket(count={index.count!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
+    if not hashed or any(name not in key for name in hashed):
+        raise InvalidInput(f"the bucket index hashes {hashed}, which must be key columns: use some of {list(key)}")
+    return BucketIndex(count=index.count, columns=tuple(_named(schema, name).id for name in hashed))
+
+
+def _simple(lateness_ms: int | None) -> SimpleIndex:
+    if lateness_ms is not None:
+        raise InvalidInput(
+            "lateness is for tables with the bucket index: under the simple one new rows go to base files, whose rows are never late; "
+            "leave lateness out, or choose index=objcat.Bucket(...)"
+        )
+    return SimpleIndex()
 
 
 def check_key_scope(spec: TableSpec) -> None:
@@ -265,11 +298,11 @@ def _check_lateness(schema: TableSchema, ordering: str | None, kind: str) -> Non
         )
 
 
-def _check_keyless(ordering: str | None, index: Bucket | None) -> None:
+def _check_keyless(ordering: str | None, index: Bucket | Simple | None) -> None:
     if ordering is not None:
         raise InvalidInput(f"ordering={ordering!r} says which row of a key wins, but the table has no key: leave it out, or give a key")
     if index is not None:
-        raise InvalidInput("the bucket index says where a key lives, but the table has no key: leave index out, or give a key")
+        raise InvalidInput("an index says where a key lives, but the table has no key: leave index out, or give a key")
 
 
 def check_known_properties(properties: Mapping[str, str]) -> None:

@@ -9,7 +9,20 @@ from objcat.tasks.append import append_rows, fill_group
 from objcat.tasks.current import current_rows
 from objcat.tasks.erase import EraseTask, rewrite_without
 from objcat.tasks.insert import write_inserts
-from objcat.tasks.model import OP_FIELD, TXN_FIELD, Filter, Layout, Operation, Rewritten, ScanTask, WriteResult, WriteTask
+from objcat.tasks.locate import BatchKeys, Located, LocateTask, locate, placed, waiting
+from objcat.tasks.model import (
+    OP_FIELD,
+    PLACE_COLUMN,
+    PLACE_FIELD,
+    TXN_FIELD,
+    Filter,
+    Layout,
+    Operation,
+    Rewritten,
+    ScanTask,
+    WriteResult,
+    WriteTask,
+)
 from objcat.tasks.parallel import run_all
 from objcat.tasks.rewrite import rewrite_homes
 from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS, ahead_of, own_rows, scan_groups, scan_schema
@@ -19,10 +32,15 @@ __all__ = [
     "FILE_COLUMN",
     "HIDDEN_FIELDS",
     "OP_FIELD",
+    "PLACE_COLUMN",
+    "PLACE_FIELD",
     "TXN_FIELD",
+    "BatchKeys",
     "EraseTask",
     "Filter",
     "Layout",
+    "LocateTask",
+    "Located",
     "Operation",
     "Rewritten",
     "ScanTask",
@@ -32,13 +50,16 @@ __all__ = [
     "append_rows",
     "current_rows",
     "fill_group",
+    "locate",
     "log_schema",
     "own_rows",
+    "placed",
     "rewrite_homes",
     "rewrite_without",
     "run_all",
     "scan_groups",
     "scan_schema",
+    "waiting",
     "write_inserts",
     "write_routed",
     "write_rows",

@@ -81,7 +81,7 @@ def increments(fileio: FileIO, task: IncrementTask) -> Iterator[pa.Table]:
     some file groups, about `TOGETHER_BYTES_MAX` of them.
     """
     needed = _needed(task.spec, {*task.columns, *(task.where.columns if task.where else ())})
-    for groups in _together(task.groups):
+    for groups in _together(task.groups, alone=task.spec.is_located):
         aged = [(group, *by_age(group, task.since)) for group in groups]
         for group, _, new in aged:
             if not new:
@@ -95,13 +95,17 @@ _Aged = tuple[FileGroup, tuple[LogSlice, ...], tuple[LogSlice, ...]]
 """A group with its log rows from before the range, and with those of the range."""
 
 
-def _together(groups: Sequence[FileGroup]) -> Iterator[list[FileGroup]]:
-    """File groups that are merged at once: of one partition, where a key is in one group only, and with so many log rows."""
+def _together(groups: Sequence[FileGroup], *, alone: bool) -> Iterator[list[FileGroup]]:
+    """File groups that are merged at once: of one partition, where a key is in one group only, and with so many log rows.
+
+    alone: each by itself: the log row that deletes a key may lie in another group than the row that came after it.
+    """
     held: list[FileGroup] = []
     size = 0
     for group in groups:
         bytes_of_group = EXPANSION * sum(part.object.bytes * part.rows // max(1, part.object.rows) for part in group.logs)
-        if held and (held[0].home.partition != group.home.partition or size + bytes_of_group > TOGETHER_BYTES_MAX):
+        is_other = alone or held[0].home.partition != group.home.partition if held else False
+        if held and (is_other or size + bytes_of_group > TOGETHER_BYTES_MAX):
             yield held
             held, size = [], 0
         held.append(group)
@@ -250,18 +254,28 @@ class ChangeStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeTask:
-    """The changes of one class of homes: one partition, and the buckets that are equal modulo a number that divides every bucket count
-    which the range has seen. So a key stays in its class through splits.
+class Changed:
+    """A class of homes: one partition, and the buckets that are equal modulo a number that divides every bucket count which a range has
+    seen. So a key stays in its class through splits.
 
-    before: the file groups of the class before the range. steps: of the commits that touch it, in slot order. columns: logical names, in
-    order. net: one change a key instead of every commit's. latest: of the net changes only the rows that are there, as `increments` yields
-    them. where: of them, keeps the rows for which it is true.
+    before: the file groups of the class before the range. steps: of the commits that touch it, in slot order.
+    """
+
+    partition: str
+    before: tuple[FileGroup, ...]
+    steps: tuple[ChangeStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTask:
+    """The changes of some classes of homes: of one, or of all between which a key may have moved, because the index is no hash.
+
+    columns: logical names, in order. net: one change a key instead of every commit's. latest: of the net changes only the rows that are
+    there, as `increments` yields them. where: of them, keeps the rows for which it is true.
     """
 
     spec: TableSpec
-    before: tuple[FileGroup, ...]
-    steps: tuple[ChangeStep, ...]
+    classes: tuple[Changed, ...]
     columns: tuple[str, ...]
     net: bool
     latest: bool = False
@@ -272,23 +286,12 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
     """The changes of a task: `_change_type`, `_commit_slot`, `_commit_time` and the columns, by slot, then key, a row's old state first.
 
     Reads the rows before the range (only keys that the range has log rows of stay in memory, unless it wrote base files there), and each
-    file of the range once. Holds the rows of one class, twice.
+    file of the range once. Holds the rows of one class, twice, and all changes.
     """
     spec = task.spec
-    read = read_logs(fileio, [_carrier(step) for step in task.steps if step.added], _physical(spec), spec.table_schema)
-    state = _concat(spec, [current_rows(fileio, spec, group) for group in task.before])
-    if not any(step.replaces for step in task.steps):
-        state = _of_keys(state, [rows.select([c.physical for c in spec.key_columns]) for rows in read.values()], spec)
-    found = []
-    for step in task.steps:
-        after = _replaced(fileio, state, step, spec)
-        if step.added:
-            parts = [timely(read[rows.object.path, rows.start], spec, rows.committed_at_ms) for rows in step.added]
-            marked = [_marked(part, txn_of_path(rows.object.path)) for part, rows in zip(parts, step.added, strict=True)]
-            after = _lasting(_merged(_concat(spec, [after, *marked]), spec, keep_deletes=True), spec)
-        found.append(_difference(state, after, step, spec))
-        state = after
-    changes = pa.concat_tables(found) if found else _difference(state, state, ChangeStep(0, 0), spec)
+    changes = pa.concat_tables([_changes_of_class(fileio, spec, one) for one in task.classes])
+    if spec.is_located:
+        changes = _met(changes, spec)
     if task.net or task.latest:
         changes = _net(changes, spec)
     if task.latest:
@@ -296,6 +299,47 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
     logical = {column.physical: column.name for column in spec.table_schema.columns}
     changes = changes.rename_columns([logical.get(name, name) for name in changes.column_names])
     return named(changes, change_schema(spec, task.columns))
+
+
+def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: Changed) -> pa.Table:
+    read = read_logs(fileio, [_carrier(step) for step in changed.steps if step.added], _physical(spec), spec.table_schema)
+    state = _concat(spec, [current_rows(fileio, spec, group) for group in changed.before])
+    if not any(step.replaces for step in changed.steps):
+        state = _of_keys(state, [rows.select([c.physical for c in spec.key_columns]) for rows in read.values()], spec)
+    found = []
+    for step in changed.steps:
+        after = _replaced(fileio, state, step, spec)
+        if step.added:
+            parts = [timely(read[rows.object.path, rows.start], spec, rows.committed_at_ms) for rows in step.added]
+            marked = [_marked(part, txn_of_path(rows.object.path)) for part, rows in zip(parts, step.added, strict=True)]
+            after = _lasting(_merged(_concat(spec, [after, *marked]), spec, keep_deletes=True), spec)
+        found.append(_difference(state, after, step, spec))
+        state = after
+    return pa.concat_tables(found) if found else _difference(state, state, ChangeStep(0, 0), spec)
+
+
+def _met(changes: pa.Table, spec: TableSpec) -> pa.Table:
+    """The changes of several classes, by slot and key: a row that left one class and entered another in one commit is updated, or the
+    same."""
+    key = [column.physical for column in spec.key_columns]
+    changes = changes.sort_by([(name, "ascending") for name in (COMMIT_SLOT, *key)] + [(CHANGE_TYPE, "descending")])
+    if not changes.num_rows:
+        return changes
+    _, last = key_runs(changes, [COMMIT_SLOT, *key])
+    first = np.concatenate(([0], last[:-1] + 1))
+    kinds = np.asarray(pc.index_in(changes.column(CHANGE_TYPE), value_set=pa.array(CHANGES)).to_numpy()).copy()
+    # An insert sorts before a delete, which is what the row was before.
+    moved = (kinds[first] == CHANGES.index(INSERT)) & (kinds[last] == CHANGES.index(DELETE))
+    came, went = first[moved], last[moved]
+    txns = changes.column(TXN_COLUMN)
+    same = np.asarray(pc.equal(txns.take(pa.array(came)), txns.take(pa.array(went))).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    kinds[came], kinds[went] = CHANGES.index(UPDATE_AFTER), CHANGES.index(UPDATE_BEFORE)
+    order = np.arange(len(kinds))
+    order[came], order[went] = went, came
+    kept = np.ones(len(kinds), np.bool_)
+    kept[came[same]] = kept[went[same]] = False
+    told = changes.set_column(changes.column_names.index(CHANGE_TYPE), CHANGE_FIELDS[0], pa.array(CHANGES).take(pa.array(kinds)))
+    return told.take(pa.array(order[kept]))
 
 
 def change_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:
@@ -346,8 +390,8 @@ def _replaced(fileio: FileIO, state: pa.Table, step: ChangeStep, spec: TableSpec
     if not step.replaces:
         return state
     kept = state.slice(0, 0)
-    if not step.whole and not spec.is_keyless:
-        # A class of a table without a key is one home.
+    if not step.whole and not spec.is_keyless and not spec.is_located:
+        # Where nothing hashes rows to homes, a class is one home.
         kept = _without(state, [group.home for group in step.groups], spec)
     return _concat(spec, [kept, *(current_rows(fileio, spec, group) for group in step.groups)])
 

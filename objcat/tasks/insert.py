@@ -1,19 +1,22 @@
-"""Writing rows whose keys are declared new: base files of homes that have no file group, log rows else."""
+"""Writing rows whose keys are declared new, or were located: base files of homes that have no file group, log rows else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.storage.files import BaseWriter, base_path, constant
 from objcat.storage.merge import OP_COLUMN
-from objcat.table import BaseFile
+from objcat.table import BaseFile, LogRows
+from objcat.tasks.current import parted
 from objcat.tasks.model import TXN_FIELD, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.runs import Run, rows_of_home, sorted_runs
-from objcat.tasks.write import put_log
+from objcat.tasks.runs import Run, keys_of, rows_of_home, sorted_runs
+from objcat.tasks.write import log_schema, put_log
 from objcat.timeline import Home
 
 
@@ -32,14 +35,40 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
                 result += put_log(fileio, task, f"{name}-{number}", *run.take(live))
             runs.append(run)
         new = sorted({home for run in runs for home in run.homes if home not in task.live_homes})
-        bases = tuple(run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home), new))
-    return result + WriteResult(bases=bases, rows=sum(base.rows for base in bases))
+        written = run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home), new)
+        result += keys_of(runs)
+    for one in written:
+        result += WriteResult(bases=() if one.base is None else (one.base,), rows=one.rows)
+    kept = [(home, one.tombstones) for home, one in zip(new, written, strict=True) if one.tombstones.num_rows]
+    if kept:
+        ends = np.cumsum([rows.num_rows for _, rows in kept]).tolist()
+        parts = tuple(LogRows(home, end - rows.num_rows, end) for (home, rows), end in zip(kept, ends, strict=True))
+        logs = put_log(fileio, task, f"{name}-deletes", pa.concat_tables([rows for _, rows in kept]), parts).logs
+        result += WriteResult(logs=logs)
+    return result
 
 
-def _write_base(fileio: FileIO, task: WriteTask, runs: list[Run], home: Home) -> BaseFile:
+@dataclass(frozen=True, slots=True)
+class _NewHome:
+    """What a home without a file group gets. base: None when there are only deletes. tombstones: these, for whoever inserts such a key
+    meanwhile has to be noticed, and late rows that are older are kept out. rows: of the batch."""
+
+    base: BaseFile | None
+    tombstones: pa.Table
+    rows: int
+
+
+def _write_base(fileio: FileIO, task: WriteTask, runs: list[Run], home: Home) -> _NewHome:
     schema = task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+    given = 0
+    ended = [log_schema(task.spec).empty_table()]
     with BaseWriter(fileio, path, schema, home, bounded=task.spec.bounded) as writer:
         for rows in rows_of_home(task.spec, runs, home):
-            writer.write(rows.drop_columns([OP_COLUMN]).append_column(TXN_FIELD, constant(task.txn, rows.num_rows)))
-        return writer.finish()
+            given += rows.num_rows
+            live, deletes = parted(rows)
+            writer.write(live.drop_columns([OP_COLUMN]).append_column(TXN_FIELD, constant(task.txn, live.num_rows)))
+            if deletes.num_rows:
+                ended.append(deletes.cast(ended[0].schema))
+        base = writer.finish() if writer.rows else None
+    return _NewHome(base, pa.concat_tables(ended), given)

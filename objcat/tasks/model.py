@@ -22,6 +22,9 @@ Filter: TypeAlias = Predicate | ArrowFilter
 
 OP_FIELD = pa.field(OP_COLUMN, pa.int8(), nullable=False)
 TXN_FIELD = pa.field(TXN_COLUMN, pa.string(), nullable=False)
+PLACE_COLUMN = "_objcat_place"
+"""Of a row under an index that is no hash: twice the number of its home in `WriteTask.homes`, and one more when its key is new there."""
+PLACE_FIELD = pa.field(PLACE_COLUMN, pa.int32(), nullable=False)
 
 
 class Operation(enum.StrEnum):
@@ -48,7 +51,8 @@ class WriteTask:
     bucket_counts: of partitions that were split. live_homes: of an insert into a merge-on-read table: those that have a file group, where
     rows go to log rows. groups: of a copy-on-write table: what is live, by home. former_partitions: those partitions of former
     partitionings that have a file group. only: the homes whose rows are written, None for all; the others are left out.
-    delete_when: of an upsert: rows of the batch for which it is true are deletes.
+    delete_when: of an upsert: rows of the batch for which it is true are deletes. homes: that rows name by number in `PLACE_COLUMN`, under
+    an index that is no hash.
     layout: of a bulk insert: rows become files of their own.
     Of a table without a key: fillable, the partitions with a file group that takes more, None where that is not known; row_bytes, of a row
     in a file.
@@ -66,11 +70,13 @@ class WriteTask:
     layout: Layout | None = None
     fillable: frozenset[str] | None = None
     row_bytes: float | None = None
+    homes: tuple[Home, ...] = ()
 
     @property
     def routed(self) -> bool:
         """Whether all rows of a home must meet in one task."""
-        return not self.spec.is_keyless and (self.spec.rewrites or self.operation is Operation.INSERT)
+        spec = self.spec
+        return not spec.is_keyless and (spec.rewrites or spec.is_located or self.operation is Operation.INSERT)
 
     def bucket_count(self, partition: str) -> int:
         """How many buckets a partition has."""
@@ -96,15 +102,28 @@ class Rewritten(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """Files that a task wrote. rows: after folding repeated keys. rewritten: the homes that a copy-on-write task has read."""
+    """Files that a task wrote. rows: after folding repeated keys. rewritten: the homes that a copy-on-write task has read.
+
+    placed, updated: under an index that is no hash: digests of the keys that were inserted or deleted, and of the others; 8 bytes each,
+    little endian.
+    """
 
     bases: tuple[BaseFile, ...] = ()
     logs: tuple[LogObject, ...] = ()
     rows: int = 0
     rewritten: tuple[Rewritten, ...] = ()
+    placed: bytes = b""
+    updated: bytes = b""
 
     def __add__(self, other: WriteResult) -> WriteResult:
-        return WriteResult(self.bases + other.bases, self.logs + other.logs, self.rows + other.rows, self.rewritten + other.rewritten)
+        return WriteResult(
+            self.bases + other.bases,
+            self.logs + other.logs,
+            self.rows + other.rows,
+            self.rewritten + other.rewritten,
+            self.placed + other.placed,
+            self.updated + other.updated,
+        )
 
 
 @dataclass(frozen=True, slots=True)

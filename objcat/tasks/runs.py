@@ -12,8 +12,8 @@ import pyarrow as pa
 from objcat.storage.merge import merge
 from objcat.storage.streaming import cut_sorted
 from objcat.table import LogRows, TableSpec
-from objcat.tasks.model import WriteTask
-from objcat.tasks.write import gather, prepare, take_runs
+from objcat.tasks.model import WriteResult, WriteTask
+from objcat.tasks.write import Prepared, gather, prepare, take_runs
 from objcat.timeline import Home
 
 RUN_BYTES_MAX = 256 * 1024**2
@@ -22,13 +22,17 @@ PIECE_ROWS = 16 * 1024
 
 
 class Run:
-    """A part of a batch: its rows under physical names, folded, sorted by (home, key), in memory or in a file of this process."""
+    """A part of a batch: its rows under physical names, folded, sorted by (home, key), in memory or in a file of this process.
 
-    def __init__(self, rows: pa.Table, parts: Sequence[LogRows]) -> None:
-        self._parts = {part.home: part for part in parts}
-        self._rows: pa.Table | None = rows
+    placed, updated: as of `WriteResult`.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._parts = {part.home: part for part in prepared.runs}
+        self._rows: pa.Table | None = prepared.rows
         self._path: Path | None = None
-        self.rows = rows.num_rows
+        self.rows = prepared.rows.num_rows
+        self.placed, self.updated = prepared.placed, prepared.updated
 
     @property
     def homes(self) -> Iterable[Home]:
@@ -78,13 +82,18 @@ def sorted_runs(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[
             for number, rows in enumerate(gather(batches, RUN_BYTES_MAX)):
                 if last is not None:
                     last.spill(Path(directory, f"run-{number}"))
-                last = Run(*prepare(task, rows))
+                last = Run(prepare(task, rows))
                 if last.rows:
                     yield last
                 else:
                     last = None
 
         yield runs()
+
+
+def keys_of(runs: Sequence[Run]) -> WriteResult:
+    """The digests of the keys of all runs."""
+    return WriteResult(placed=b"".join(run.placed for run in runs), updated=b"".join(run.updated for run in runs))
 
 
 def rows_of_home(spec: TableSpec, runs: Sequence[Run], home: Home) -> Iterator[pa.Table]:

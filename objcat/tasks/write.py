@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +14,12 @@ from objcat.predicate import Predicate
 from objcat.storage.batch import conform, conform_delete, conform_mixed
 from objcat.storage.files import log_path, write_log
 from objcat.storage.fitting import fitted as under
-from objcat.storage.hashing import spark_hash
-from objcat.storage.merge import OP_DELETE, OP_UPSERT, merge
+from objcat.storage.hashing import key_digests, spark_hash
+from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
 from objcat.table import LogRows, TableSpec
 from objcat.table.partition import Codes
 from objcat.table.spec import PARTITION_SCOPE
-from objcat.tasks.model import OP_FIELD, Operation, WriteResult, WriteTask
+from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, PLACE_FIELD, Operation, WriteResult, WriteTask
 
 LOG_BATCH_BYTES = 128 * 1024**2
 """Arrow bytes that become one log object: the number of objects follows bytes, not buckets."""
@@ -31,19 +32,32 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
     """
     result = WriteResult()
     for number, rows in enumerate(gather(batches)):
-        fitted, runs = prepare(task, rows)
-        if runs:
-            result += put_log(fileio, task, f"{name}-{number}", fitted, runs)
+        prepared = prepare(task, rows)
+        if prepared.runs:
+            result += put_log(fileio, task, f"{name}-{number}", prepared.rows, prepared.runs)
     return result
 
 
-def prepare(task: WriteTask, rows: pa.Table) -> tuple[pa.Table, tuple[LogRows, ...]]:
-    """The rows fitted to the table with their operation, each key once, sorted by (home, key); and which of them are of which home.
+class Prepared(NamedTuple):
+    """Rows of a batch, sorted by (home, key). runs: which of them are of which home. placed, updated: as of `WriteResult`."""
+
+    rows: pa.Table
+    runs: tuple[LogRows, ...]
+    placed: bytes = b""
+    updated: bytes = b""
+
+
+def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
+    """The rows fitted to the table with their operation, each key once, by home.
 
     Homes are sorted by partition and bucket.
     """
     spec = task.spec
-    fitted = _conformed(task, rows)
+    if spec.is_located:
+        places = rows.column(PLACE_COLUMN)
+        fitted = _conformed(task, rows.drop_columns([PLACE_COLUMN])).append_column(PLACE_FIELD, places)
+    else:
+        fitted = _conformed(task, rows)
     partitions = spec.partition_of(fitted, task.former_partitions)
     key = [column.physical for column in spec.key_columns]
     if len(partitions.texts) > 1:
@@ -56,7 +70,9 @@ def prepare(task: WriteTask, rows: pa.Table) -> tuple[pa.Table, tuple[LogRows, .
     if len(partitions.texts) > 1:
         codes = np.asarray(fitted.column(_PARTITION_FIELD.name).to_numpy())
         fitted = fitted.drop_columns([_PARTITION_FIELD.name])
-    return _by_home(task, fitted, partitions.texts, codes)
+    if spec.is_located:
+        return _by_place(task, fitted)
+    return Prepared(*_by_home(task, fitted, partitions.texts, codes))
 
 
 def _conformed(task: WriteTask, rows: pa.Table) -> pa.Table:
@@ -121,6 +137,28 @@ def _by_home(task: WriteTask, fitted: pa.Table, texts: Sequence[str], codes: Cod
 
 
 _UINT16_VALUES = 2**16
+
+
+def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
+    """Rows sorted by key that name their homes, as rows sorted by (home, key)."""
+    places = np.asarray(fitted.column(PLACE_COLUMN).to_numpy())
+    rows = fitted.drop_columns([PLACE_COLUMN])
+    if not rows.num_rows:
+        return Prepared(rows, ())
+    numbers, home_of_row = np.unique(places >> 1, return_inverse=True)
+    homes = [task.homes[number] for number in numbers.tolist()]
+    deleted = np.asarray(rows.column(OP_COLUMN).to_numpy()) == OP_DELETE
+    is_placed = ((places & 1) == 1) | deleted
+    partitions = pa.DictionaryArray.from_arrays(pa.array(home_of_row.astype(np.int32)), pa.array([home.partition for home in homes]))
+    digests = key_digests([partitions, *(rows.column(column.physical) for column in task.spec.key_columns)])
+    by_home = sorted(range(len(homes)), key=homes.__getitem__)
+    rank = np.empty(len(homes), np.int64)
+    rank[by_home] = np.arange(len(homes))
+    ranks = rank[home_of_row]
+    ends = np.cumsum(np.bincount(ranks, minlength=len(homes))).tolist()
+    runs = tuple(LogRows(homes[number], start, end) for number, start, end in zip(by_home, [0, *ends], ends, strict=False))
+    order = np.argsort(ranks, kind="stable")
+    return Prepared(rows.take(pa.array(order)), runs, digests[is_placed].tobytes(), digests[~is_placed].tobytes())
 
 
 def take_runs(rows: pa.Table, runs: Sequence[LogRows]) -> tuple[pa.Table, tuple[LogRows, ...]]:

@@ -181,17 +181,17 @@ def wrote_in_overwritten(mine: Part, later: Part) -> tuple[Home, ...] | None:
 
 
 def placed_one_key(mine: Part, later: Part) -> tuple[Home, ...] | None:
-    """Under an index that tells where a key lives, two must not place one key, nor one change it where the other no longer leaves it."""
+    """Under an index that tells where a key lives, two must not place one key, nor one change it where the other no longer leaves it.
+
+    Which of its homes the key is in is not said, so all of them are to be done again.
+    """
     own, theirs = mine.footprint.keys or Keys(), later.footprint.keys or Keys()
     for ours, others in ((own.placed, theirs.placed), (own.placed, theirs.updated), (own.updated, theirs.placed)):
         if not ours.count or not others.count:
             continue
-        digests = later.digests_of(others)
-        if digests is None:
-            return PLAN_AGAIN
-        own_digests = mine.digests_of(ours)
-        if own_digests is None or not own_digests.isdisjoint(digests):
-            return PLAN_AGAIN
+        digests, own_digests = later.digests_of(others), mine.digests_of(ours)
+        if digests is None or own_digests is None or not own_digests.isdisjoint(digests):
+            return tuple(dict.fromkeys((*mine.written, *mine.footprint.reads)))
     return None
 
 

@@ -709,9 +709,10 @@ class Log:
         kept: dict[tuple[Any, ...], tuple[Any, Json | None]] = {}
         for home, part, committed_at_ms in parts:
             for key, hashed, value, row in zip(part.keys, part.hashes, part.ranks, part.rows, strict=True):
-                check(hashed % home[2] == home[1], f"a row of {home} has the hash {hashed}")
-                if hashed % group.home[2] != group.home[1]:
-                    continue
+                if hashed is not None:
+                    check(hashed % home[2] == home[1], f"a row of {home} has the hash {hashed}")
+                    if hashed % group.home[2] != group.home[1]:
+                        continue
                 if spec["ordering"] is None or (row is None and value is None):
                     kept[key] = (None, row)
                     continue
@@ -760,7 +761,7 @@ class Part:
 
     path_keys: list[tuple[Any, ...]]
     keys: list[tuple[Any, ...]]
-    hashes: list[int]
+    hashes: list[int | None]
     ranks: list[Any]
     rows: list[Json | None]
     places: list[dict[int, Any]]
@@ -785,7 +786,7 @@ class Part:
         return cls(
             [tuple(map(_sorting, key)) for key in keys],
             [tuple(map(_identity, key)) for key in keys],
-            [hash_key(zip(kinds, key, strict=True)) for key in hashed],
+            [hash_key(zip(kinds, key, strict=True)) for key in hashed] if kinds else [None] * len(table),
             [None] * len(table) if spec["ordering"] is None else values([spec["ordering"]])[0],
             [None if op == 1 else {c["name"]: logical(row.get(c["physical"]), c["type"]) for c in columns} for row, op in rows],
             [dict.fromkeys(sources_of(spec)) | dict(zip(sources, of_row, strict=True)) for of_row in of_rows],

@@ -130,6 +130,7 @@ class Subject:
         kind: str = "merge_on_read",
         domain: str | None = None,
         evolves: bool = False,
+        index: objcat.Bucket | objcat.Simple | None = None,
     ) -> None:
         self.world, self.name, self.ordered, self.evolves = world, name, ordered, evolves
         self.schema, self.key, self.maker = SHAPES[shape]
@@ -138,11 +139,12 @@ class Subject:
             self.schema,
             key=self.key,
             ordering="o" if ordered else None,
-            index=objcat.Bucket(2),
+            index=index or objcat.Bucket(2),
             kind=kind,
             domain=domain,
+            properties={"target_file_bytes": "2048"},
         )
-        self.splits = 0
+        self.splits = SPLITS_MAX if self.table.spec.is_located else 0
 
     def batch(self, size: int | None = None) -> pa.Table:
         """Keys may come twice, orders late or equal."""
@@ -458,6 +460,17 @@ def test_every_slot_of_a_table(tmp_path: Path, seed: int, shape: str, ordered: b
     path = world.dump(tmp_path)
     assert any(path.glob("tables/*/checkpoints/*/root.json"))
     assert compare(world.lake, path) > 20
+
+
+@pytest.mark.parametrize(
+    ("seed", "ordered", "kind"), [(41, True, "merge_on_read"), (42, False, "merge_on_read"), (43, True, "copy_on_write")]
+)
+def test_every_slot_of_a_table_whose_keys_are_located(tmp_path: Path, seed: int, ordered: bool, kind: str) -> None:
+    world = World(seed)
+    subject = Subject(world, "city.things", "money", ordered=ordered, kind=kind, index=objcat.Simple())
+    for _ in range(40):
+        subject.step(WEIGHTS)
+    assert compare(world.lake, world.dump(tmp_path)) > 15
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,16 @@ from hypothesis.stateful import run_state_machine_as_test
 from pyspark.sql import SparkSession
 
 import objcat
-from tests.tables.machine import TableMachine
+from tests.tables.machine import BUCKETS, LOCATED, TableMachine
 
 STEPS = 6
 EXAMPLES = 3
 
 
-def machine(spark: SparkSession) -> type[TableMachine]:
+def machine(spark: SparkSession, chosen: tuple[objcat.Bucket | objcat.Simple, ...] = BUCKETS) -> type[TableMachine]:
     class SparkMachine(TableMachine):
+        indexes = chosen
+
         def __init__(self) -> None:
             super().__init__()
             self.place = tempfile.mkdtemp()
@@ -49,7 +51,15 @@ def test_both_engines_agree_with_a_dict(spark: SparkSession) -> None:
     )
 
 
+@pytest.mark.timeout(600)
+def test_both_engines_agree_with_a_dict_where_keys_are_located(spark: SparkSession) -> None:
+    run_state_machine_as_test(
+        machine(spark, LOCATED), settings=settings(max_examples=2, stateful_step_count=STEPS, deadline=None, derandomize=True)
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_both_engines_agree_with_a_dict_for_long(spark: SparkSession) -> None:
-    run_state_machine_as_test(machine(spark), settings=settings(max_examples=60, stateful_step_count=15, deadline=None))
+@pytest.mark.parametrize("indexes", [BUCKETS, LOCATED], ids=["buckets", "located"])
+def test_both_engines_agree_with_a_dict_for_long(spark: SparkSession, indexes: tuple[objcat.Bucket | objcat.Simple, ...]) -> None:
+    run_state_machine_as_test(machine(spark, indexes), settings=settings(max_examples=60, stateful_step_count=15, deadline=None))

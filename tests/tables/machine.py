@@ -32,10 +32,16 @@ def part_of(key: int) -> str:
     return "xy"[key % 2]
 
 
+BUCKETS = (objcat.Bucket(1), objcat.Bucket(2), objcat.Bucket(4))
+LOCATED = (objcat.Simple(),)
+"""Indexes that are no hash: keys live in whatever file group took them."""
+
+
 class TableMachine(RuleBasedStateMachine):
-    """lake: a new one. Subclasses say how batches are given and rows are read."""
+    """lake: a new one. indexes: that tables are made with. Subclasses say how batches are given and rows are read."""
 
     lake: objcat.Lake
+    indexes: tuple[objcat.Bucket | objcat.Simple, ...] = BUCKETS
 
     def batch(self, rows: list[dict[str, Any]], schema: pa.Schema) -> Any:
         return pa.Table.from_pylist(rows, schema)
@@ -48,9 +54,10 @@ class TableMachine(RuleBasedStateMachine):
         kind=st.sampled_from(["merge_on_read", "copy_on_write"]),
         ordered=st.booleans(),
         parted=st.booleans(),
-        buckets=st.sampled_from([1, 2, 4]),
+        index=st.integers(0, 11),
+        file_bytes=st.sampled_from([1024, 2048, 10**9]),
     )
-    def create(self, kind: str, ordered: bool, parted: bool, buckets: int) -> None:
+    def create(self, kind: str, ordered: bool, parted: bool, index: int, file_bytes: int) -> None:
         self.ordered, self.parted = ordered, parted
         self.count = 0
         self.table = self.lake.create_table(
@@ -61,7 +68,9 @@ class TableMachine(RuleBasedStateMachine):
             kind=kind,
             partition_by=["part"] if parted else [],
             key_scope="partition",
-            index=objcat.Bucket(buckets),
+            index=self.indexes[index % len(self.indexes)],
+            # Small ones, so that the keys of an index that is no hash come to live in several file groups.
+            properties={"target_file_bytes": str(file_bytes)},
         )
         self.model: dict[int, tuple[int, int | None]] = {}  # key -> (ordering, value; None once deleted)
         self.models: list[dict[int, tuple[int, int | None]]] = [{}]
@@ -158,7 +167,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule()
     def split(self) -> None:
-        if len(self.slots) % 3 == 0:
+        if len(self.slots) % 3 == 0 and not self.table.spec.is_located:
             result = self.table.split_buckets(partition="part=x") if self.parted else self.table.split_buckets()
             if result is not None:
                 self.done(result)

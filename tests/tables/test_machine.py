@@ -8,7 +8,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
-from tests.tables.machine import TableMachine
+from tests.tables.machine import LOCATED, TableMachine
 
 
 class LocalMachine(TableMachine):
@@ -17,5 +17,12 @@ class LocalMachine(TableMachine):
         self.lake = objcat.Lake(FileIO(MemoryBackend("machine"), env=FakeEnv(3)))
 
 
+class LocatedMachine(LocalMachine):
+    indexes = LOCATED
+
+
 TestLocalMachine = LocalMachine.TestCase
 TestLocalMachine.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)
+
+TestLocatedMachine = LocatedMachine.TestCase
+TestLocatedMachine.settings = settings(max_examples=25, stateful_step_count=10, deadline=None)

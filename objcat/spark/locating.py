@@ -1,0 +1,138 @@
+"""Looking keys up on Spark, where the index is no hash: tasks read the keys of file groups, Spark joins them with those of a batch.
+
+The batch goes once through Python workers, which say of every row where it goes, and is kept by Spark until it is written: so it is
+computed once, and what is written is what was looked up.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from fileio.registry import StoreDescription
+from objcat.errors import InvalidBatch
+from objcat.spark.names import quoted
+from objcat.spark.native import spark_schema
+from objcat.spark.routing import typed
+from objcat.spark.ship import missing_is_said, shipped
+from objcat.table import TableSpec
+from objcat.table.schema import arrow_type
+from objcat.tasks import PLACE_COLUMN, BatchKeys, Located, LocateTask, waiting
+from objcat.tasks.locate import NOWHERE, known_keys, parts_of
+
+GROUPS_PER_TASK = 32
+_PARTITION, _GROUPS, _HOMES = "_objcat_partition", "_objcat_groups", "_objcat_homes"
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFrame:
+    """A batch with columns by number, the place of every row, and its partition. names: of the columns of the batch."""
+
+    rows: DataFrame
+    names: tuple[str, ...]
+
+
+def located_frame(store: StoreDescription, data: DataFrame, task: LocateTask) -> Located:
+    """Look up where the keys of a frame live. Raises storage errors of the executors."""
+    names = tuple(data.columns)
+    joined = _with_groups(store, data.toDF(*map(str, range(len(names)))), names, task)
+    columns = [*joined.schema.fields[:-1], StructField(PLACE_COLUMN, LongType()), StructField(_PARTITION, StringType())]
+    partitions = tuple(group.home.partition for group in task.groups)
+    rows = joined.mapInArrow(shipped(place_batches, task.spec, names, partitions, task.former), StructType(columns)).persist()
+    with missing_is_said():
+        group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")
+        counted = rows.groupBy(_PARTITION, group).count().collect()
+    new = {row[_PARTITION]: row["count"] for row in counted if row["number"] == NOWHERE}
+    found = frozenset(row["number"] for row in counted if row["number"] != NOWHERE)
+    return Located(LocatedFrame(rows, names), new, found, rows.unpersist)
+
+
+def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
+    """The batch with columns by number and `PLACE_COLUMN` last, the rows of a home in one partition. targets: as of `Locator`."""
+    rows = located.rows
+    if targets:
+        chosen = rows.sparkSession.createDataFrame(
+            [(text, list(homes)) for text, homes in targets.items()], f"of string, {_HOMES} array<int>"
+        )
+        rows = rows.join(F.broadcast(chosen), F.col(_PARTITION) == F.col("of"), "left")
+    else:
+        rows = rows.withColumn(_HOMES, F.lit(None).cast("array<int>"))
+    place = F.col(PLACE_COLUMN)
+    turn = F.pmod(-1 - place, F.size(_HOMES)).cast("int") + 1
+    code = F.when(place >= 0, place * 2).otherwise(F.element_at(_HOMES, turn).cast("bigint") * 2 + 1)
+    columns = [quoted(str(number)) for number in range(len(located.names))]
+    rows = rows.select(*columns, code.cast("int").alias(PLACE_COLUMN))
+    # Without a number, so that Spark makes as many tasks as there are bytes for.
+    return rows.repartition(F.shiftright(PLACE_COLUMN, 1))
+
+
+def _with_groups(store: StoreDescription, rows: DataFrame, names: Sequence[str], task: LocateTask) -> DataFrame:
+    """The batch with the numbers of the file groups that hold the key of a row, of whatever partition, as last column."""
+    tasks = parts_of(task, GROUPS_PER_TASK)
+    if not tasks:
+        return rows.withColumn(_GROUPS, F.lit(None).cast("array<int>"))
+    spark = rows.sparkSession
+    columns = task.spec.key_columns
+    keys = [f"_objcat_key_{number}" for number in range(len(columns))]
+    fields = [pa.field(key, arrow_type(column.type)) for key, column in zip(keys, columns, strict=True)]
+    schema = spark_schema(pa.schema([*fields, pa.field("number", pa.int32())]))
+    numbered = spark.createDataFrame([(number, pickle.dumps(part)) for number, part in enumerate(tasks)], "number int, task binary")
+    known = numbered.repartition(len(tasks), "number").mapInArrow(shipped(read_keys, store, keys), schema)
+    groups = known.groupBy(*keys).agg(F.collect_set("number").alias(_GROUPS))
+    of_batch = [typed(F.col(quoted(str(names.index(column.name)))), column) for column in columns]
+    same = [one == F.col(key) for one, key in zip(of_batch, keys, strict=True)]
+    return rows.join(groups, same, "left").select(*rows.columns, _GROUPS)
+
+
+def read_keys(store: StoreDescription, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """On a worker: the keys of some pickled tasks."""
+    with store.open() as fileio:
+        for batch in batches:
+            for pickled in batch.column("task").to_pylist():
+                first, task = pickle.loads(pickled)  # noqa: S301 - our own driver wrote it
+                for rows in known_keys(fileio, task):
+                    numbers = pc.add(rows.column(PLACE_COLUMN), pa.scalar(first, pa.int32()))
+                    yield from rows.drop_columns([PLACE_COLUMN]).append_column("n", numbers).rename_columns([*names, "number"]).to_batches()
+
+
+def place_batches(
+    spec: TableSpec, names: Sequence[str], partitions: Sequence[str], former: frozenset[str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On a worker: batches with the place of every row, and its partition. partitions: of every file group."""
+    for batch in batches:
+        columns = batch.columns[:-1]
+        rows = pa.Table.from_arrays(columns, names=list(names))
+        try:
+            keys = BatchKeys.of(spec, iter([rows]), former)
+        except InvalidBatch:
+            # The task that writes the row says what is wrong with it, in one sentence.
+            places, texts = np.full(batch.num_rows, NOWHERE, np.int64), pa.array([""] * batch.num_rows)
+        else:
+            found = _of_partition(batch.column(batch.num_columns - 1), keys, partitions)
+            places = np.where(found >= 0, found, waiting(keys.hashes))
+            texts = pa.array(keys.texts, pa.string()).take(pa.array(keys.partition))
+        named = [*batch.schema.names[:-1], PLACE_COLUMN, _PARTITION]
+        yield pa.RecordBatch.from_arrays([*columns, pa.array(places), texts], names=named)
+
+
+def _of_partition(groups: pa.ListArray, keys: BatchKeys, partitions: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Of every row, that of its groups which is of its partition, or `NOWHERE`."""
+    found = np.full(len(groups), NOWHERE, np.int64)
+    row = np.asarray(pc.list_parent_indices(groups)).astype(np.int64)
+    if not len(row):
+        return found
+    number = np.asarray(pc.list_flatten(groups)).astype(np.int64)
+    codes = {text: code for code, text in enumerate(keys.texts)}
+    of_group = np.array([codes.get(partition, NOWHERE) for partition in partitions], np.int64)
+    same = of_group[number] == keys.partition[row]
+    found[row[same]] = number[same]
+    return found

@@ -1,0 +1,233 @@
+"""Tables whose index is no hash: a key lives in whatever file group took it, and a write finds it there, whoever else writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.store import FileIO
+from objcat.doctor import examine
+from objcat.errors import InvalidBatch, InvalidInput, NullKey
+from objcat.tasks.locate import LocateTask
+from tests.tables.racing import RacingBackend
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("part", pa.string()), pa.field("v", pa.int64())])
+KINDS = ("merge_on_read", "copy_on_write")
+Rows = list[tuple[int, str, int]]
+
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def backend() -> RacingBackend:
+    return RacingBackend("located")
+
+
+@pytest.fixture
+def lake(backend: RacingBackend) -> objcat.Lake:
+    return objcat.Lake(FileIO(backend))
+
+
+def create(lake: objcat.Lake, kind: str, *, target: int = 1024, **settings: Any) -> objcat.Table:
+    return lake.create_table(
+        "t",
+        SCHEMA,
+        key=["id"],
+        partition_by=["part"],
+        key_scope="partition",
+        kind=kind,
+        index=objcat.Simple(),
+        properties={"target_file_bytes": str(target)},
+        **settings,
+    )
+
+
+def batch(*keys: int, part: str = "x", v: int = 0) -> list[dict[str, Any]]:
+    return [{"id": key, "part": part, "v": v} for key in keys]
+
+
+def rows(table: objcat.Table) -> Rows:
+    found = [(row["id"], row["part"], row["v"]) for row in table.scan().to_arrow().to_pylist()]
+    assert len({row[:2] for row in found}) == len(found), "a key is there twice"
+    return sorted(found)
+
+
+def test_an_update_goes_to_the_file_group_that_holds_its_key(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    for key in range(4):
+        table.insert(batch(key))
+    homes = [group.home for group in table.refresh().file_groups(table.manifests)]
+    assert len(homes) == 4  # A file is larger than the target is.
+    table.upsert(batch(0, 2, v=1))
+    after = table.refresh().file_groups(table.manifests)
+    assert [group.home for group in after] == homes
+    touched = [group for group in after if group.logs or group.base_slot == table.snapshot.slot]
+    assert len(touched) == 2
+    assert rows(table) == [(0, "x", 1), (1, "x", 0), (2, "x", 1), (3, "x", 0)]
+
+
+def test_new_keys_fill_the_smallest_file_group_that_has_room(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind, target=10**6)
+    table.insert(batch(*range(100)))
+    table.insert(batch(*range(100, 200)))
+    assert len(table.refresh().file_groups(table.manifests)) == 1
+    assert len(rows(table)) == 200
+
+
+def test_a_large_insert_is_dealt_to_files_of_about_the_target(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind, target=20_000)
+    table.bulk_insert(batch(*range(1000)))
+    sizes = [group.base.rows for group in table.refresh().file_groups(table.manifests) if group.base is not None]
+    assert len(sizes) == 5 and sum(sizes) == 1000 and min(sizes) > 100
+
+
+def test_inserting_a_key_that_is_there_updates_it(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert(batch(1, 2))
+    table.insert(batch(2, 3, v=5))
+    assert rows(table) == [(1, "x", 0), (2, "x", 5), (3, "x", 5)]
+
+
+def test_one_key_in_two_partitions_is_two_rows(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.upsert([*batch(1, v=1), *batch(1, part="y", v=2)])
+    table.upsert([*batch(1, part="y", v=4), *batch(1, v=3)])
+    assert rows(table) == [(1, "x", 3), (1, "y", 4)]
+    table.delete(batch(1, part="y"))
+    assert rows(table) == [(1, "x", 3)]
+
+
+def test_two_inserts_of_one_key_at_once_make_one_row(lake: objcat.Lake, backend: RacingBackend, kind: str) -> None:
+    table = create(lake, kind)
+    other = lake.table("t")
+    backend.races.append(lambda: other.insert(batch(7, v=1)))
+    result = table.insert(batch(7, 8, v=2))
+    assert result.attempts == 2
+    assert rows(table) == [(7, "x", 2), (8, "x", 2)]
+
+
+def test_two_inserts_of_many_keys_at_once_make_one_row_each(lake: objcat.Lake, backend: RacingBackend, kind: str) -> None:
+    table = create(lake, kind, target=10**6)
+    other = lake.table("t")
+    backend.races.append(lambda: other.insert(batch(*range(1000), v=1)))
+    assert table.insert(batch(*range(999, 2000), v=2)).attempts == 2
+    assert [key for key, _, _ in rows(table)] == list(range(2000))
+    assert not examine(table.timeline, deep=True).findings
+
+
+def test_inserts_of_other_keys_at_once_do_not_disturb_one_another(lake: objcat.Lake, backend: RacingBackend, kind: str) -> None:
+    table = create(lake, kind)
+    other = lake.table("t")
+    backend.races.append(lambda: other.insert(batch(1)))
+    assert table.insert(batch(2)).attempts == 1
+    assert rows(table) == [(1, "x", 0), (2, "x", 0)]
+
+
+@pytest.mark.parametrize(
+    ("race", "mine", "expected"),
+    [
+        (lambda t: t.insert(batch(9, v=1)), lambda t: t.delete(batch(9)), [(1, "x", 0)]),
+        (lambda t: t.delete(batch(1)), lambda t: t.upsert(batch(1, v=2)), [(1, "x", 2)]),
+        (lambda t: t.upsert(batch(1, v=1)), lambda t: t.upsert(batch(1, v=2)), [(1, "x", 2)]),
+        (lambda t: t.upsert(batch(1, v=1)), lambda t: t.delete("v = 0"), [(1, "x", 1)]),
+        (lambda t: t.insert(batch(9, v=0)), lambda t: t.delete("v = 0"), [(9, "x", 0)]),
+        (lambda t: t.compact(), lambda t: t.upsert(batch(1, v=2)), [(1, "x", 2)]),
+    ],
+    ids=["delete after insert", "update after delete", "update after update", "filter after update", "filter after insert", "compaction"],
+)
+def test_races_for_one_key(
+    lake: objcat.Lake,
+    backend: RacingBackend,
+    kind: str,
+    race: Callable[[objcat.Table], object],
+    mine: Callable[[objcat.Table], object],
+    expected: Rows,
+) -> None:
+    table = create(lake, kind)
+    table.upsert(batch(1))
+    other = lake.table("t")
+    backend.races.append(lambda: race(other))
+    mine(table)
+    assert rows(table) == expected
+
+
+def test_a_transaction_finds_the_keys_of_its_earlier_batches(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert(batch(1))
+    with lake.transaction() as tx:
+        tx["t"].insert(batch(2, 3))
+        tx["t"].upsert(batch(1, 2, 4, v=1))
+        tx["t"].delete(batch(3))
+    assert rows(table) == [(1, "x", 1), (2, "x", 1), (4, "x", 1)]
+
+
+def test_a_row_that_was_deleted_and_came_back_elsewhere_is_one_change(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert(batch(1))
+    since = table.insert(batch(2)).slot
+    table.delete(batch(1))
+    table.compact()
+    table.upsert(batch(1, v=5))
+    told = table.changes(since=since, net=True).to_arrow().to_pylist()
+    assert [(row["_change_type"], row["id"], row["v"]) for row in told] == [("update_before", 1, 0), ("update_after", 1, 5)]
+    every = table.changes(since=since).to_arrow().to_pylist()
+    assert [(row["_change_type"], row["v"]) for row in every] == [("delete", 0), ("insert", 5)]
+    assert [row["v"] for row in table.incremental(since=since).to_arrow().to_pylist()] == [5]
+
+
+def test_only_file_groups_that_may_hold_a_key_are_read(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(lake, kind)
+    for key in range(8):
+        table.insert(batch(10 * key, 10 * key + 9))
+    asked: list[int] = []
+    init = LocateTask.__init__
+
+    def counted(self: LocateTask, *args: Any, **named: Any) -> None:
+        init(self, *args, **named)
+        asked.append(len(self.groups))
+
+    monkeypatch.setattr(LocateTask, "__init__", counted)
+    table.upsert(batch(41, 45))
+    assert asked == [1]
+    table.upsert(batch(41, part="z"))
+    assert asked == [1, 0]
+
+
+def test_what_cannot_be_written_is_said(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    with pytest.raises(NullKey, match="'id' is null in row 1"):
+        table.upsert([*batch(1), {"id": None, "part": "x", "v": 1}])
+    with pytest.raises(InvalidBatch, match="empty"):
+        table.upsert(pa.Table.from_pylist([], SCHEMA))
+    with pytest.raises(InvalidInput, match="no buckets to split"):
+        table.split_buckets(partition="part=x")
+    assert rows(table) == [] and table.refresh().slot == 0
+
+
+def test_columns_are_added_as_under_any_index(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    table.insert(batch(1))
+    table.upsert([{"id": 1, "part": "x", "v": 2, "w": 3}, {"id": 2, "part": "x", "v": 2, "w": 4}], schema_mode="add")
+    assert sorted(row["w"] for row in table.scan().to_arrow().to_pylist()) == [3, 4]
+
+
+def test_keys_that_are_floats_are_found_as_they_compare(lake: objcat.Lake, kind: str) -> None:
+    schema = pa.schema([pa.field("k", pa.float64()), pa.field("v", pa.int64())])
+    table = lake.create_table("f", schema, key=["k"], kind=kind, index=objcat.Simple(), properties={"target_file_bytes": "1024"})
+    table.insert([{"k": 0.0, "v": 1}, {"k": float("nan"), "v": 1}])
+    table.insert([{"k": 5.0, "v": 1}])
+    table.upsert([{"k": -0.0, "v": 2}, {"k": float("nan"), "v": 2}])
+    assert sorted(row["v"] for row in table.scan().to_arrow().to_pylist()) == [1, 2, 2]
+
+
+def test_a_stream_is_located_batch_by_batch(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("objcat.spool.SPOOL_BYTES_MAX", 1000)
+    table = create(lake, kind, target=10**6)
+    table.insert(batch(*range(0, 300, 2)))
+    parts = [pa.Table.from_pylist(batch(*range(at, at + 100), v=1), SCHEMA).to_batches()[0] for at in range(0, 300, 100)]
+    table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, parts))
+    assert rows(table) == [(key, "x", 1) for key in range(300)]
