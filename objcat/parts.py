@@ -15,7 +15,7 @@ from fileio.store import FileIO
 from objcat.advice import SizeAdvice
 from objcat.errors import InvalidBatch
 from objcat.packing import pack, row_bytes_of, size_of
-from objcat.placing import Locator, Placing, keys_of, write_located
+from objcat.placing import Placing, keys_of, write_located
 from objcat.predicate import Predicate
 from objcat.storage.files import constant, read_base, read_log
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
@@ -30,8 +30,8 @@ from objcat.timeline.entry import Keys, SchemaChange
 D_contra = TypeVar("D_contra", contravariant=True)
 
 
-class Engine(Locator[D_contra], Protocol[D_contra]):
-    """What runs the tasks of a write over one kind of batch."""
+class Engine(Protocol[D_contra]):
+    """What runs the tasks of a write over one kind of batch. One that is a `Locator` too writes under any index."""
 
     @property
     def name(self) -> str:

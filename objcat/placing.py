@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from objcat.timeline.side import put_digests
 D_contra = TypeVar("D_contra", contravariant=True)
 
 
+@runtime_checkable
 class Locator(Protocol[D_contra]):
     """What looks up the keys of one kind of batch, and writes it."""
 
@@ -45,11 +46,12 @@ class Placing:
     earlier: Collection[Home] = ()
 
 
-def write_located(place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> WriteResult:
+def write_located(place: Placing, engine: object, data: Any, task: WriteTask) -> WriteResult:
     """Write a batch: look its keys up, choose homes for those that are new, and run the task.
 
-    task: without homes. Raises what the engine raises.
+    engine: of the batch, a `Locator`. task: without homes. Raises what the engine raises.
     """
+    assert isinstance(engine, Locator), f"{type(engine).__name__} looks no keys up"
     spec, live = task.spec, place.live
     where = engine.pruning(data, spec, task.former_partitions)
     candidates = sorted(live)
