@@ -53,6 +53,10 @@ class InvalidPredicate(InvalidInput):
     """Filter text that does not parse, or names a column that the table does not have."""
 
 
+class InvalidSql(InvalidInput):
+    """The text of a statement does not parse, or asks for what is not there."""
+
+
 class SeveralDomains(InvalidInput):
     """A transaction names tables that do not share a log."""
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -51,12 +51,16 @@ from objcat.naming import (
     renamed,
 )
 from objcat.services import CleanResult, purge
+from objcat.sql import Context, LocalRunner, Runner, run_statement
 from objcat.table import Bucket, Simple, Tables, TablesFold, TableSpec
 from objcat.table.snapshot import snapshot_of
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
 from objcat.transaction import Transaction
 from objcat.write import CommitResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ATTEMPTS_MAX = 20
 VIEWS_KEPT_MAX = 64
@@ -232,6 +236,22 @@ class Lake:
         found = find_source(source, options)
         table = self._found_or_made(name, lambda: schema_of(found), key, settings, must_be_new=False)
         return import_files(table, found, commit_bytes=commit_bytes)
+
+    def sql(self, text: str, spark: SparkSession | None = None) -> Any:
+        """Run one SQL statement (Spark's dialect) over the tables of the lake.
+
+        A table is called by its name here, `shop.orders`; `orders VERSION AS OF 7` and `orders TIMESTAMP AS OF '2026-01-31 12:00:00'` are
+        its past. spark: the session in which queries run, and whose frame is returned; without one they run in DuckDB, in this process, and
+        an Arrow table is returned. A statement that writes rows returns one row of slot, rows, inserted, updated and deleted; one that
+        has nothing to tell returns no row. `docs/guide.md` lists the statements. Raises InvalidSql (nothing was done), MissingDependency,
+        else as the operations that a statement is made of.
+        """
+        runner: Runner = LocalRunner()
+        if spark is not None:
+            from objcat.spark.sql import SparkRunner
+
+            runner = SparkRunner(spark)
+        return run_statement(text, Context(self, runner))
 
     def table(self, name: str) -> Table:
         """Open a table at its newest slot. Raises TableNotFound that names the nearest one, TableClosed for one that is being dropped."""

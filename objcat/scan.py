@@ -85,6 +85,10 @@ class Scan:
         """
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A new stream of the rows for whatever reads Arrow: `polars.DataFrame(scan)`, `duckdb.sql("from scan")`, `pyarrow.table(scan)`."""
+        return self.to_batches().__arrow_c_stream__(requested_schema)
+
     def to_arrow(self) -> pa.Table:
         """All rows, in this process."""
         return pa.Table.from_batches(self._batches(rows_max=None), schema=self.schema)

@@ -1,0 +1,106 @@
+"""Names in the text of a statement, and its types, as ours."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from sqlglot import expressions as sql
+
+from objcat.errors import InvalidSql
+
+_TYPES = sql.DataType.Type
+
+_PLAIN = {
+    _TYPES.BOOLEAN: pa.bool_(),
+    _TYPES.TINYINT: pa.int8(),
+    _TYPES.SMALLINT: pa.int16(),
+    _TYPES.INT: pa.int32(),
+    _TYPES.BIGINT: pa.int64(),
+    _TYPES.FLOAT: pa.float32(),
+    _TYPES.DOUBLE: pa.float64(),
+    _TYPES.TEXT: pa.string(),
+    _TYPES.VARCHAR: pa.string(),
+    _TYPES.CHAR: pa.string(),
+    _TYPES.BINARY: pa.binary(),
+    _TYPES.DATE: pa.date32(),
+    _TYPES.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    _TYPES.TIMESTAMPTZ: pa.timestamp("us", tz="UTC"),
+    _TYPES.TIMESTAMPLTZ: pa.timestamp("us", tz="UTC"),
+    _TYPES.TIMESTAMPNTZ: pa.timestamp("us"),
+}
+
+
+def table_name(node: sql.Expr | None) -> str:
+    """The name of a table or a namespace, with what stands before its dots. Raises InvalidSql."""
+    if isinstance(node, sql.Schema):
+        node = node.this
+    if not isinstance(node, sql.Table):
+        raise InvalidSql(f"{'' if node is None else node.sql('spark')!r} is no name of a table: write name, or namespace.name")
+    return ".".join(part.name for part in node.parts)
+
+
+def column_path(node: sql.Expr) -> str:
+    """The path of a column as `Table.alter` takes it."""
+    if isinstance(node, sql.Column):
+        parts = [part.name for part in node.parts]
+    elif isinstance(node, sql.Dot):
+        return f"{column_path(node.this)}.{column_path(node.expression)}"
+    else:
+        parts = [node.name]
+    return ".".join(f"`{part}`" if "." in part or "`" in part else part for part in parts)
+
+
+def arrow_of(data_type: sql.DataType) -> pa.DataType:
+    """The Arrow type of a type in SQL. Raises InvalidSql."""
+    kind, inner = data_type.this, data_type.expressions
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if kind is _TYPES.DECIMAL:
+        digits = [int(parameter.this.name) for parameter in inner] or [10]
+        return pa.decimal128(digits[0], digits[1] if len(digits) > 1 else 0)
+    if kind is _TYPES.ARRAY and len(inner) == 1:
+        return pa.list_(pa.field("element", arrow_of(inner[0])))
+    if kind is _TYPES.MAP and len(inner) == 2:
+        return pa.map_(arrow_of(inner[0]), arrow_of(inner[1]))
+    if kind is _TYPES.STRUCT:
+        return pa.struct([field_of(field) for field in inner])
+    raise InvalidSql(f"the type {data_type.sql('spark')} is none of ours: see the types of columns in the guide")
+
+
+def field_of(column: sql.ColumnDef) -> pa.Field:
+    """A column as a table is declared with it. Raises InvalidSql for what we cannot keep: defaults, checks, generated values."""
+    nullable = True
+    for constraint in column.args.get("constraints") or ():
+        match constraint.args["kind"]:
+            case sql.NotNullColumnConstraint():
+                nullable = bool(constraint.args["kind"].args.get("allow_null"))
+            case sql.PrimaryKeyColumnConstraint():
+                nullable = False
+            case sql.CommentColumnConstraint():
+                pass
+            case other:
+                raise InvalidSql(f"the column {column.name!r} has {other.sql('spark')!r}, which tables do not have: leave it out")
+    if column.args.get("kind") is None:
+        raise InvalidSql(f"the column {column.name!r} has no type: write one, e.g. {column.name} BIGINT")
+    return pa.field(column.name, arrow_of(column.args["kind"]), nullable)
+
+
+def literal(node: sql.Expr) -> object:
+    """A value that is written out: a number, text, true, false, null, or a list of them. Raises InvalidSql."""
+    match node:
+        case sql.Literal():
+            if node.is_string:
+                return node.name
+            return int(node.name) if node.is_int else float(node.name)
+        case sql.Neg():
+            value = literal(node.this)
+            if isinstance(value, (int, float)):
+                return -value
+        case sql.Boolean():
+            return bool(node.this)
+        case sql.Null():
+            return None
+        case sql.Array() | sql.Tuple():
+            return [literal(item) for item in node.expressions]
+        case sql.Paren():
+            return literal(node.this)
+    raise InvalidSql(f"{node.sql('spark')!r} is not a plain value: write a number, text, true, false, null or array(...)")

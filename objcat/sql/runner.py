@@ -1,0 +1,97 @@
+"""What a statement needs of an engine, and how a query's tables are found in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+from sqlglot import expressions as sql
+from sqlglot.optimizer.scope import traverse_scope
+
+from objcat.errors import InvalidSql
+from objcat.sql.names import table_name
+
+if TYPE_CHECKING:
+    from objcat.handle import AsOf, Table
+    from objcat.lake import Lake
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One mention of a table in a query. name: what it is called in the text that runs. as_of: None: the newest slot."""
+
+    name: str
+    table: Table
+    as_of: AsOf | None
+
+
+class Runner(Protocol):
+    """Runs the queries of statements, and hands out their rows in the engine's own form."""
+
+    def rows(self, query: sql.Query, sources: Sequence[Source]) -> Any:
+        """The rows of a query, as a batch that `Table.insert` takes; they may be read once. Raises InvalidSql, InvalidInput."""
+
+    def result(self, query: sql.Query, sources: Sequence[Source]) -> Any:
+        """The rows of a query as the user gets them. Raises as `rows`."""
+
+    def told(self, rows: pa.Table) -> Any:
+        """What a statement that is no query tells, as the user gets it."""
+
+    def fitted(self, rows: Any, schema: pa.Schema) -> Any:
+        """The columns of `rows` by position, under the names of a schema and in its types."""
+
+    def cause(self, error: Exception) -> Exception:
+        """What a user is told when a write of `rows` raised `error`: perhaps the query did, deep inside."""
+
+    def names(self, rows: Any) -> list[str]:
+        """Of the columns of `rows`."""
+
+    @property
+    def spark(self) -> Any | None:
+        """The session, where there is one."""
+
+
+def bind(tree: sql.Query, lake: Lake) -> tuple[sql.Query, list[Source]]:
+    """A query whose tables have other names, and which tables these are. Names of its own (WITH) stay as they are.
+
+    Raises TableNotFound, InvalidSql.
+    """
+    tree = tree.copy()
+    mentioned: dict[int, sql.Table] = {}
+    for scope in traverse_scope(tree):
+        for found in scope.sources.values():
+            if isinstance(found, sql.Table) and isinstance(found.this, sql.Identifier):
+                mentioned[id(found)] = found
+        for column in scope.columns:
+            # The table is known by the last part of its name from here on.
+            column.set("db", None)
+    sources = []
+    tables: dict[str, Table] = {}
+    for number, node in enumerate(mentioned.values()):
+        name = table_name(node)
+        table = tables[name] if name in tables else tables.setdefault(name, lake.table(name))
+        source = Source(f"_objcat_{number}", table, _as_of(node))
+        alias = node.alias or node.name
+        for part in ("db", "catalog", "version"):
+            node.set(part, None)
+        node.set("this", sql.to_identifier(source.name, quoted=True))
+        if not node.args.get("alias"):
+            node.set("alias", sql.TableAlias(this=sql.to_identifier(alias, quoted=True)))
+        sources.append(source)
+    return tree, sources
+
+
+def _as_of(node: sql.Table) -> AsOf | None:
+    version = node.args.get("version")
+    if version is None:
+        return None
+    value = version.expression
+    if version.args["kind"] != "AS OF" or not isinstance(value, sql.Literal):
+        raise InvalidSql(f"{version.sql('spark')} is no time travel: write VERSION AS OF a slot, or TIMESTAMP AS OF '2026-01-31 12:00:00'")
+    if version.name.upper() == "VERSION":
+        if value.is_string:
+            raise InvalidSql(f"VERSION AS OF {value.sql('spark')} is no slot: write a whole number, or TIMESTAMP AS OF")
+        return int(value.name)
+    return str(value.name)

@@ -1,0 +1,247 @@
+"""CREATE, ALTER, DROP and UNDROP, of tables and namespaces."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import expressions as sql
+
+from objcat.errors import InvalidSql, NamespaceNotFound, TableExists, TableNotFound
+from objcat.handle import Table
+from objcat.sql.context import Context
+from objcat.sql.names import arrow_of, column_path, field_of, table_name
+from objcat.table import Bucket
+from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
+
+NAMESPACES = ("NAMESPACE", "SCHEMA", "DATABASE")
+SETTINGS = ("key", "ordering", "lateness", "key_scope", "kind")
+"""Table properties that are settings of `Lake.create_table`, and not kept as properties."""
+
+
+def create(context: Context, tree: sql.Create) -> Any:
+    """CREATE TABLE with columns or AS SELECT, CREATE NAMESPACE."""
+    if tree.args.get("replace"):
+        raise InvalidSql("CREATE OR REPLACE is not there: a table that is replaced loses its history; DROP it, or INSERT OVERWRITE it")
+    if tree.kind in NAMESPACES:
+        name = table_name(tree.this)
+        if not (tree.args.get("exists") and _has_namespace(context, name)):
+            context.lake.create_namespace(name)
+        return context.done()
+    if tree.kind != "TABLE":
+        raise InvalidSql(f"CREATE {tree.kind} is not there: CREATE TABLE and CREATE NAMESPACE are")
+    name = table_name(tree.this)
+    if tree.args.get("exists"):
+        try:
+            context.lake.table(name)
+        except TableNotFound:
+            pass
+        else:
+            return context.done()
+    query = tree.expression
+    declared = _Declared(tree)
+    try:
+        if query is None:
+            context.lake.create_table(name, declared.schema(), **declared.settings)
+            return context.done()
+        if declared.fields:
+            raise InvalidSql(f"CREATE TABLE {name} AS SELECT takes its columns from the query: leave their list out")  # noqa: S608 - a sentence
+        result = context.write(lambda rows: context.lake.write(rows, name, if_exists="error", **declared.settings), context.query(query))
+    except TableExists:
+        if tree.args.get("exists"):
+            # Somebody else was first.
+            return context.done()
+        raise
+    return context.committed(result)
+
+
+class _Declared:
+    """What CREATE TABLE says of a table."""
+
+    def __init__(self, tree: sql.Create) -> None:
+        self.fields: list[pa.Field] = []
+        self.settings: dict[str, Any] = {"key": None}
+        for item in tree.this.expressions if isinstance(tree.this, sql.Schema) else ():
+            self._item(item)
+        self._properties: dict[str, str] = {}
+        found = tree.args.get("properties")
+        for item in [] if found is None else found.expressions:
+            self._property(item)
+        for name in SETTINGS:
+            if name in self._properties:
+                value = self._properties.pop(name)
+                self.settings[name] = [part.strip() for part in value.split(",")] if name == "key" else value
+        if self._properties:
+            self.settings["properties"] = self._properties
+
+    def schema(self) -> pa.Schema:
+        if not self.fields:
+            raise InvalidSql("CREATE TABLE names no columns: write (id BIGINT, ..., PRIMARY KEY (id)), or AS SELECT")
+        key = set(self.settings["key"] or ())
+        return pa.schema([field.with_nullable(False) if field.name in key else field for field in self.fields])
+
+    def _item(self, item: sql.Expr) -> None:
+        if isinstance(item, sql.PrimaryKey):
+            self.settings["key"] = [column.name for column in item.expressions]
+        elif isinstance(item, sql.ColumnDef):
+            self.fields.append(field_of(item))
+            if any(
+                isinstance(constraint.args["kind"], sql.PrimaryKeyColumnConstraint) for constraint in item.args.get("constraints") or ()
+            ):
+                self.settings["key"] = [item.name]
+        else:
+            raise InvalidSql(f"CREATE TABLE does not know {item.sql('spark')!r}: write columns and PRIMARY KEY (...)")
+
+    def _property(self, item: sql.Expr) -> None:
+        match item:
+            case sql.FileFormatProperty():
+                if item.this.name.lower() != "objcat":
+                    raise InvalidSql(f"USING {item.this.name} is not there: leave it out, or write USING objcat")
+            case sql.PartitionedByProperty():
+                self.settings["partition_by"] = [_partition(part) for part in item.this.expressions]
+            case sql.ClusteredByProperty():
+                columns = tuple(column.name for column in item.expressions)
+                self.settings["index"] = Bucket(int(item.args["buckets"].name), columns)
+            case sql.PrimaryKey():
+                self.settings["key"] = [column.name for column in item.expressions]
+            case sql.SchemaCommentProperty():
+                self._properties["comment"] = item.this.name
+            case sql.Property() if type(item) is sql.Property:
+                self._properties[item.this.name] = item.args["value"].name
+            case _:
+                raise InvalidSql(f"CREATE TABLE does not know {item.sql('spark')!r}: leave it out, or see the guide")
+
+
+def _partition(part: sql.Expr) -> str:
+    """A transform of a column as `Lake.create_table` takes it. Spark says days(at), others day(at)."""
+    if isinstance(part, sql.ColumnDef):
+        raise InvalidSql(f"PARTITIONED BY ({part.sql('spark')}) declares a column: declare it with the others, and name it here")
+    if isinstance(part, sql.PartitionByTruncate):
+        return f"truncate({part.this.name}, {part.expression.name})"
+    text = part.sql(dialect="spark")
+    found = re.fullmatch(r"(hour|day|month|year)s?\((.+)\)", text, re.IGNORECASE)
+    if found:
+        return f"{found[1].lower()}({found[2].strip('`')})"
+    found = re.fullmatch(r"trunc(?:ate)?\((.+?), *(.+?)\)", text, re.IGNORECASE)
+    if found:
+        width, column = sorted((found[1], found[2]), key=lambda word: not word.isdecimal())
+        return f"truncate({column.strip('`')}, {width})"
+    return part.name or text
+
+
+def _has_namespace(context: Context, name: str) -> bool:
+    try:
+        context.lake.namespace_properties(name)
+    except NamespaceNotFound:
+        return False
+    return True
+
+
+def drop(context: Context, tree: sql.Drop) -> Any:
+    """DROP TABLE, DROP NAMESPACE."""
+    kind = tree.args["kind"]
+    for node in tree.args["tables"]:
+        name = table_name(node)
+        try:
+            if kind in NAMESPACES:
+                context.lake.drop_namespace(name)
+            elif kind == "TABLE":
+                context.lake.drop_table(name)
+            else:
+                raise InvalidSql(f"DROP {kind} is not there: DROP TABLE and DROP NAMESPACE are")
+        except (TableNotFound, NamespaceNotFound):
+            if not tree.args.get("exists"):
+                raise
+    return context.done()
+
+
+def alter(context: Context, tree: sql.Alter) -> Any:
+    """ALTER TABLE: columns, name, properties; DROP PARTITION is `rows.drop_partition`."""
+    name = table_name(tree.this)
+    changes: list[ColumnChange] = []
+    for action in tree.args["actions"]:
+        match action:
+            case sql.AlterRename():
+                context.lake.rename_table(name, _renamed(name, action.this))
+            case sql.AlterSet():
+                found = [item for properties in action.expressions for item in properties.expressions]
+                context.lake.table(name).set_properties({item.this.name: item.args["value"].name for item in found})
+            case _:
+                changes += _changes(action)
+    if changes:
+        context.lake.table(name).alter(changes)
+    return context.done()
+
+
+def _renamed(name: str, node: sql.Expr) -> str:
+    """RENAME TO a name without a namespace stays in its namespace, as everywhere in SQL."""
+    new = table_name(node)
+    return new if "." in new or "." not in name else f"{name.rpartition('.')[0]}.{new}"
+
+
+def _changes(action: sql.Expr) -> list[ColumnChange]:
+    match action:
+        case sql.Schema():
+            return [_added(column) for column in action.expressions]
+        case sql.ColumnDef():
+            return [_added(action)]
+        case sql.Drop():
+            named = [part for node in action.args["tables"] for part in (node.expressions if isinstance(node, sql.Schema) else [node])]
+            return [DropColumn(column_path(_column(node))) for node in named]
+        case sql.RenameColumn():
+            return [RenameColumn(column_path(action.this), action.args["to"].name)]
+        case sql.AlterColumn() if action.args.get("dtype"):
+            return [WidenColumn(column_path(action.this), arrow_of(action.args["dtype"]))]
+    raise InvalidSql(f"ALTER TABLE does not know {action.sql('spark')!r}: {ALTERS}")
+
+
+ALTERS = (
+    "ADD COLUMN, DROP COLUMN, RENAME COLUMN a TO b, ALTER COLUMN a TYPE t, ALTER COLUMN a AFTER b, ALTER COLUMN a FIRST, RENAME TO, "
+    "SET TBLPROPERTIES, UNSET TBLPROPERTIES and DROP PARTITION are there"
+)
+
+
+def _added(column: sql.ColumnDef) -> AddColumn:
+    field = field_of(column)
+    if not field.nullable:
+        raise InvalidSql(f"ADD COLUMN {field.name} NOT NULL has no value for rows that are there: leave NOT NULL out")
+    position = column.args.get("position")
+    after = None if position is None or position.this is None else position.this.name
+    first = position is not None and position.args["position"].lower() == "first"
+    return AddColumn(column_path(column.this), field.type, after=after, first=first)
+
+
+def _column(node: sql.Expr) -> sql.Expr:
+    """What DROP COLUMN a.b names, which is parsed as a table."""
+    if isinstance(node, sql.Table):
+        parts = [part.copy() for part in node.parts]
+        return sql.Column(this=parts[-1], table=parts[-2] if len(parts) > 1 else None, db=parts[-3] if len(parts) > 2 else None)
+    return node
+
+
+def alter_by_text(table: Table, action: str) -> bool:
+    """What the parser leaves as text: ALTER COLUMN ... AFTER, FIRST, TYPE of a nested field, UNSET TBLPROPERTIES. False: none of it."""
+    quoted = r"((?:`[^`]+`|[\w.])+)"
+    found = re.fullmatch(rf"(?:alter|change)\s+(?:column\s+)?{quoted}\s+(?:(first)|after\s+{quoted})", action, re.IGNORECASE)
+    if found:
+        table.alter([MoveColumn(found[1], first=bool(found[2]), after=None if found[2] else found[3].strip("`"))])
+        return True
+    found = re.fullmatch(rf"alter\s+(?:column\s+)?{quoted}\s+type\s+(.+)", action, re.IGNORECASE)
+    if found:
+        table.alter([WidenColumn(found[1], arrow_of(sql.DataType.build(found[2], dialect="spark")))])
+        return True
+    found = re.fullmatch(r"unset\s+tblproperties\s*\((.+)\)", action, re.IGNORECASE | re.DOTALL)
+    if found:
+        table.set_properties(unset=[part.strip().strip("'\"") for part in found[1].split(",")])
+        return True
+    return False
+
+
+def undrop(context: Context, text: str) -> Any:
+    """UNDROP TABLE name."""
+    words = text.split()
+    if len(words) != 2 or words[0].upper() != "TABLE":
+        raise InvalidSql("write UNDROP TABLE name")
+    context.lake.undrop_table(words[1].replace("`", ""))
+    return context.done()

@@ -1,0 +1,81 @@
+"""SHOW and DESCRIBE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import expressions as sql
+
+from objcat.errors import InvalidSql
+from objcat.sql.context import Context
+from objcat.sql.names import table_name
+from objcat.table.schema import type_text
+
+SHOWS = "SHOW TABLES [IN namespace], SHOW NAMESPACES, SHOW PARTITIONS table, SHOW TBLPROPERTIES table and SHOW COLUMNS IN table are there"
+
+
+def describe(context: Context, tree: sql.Describe) -> Any:
+    """DESCRIBE [TABLE] name, DESCRIBE HISTORY name."""
+    table = context.lake.table(table_name(tree.this))
+    if (tree.args.get("style") or "").upper() == "HISTORY":
+        return context.runner.told(table.history().to_arrow())
+    return context.runner.told(_columns(table))
+
+
+def _columns(table: Any) -> pa.Table:
+    spec = table.spec
+    key = {column.name for column in spec.key_columns}
+    rows = [
+        {"column": column.name, "type": type_text(column.type), "nullable": column.nullable, "key": column.name in key}
+        for column in spec.table_schema.columns
+    ]
+    fields = [("column", pa.string()), ("type", pa.string()), ("nullable", pa.bool_()), ("key", pa.bool_())]
+    return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+def show(context: Context, text: str) -> Any:
+    """SHOW: see `SHOWS`."""
+    words = text.split()
+    kind = words[0].upper() if words else ""
+    rest = [word for word in words[1:] if word.upper() not in ("IN", "FROM")]
+    name = rest[0].replace("`", "").strip("'") if rest else None
+    if len(rest) > 1:
+        raise InvalidSql(f"{rest[1]!r} is too much: {SHOWS}")
+    lake = context.lake
+    if kind == "TABLES":
+        return context.runner.told(pa.table({"table": pa.array(lake.tables(name), pa.string())}))
+    if kind in ("NAMESPACES", "SCHEMAS", "DATABASES"):
+        return context.runner.told(pa.table({"namespace": pa.array(lake.namespaces(name), pa.string())}))
+    if name is not None:
+        if kind == "PARTITIONS":
+            return context.runner.told(lake.table(name).partitions())
+        if kind == "COLUMNS":
+            return context.runner.told(_columns(lake.table(name)))
+        if kind == "TBLPROPERTIES":
+            found = lake.table(name).properties
+            return context.runner.told(
+                pa.table({"property": pa.array(list(found), pa.string()), "value": pa.array(list(found.values()), pa.string())})
+            )
+    raise InvalidSql(f"SHOW {' '.join(words)} is not there: {SHOWS}")
+
+
+def as_row(result: Any) -> pa.Table:
+    """What a service tells as one row; what is nested in it as JSON."""
+    if result is None:
+        return pa.table({"done": pa.array([], pa.string())})
+    facts = {name: getattr(result, name) for name in _fields(result)}
+    return pa.Table.from_pylist([{name: _plain(value) for name, value in facts.items()}])
+
+
+def _fields(result: Any) -> Sequence[str]:
+    for names in ("__dataclass_fields__", "__struct_fields__"):
+        if hasattr(result, names):
+            return list(getattr(result, names))
+    return ["result"]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else json.dumps(value, default=str)

@@ -1,0 +1,72 @@
+"""SQL over a lake with a Spark session: queries are lazy frames over native reads, and writes go through Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import objcat
+from objcat.errors import InvalidSql
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("amount", pa.float64())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> objcat.Lake:
+    lake = objcat.connect(tmp_path)
+    lake.sql("CREATE NAMESPACE shop")
+    table = lake.create_table("shop.orders", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table.insert([{"id": i, "city": ("Rome", "Oslo {x}")[i % 2], "amount": i / 2} for i in range(40)])
+    table.upsert([{"id": 1, "city": None, "amount": 100.0}])
+    return lake
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) AS n FROM shop.orders",
+        "SELECT o.city, sum(amount) AS total FROM shop.orders o WHERE o.id < 30 GROUP BY o.city",
+        "SELECT id FROM shop.orders WHERE city = 'Oslo {x}' AND id < 9",
+        "WITH o AS (SELECT * FROM shop.orders) SELECT a.id, b.amount FROM o a JOIN shop.orders VERSION AS OF 1 b ON a.id = b.id WHERE a.id < 3",
+        "SELECT id FROM shop.orders WHERE id IN (SELECT max(id) FROM shop.orders)",
+        "SELECT 1 AS one",
+    ],
+)
+def test_both_engines_answer_alike(spark: SparkSession, lake: objcat.Lake, query: str) -> None:
+    found = lake.sql(query, spark)
+    assert isinstance(found, DataFrame)
+
+    def rows(table: pa.Table) -> list[tuple[str, ...]]:
+        return sorted(tuple(str(value) for value in row.values()) for row in table.to_pylist())
+
+    assert rows(found.toArrow()) == rows(lake.sql(query)) and found.columns == lake.sql(query).column_names
+
+
+def test_a_query_is_lazy_and_pinned(spark: SparkSession, lake: objcat.Lake) -> None:
+    found = lake.sql("SELECT max(amount) AS m FROM shop.orders", spark)
+    lake.sql("INSERT INTO shop.orders VALUES (100, 'x', 1000.0)")
+    assert found.collect()[0].m == 100.0
+    assert lake.sql("SELECT max(amount) AS m FROM shop.orders", spark).collect()[0].m == 1000.0
+    assert spark.catalog.listTables() == []
+
+
+def test_statements_write_through_spark(spark: SparkSession, lake: objcat.Lake) -> None:
+    told = lake.sql("CREATE TABLE best TBLPROPERTIES ('key' = 'id') AS SELECT id, amount FROM shop.orders WHERE id >= 30", spark)
+    assert isinstance(told, DataFrame) and told.collect()[0].rows == 10
+    assert "spark" in lake.table("best").history()[-1].writer or lake.table("best").scan().count() == 10
+    lake.sql("INSERT INTO best (amount, id) SELECT amount, id + 100 FROM shop.orders WHERE id < 2", spark)
+    lake.sql("INSERT INTO best VALUES (1, 7), (2, NULL)", spark)
+    lake.sql("DELETE FROM best WHERE amount > 18 AND id < 100", spark)
+    rows = {row["id"]: row["amount"] for row in lake.table("best").scan().to_arrow().to_pylist()}
+    assert rows == {**{i: i / 2 for i in range(30, 37)}, 100: 0.0, 101: 100.0, 1: 7.0, 2: None}
+    assert lake.sql("SHOW TABLES", spark).collect()[0]["table"] == "best"
+
+
+def test_what_spark_refuses_is_one_sentence(spark: SparkSession, lake: objcat.Lake) -> None:
+    with pytest.raises(InvalidSql, match="nonsense"):
+        lake.sql("SELECT nonsense FROM shop.orders", spark)
+    with pytest.raises(InvalidSql, match="does not parse"):
+        lake.sql("SELECT FROM WHERE", spark)

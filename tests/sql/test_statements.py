@@ -1,0 +1,217 @@
+"""Statements that are no queries: each does what its operation in Python does, on both engines where an engine matters."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema, InvalidSql, NamespaceExists, TableExists, TableNotFound
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> objcat.Lake:
+    return objcat.connect(tmp_path)
+
+
+def made(lake: objcat.Lake) -> objcat.Table:
+    lake.sql("CREATE NAMESPACE shop")
+    lake.sql("CREATE TABLE shop.orders (id BIGINT, city STRING, amount DECIMAL(10,2), PRIMARY KEY (id)) CLUSTERED BY (id) INTO 4 BUCKETS")
+    return lake.table("shop.orders")
+
+
+def test_a_table_is_declared_as_in_python(lake: objcat.Lake) -> None:
+    told = lake.sql("""
+        CREATE TABLE IF NOT EXISTS events (
+            id BIGINT NOT NULL COMMENT 'of the event', at TIMESTAMP, n TIMESTAMP_NTZ, day DATE, city STRING, ok BOOLEAN, small TINYINT,
+            price DECIMAL(12,3), raw BINARY, where_ STRUCT<x: DOUBLE, y: ARRAY<STRING>>, tags MAP<STRING, INT>, PRIMARY KEY (id, city)
+        ) USING objcat PARTITIONED BY (days(at), city, truncate(city, 2)) CLUSTERED BY (id) INTO 8 BUCKETS
+        COMMENT 'what happened' TBLPROPERTIES ('kind' = 'copy_on_write', ordering = 'at', 'key_scope' = 'partition', owner = 'us')
+    """)
+    assert told.num_rows == 0
+    spec = lake.table("events").spec
+    expected = lake.create_table(
+        "twin",
+        lake.table("events").schema,
+        key=["id", "city"],
+        ordering="at",
+        partition_by=["day(at)", "city", "truncate(city, 2)"],
+        key_scope="partition",
+        index=objcat.Bucket(8, ("id",)),
+        kind="copy_on_write",
+        properties={"owner": "us", "comment": "what happened"},
+    ).spec
+    for name in ("table_schema", "key", "ordering", "kind", "key_scope", "partitioning", "index", "properties"):
+        assert getattr(spec, name) == getattr(expected, name), name
+    assert lake.table("events").schema.field("where_").type == pa.struct(
+        [("x", pa.float64()), ("y", pa.list_(pa.field("element", pa.string())))]
+    )
+    assert not lake.table("events").schema.field("city").nullable
+    lake.sql("CREATE TABLE IF NOT EXISTS events (other INT)")
+    with pytest.raises(TableExists):
+        lake.sql("CREATE TABLE events (other INT)")
+
+
+def test_a_table_is_made_of_a_query(lake: objcat.Lake) -> None:
+    made(lake).insert([{"id": i, "city": "Rome", "amount": Decimal(i)} for i in range(10)])
+    told = lake.sql("CREATE TABLE best TBLPROPERTIES ('key' = 'id') AS SELECT id, amount * 2 AS twice FROM shop.orders WHERE id > 6")
+    assert told.to_pylist() == [{"slot": 1, "rows": 3, "inserted": None, "updated": None, "deleted": None}] or told["rows"].to_pylist() == [
+        3
+    ]
+    assert sorted(lake.sql("SELECT id FROM best")["id"].to_pylist()) == [7, 8, 9]
+    assert [column.name for column in lake.table("best").spec.key_columns] == ["id"]
+    with pytest.raises(TableExists):
+        lake.sql("CREATE TABLE best AS SELECT 1 AS x")
+    assert lake.sql("CREATE TABLE IF NOT EXISTS best AS SELECT 1 AS x").num_rows == 0
+    lake.sql("CREATE TABLE log AS SELECT 1 AS x")
+    assert lake.table("log").spec.is_keyless
+
+
+def test_rows_are_inserted_by_position_and_by_name(lake: objcat.Lake) -> None:
+    table = made(lake)
+    told = lake.sql("INSERT INTO shop.orders VALUES (1, 'Rome', 1.5), (2, NULL, 2)")
+    assert told.to_pylist() == [{"slot": 1, "rows": 2, "inserted": 2, "updated": None, "deleted": None}]
+    lake.sql("INSERT INTO shop.orders (amount, id) SELECT amount + 1, id + 10 FROM shop.orders")
+    lake.sql("INSERT INTO shop.orders BY NAME SELECT 'Oslo' AS city, 5 AS id")
+    rows = sorted(
+        (row["id"], row["city"], None if row["amount"] is None else float(row["amount"])) for row in table.scan().to_arrow().to_pylist()
+    )
+    assert rows == [(1, "Rome", 1.5), (2, None, 2.0), (5, "Oslo", None), (11, None, 2.5), (12, None, 3.0)]
+    slot = table.refresh().slot
+    for text, kind, said in (
+        ("INSERT INTO shop.orders VALUES (1, 'x')", InvalidSql, "gives 2 columns, and 3 are wanted"),
+        ("INSERT INTO shop.orders (id, town) VALUES (1, 'x')", InvalidSql, "no column 'town'"),
+        ("INSERT INTO shop.orders (id) VALUES ('x')", InvalidBatch, "'id' takes int64"),
+        ("INSERT INTO shop.orders (city) VALUES ('x')", InvalidInput, "id"),
+        ("INSERT INTO shop.order VALUES (1)", TableNotFound, "shop.orders"),
+    ):
+        with pytest.raises(kind, match=said):
+            lake.sql(text)
+    assert table.refresh().slot == slot
+
+
+def test_rows_are_deleted_by_a_filter(lake: objcat.Lake) -> None:
+    table = made(lake)
+    table.insert([{"id": i, "city": "ab"[i % 2], "amount": Decimal(i)} for i in range(10)])
+    assert lake.sql("DELETE FROM shop.orders WHERE id > 6 AND orders.city = 'a'")["deleted"].to_pylist() == [1]
+    assert lake.sql("DELETE FROM shop.orders WHERE id = 100").to_pylist() == [
+        {"slot": None, "rows": 0, "inserted": 0, "updated": 0, "deleted": 0}
+    ]
+    with pytest.raises(InvalidSql, match="MERGE INTO"):
+        lake.sql("DELETE FROM shop.orders WHERE id IN (SELECT id FROM shop.orders)")
+    assert lake.sql("DELETE FROM shop.orders")["deleted"].to_pylist() == [9] and table.scan().count() == 0
+
+
+def test_columns_names_and_properties_change(lake: objcat.Lake) -> None:
+    table = made(lake)
+    for text in (
+        "ADD COLUMNS (a INT, b STRUCT<x: INT, y: STRING> AFTER id)",
+        "ADD COLUMN b.z DECIMAL(10,2)",
+        "ADD COLUMN first_ INT FIRST",
+        "ALTER COLUMN a TYPE BIGINT",
+        "ALTER COLUMN b.x TYPE BIGINT",
+        "RENAME COLUMN city TO town",
+        "RENAME COLUMN b.y TO why",
+        "ALTER COLUMN town AFTER a",
+        "ALTER COLUMN amount FIRST",
+        "DROP COLUMN first_",
+        "SET TBLPROPERTIES ('owner' = 'us', team = 'b')",
+        "UNSET TBLPROPERTIES ('team')",
+    ):
+        assert lake.sql(f"ALTER TABLE shop.orders {text}").num_rows == 0
+    table.refresh()
+    assert table.schema.names == ["amount", "id", "b", "a", "town"]
+    assert table.schema.field("b").type == pa.struct([("x", pa.int64()), ("why", pa.string()), ("z", pa.decimal128(10, 2))])
+    assert table.properties == {"owner": "us"}
+    lake.sql("ALTER TABLE shop.orders RENAME TO sales")
+    assert lake.tables() == ["shop.sales"]
+    with pytest.raises(InvalidSchema):
+        lake.sql("ALTER TABLE shop.sales ALTER COLUMN id TYPE STRING")
+    with pytest.raises(InvalidSql, match="NOT NULL"):
+        lake.sql("ALTER TABLE shop.sales ADD COLUMN x INT NOT NULL")
+    with pytest.raises(InvalidSql, match="is not there"):
+        lake.sql("ALTER TABLE shop.sales RECOVER PARTITIONS")
+
+
+def test_names_come_and_go(lake: objcat.Lake) -> None:
+    made(lake)
+    lake.sql("CREATE NAMESPACE IF NOT EXISTS shop")
+    with pytest.raises(NamespaceExists):
+        lake.sql("CREATE SCHEMA shop")
+    assert lake.sql("SHOW TABLES IN shop").to_pylist() == [{"table": "shop.orders"}]
+    lake.sql("DROP TABLE shop.orders")
+    with pytest.raises(TableNotFound):
+        lake.sql("DROP TABLE shop.orders")
+    lake.sql("DROP TABLE IF EXISTS shop.orders")
+    assert lake.sql("SHOW TABLES").num_rows == 0
+    lake.sql("UNDROP TABLE shop.orders")
+    lake.sql("DROP TABLE shop.orders")
+    assert lake.sql("SHOW NAMESPACES").to_pylist() == [{"namespace": "shop"}]
+    lake.sql("DROP NAMESPACE shop")
+    assert lake.sql("SHOW NAMESPACES").num_rows == 0
+
+
+def test_what_a_table_is_told_of(lake: objcat.Lake) -> None:
+    table = made(lake)
+    table.insert([{"id": 1, "city": "Rome", "amount": Decimal(1)}], metadata={"why": "asked"})
+    columns = lake.sql("DESCRIBE TABLE shop.orders").to_pylist()
+    assert columns[0] == {"column": "id", "type": "bigint", "nullable": False, "key": True} and len(columns) == 3
+    assert lake.sql("SHOW COLUMNS IN shop.orders").to_pylist() == columns
+    history = lake.sql("DESCRIBE HISTORY shop.orders")
+    assert history.equals(table.history().to_arrow()) and history["slot"].to_pylist() == [0, 1]
+    table.set_properties({"owner": "us"})
+    assert lake.sql("SHOW TBLPROPERTIES shop.orders").to_pylist() == [{"property": "owner", "value": "us"}]
+    assert lake.sql("SHOW PARTITIONS shop.orders").equals(table.partitions())
+
+
+def test_services_are_called(lake: objcat.Lake) -> None:
+    table = made(lake)
+    table.insert([{"id": i, "city": "Rome", "amount": Decimal(i)} for i in range(8)])
+    table.upsert([{"id": 1, "city": "Oslo", "amount": Decimal(1)}])
+    told: dict[str, Any] = lake.sql("CALL compact(table => 'shop.orders')").to_pylist()[0]
+    assert told["slot"] == 3 == table.refresh().slot
+    assert lake.sql("CALL compact('shop.orders')").num_rows == 0
+    assert lake.sql("CALL system.savepoint(table => 'shop.orders', slot => 2, name => 'before')")["slot"].to_pylist() == [4]
+    lake.sql("CALL split_buckets('shop.orders', count => 8)")
+    lake.sql("CALL restore(table => 'shop.orders', to => 1)")
+    assert lake.sql("SELECT city FROM shop.orders WHERE id = 1").to_pylist() == [{"city": "Rome"}]
+    lake.sql("CALL clean(table => 'shop.orders', keep_slots => 1)")
+    lake.sql("CALL rollback_dead('shop.orders', older_than_s => 3600)")
+    for text, said in (
+        ("CALL compct('shop.orders')", "compact"),
+        ("CALL clean('shop.orders', keep => 1)", "keep_slots"),
+        ("CALL clean()", "of which table"),
+        ("CALL clean('shop.orders', 1, 2, 3)", "takes 2 arguments"),
+        ("CALL clean('shop.orders', keep_slots => 1 + 1)", "not a plain value"),
+        ("CALL 7", "names no service"),
+        ("CALL", "does not parse"),
+    ):
+        with pytest.raises(InvalidSql, match=said):
+            lake.sql(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CREATE OR REPLACE TABLE t (id INT)", "CREATE OR REPLACE is not there"),
+        ("CREATE VIEW v AS SELECT 1", "CREATE VIEW is not there"),
+        ("CREATE TABLE t (id INT DEFAULT 1)", "leave it out"),
+        ("CREATE TABLE t (id INTERVAL)", "none of ours"),
+        ("CREATE TABLE t", "names no columns"),
+        ("CREATE TABLE t (id INT) USING delta", "USING delta is not there"),
+        ("CREATE TABLE t (id INT) LOCATION 's3://x'", "leave it out"),
+        ("CREATE TABLE t (id INT) PARTITIONED BY (day DATE)", "declares a column"),
+        ("DROP VIEW v", "DROP VIEW is not there"),
+        ("SHOW FUNCTIONS", "is not there"),
+        ("UNDROP t", "UNDROP TABLE name"),
+        ("OPTIMIZE t", "no statement of ours"),
+    ],
+)
+def test_what_is_not_there_says_so(lake: objcat.Lake, text: str, said: str) -> None:
+    with pytest.raises(InvalidSql, match=said):
+        lake.sql(text)
+    assert lake.tables() == [] and lake.namespaces() == []
