@@ -15,7 +15,7 @@ from objcat.local import LocalEngine, to_rows
 from objcat.parts import Change
 from objcat.predicate import parse_predicate
 from objcat.table import TableSpec
-from objcat.table.schema import schema_from_arrow
+from objcat.table.schema import columns_from_arrow
 from objcat.table.spec import SchemaMode
 from objcat.tasks import Layout, Operation
 
@@ -75,7 +75,7 @@ def change_of(
         from objcat.spark.engine import SparkEngine
 
         rows, engine = data, SparkEngine(fileio.describe(), table=table or spec.table)
-    deletes = None if delete_when is None else parse_predicate(delete_when, schema_from_arrow(engine.schema(rows)))
+    deletes = None if delete_when is None else parse_predicate(delete_when, columns_from_arrow(engine.schema(rows)))
     change = Change(engine, rows, operation, mode, deletes)
     try:
         engine.check(rows, change.grown(spec), operation, deletes)

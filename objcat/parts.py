@@ -105,6 +105,14 @@ class Part:
             whole = msgspec.structs.replace(whole, bases=kept.bases, logs=kept.logs) + written
         return whole
 
+    def tasks(self, snapshot: Snapshot, txn: Txn) -> list[WriteTask]:
+        """What the engines are asked to write above the snapshot, batch by batch, each as if the others did not exist.
+
+        For whoever has the files written before there is a commit. Raises InvalidSchema and InvalidBatch.
+        """
+        self._plan(snapshot)
+        return [self._task(change, snapshot, txn, only=None) for change in self.changes]
+
     def write(self, snapshot: Snapshot, txn: Txn) -> None:
         """Write the files of every batch, instead of those that were written before. Raises InvalidBatch, NullKey and storage errors."""
         self._plan(snapshot)

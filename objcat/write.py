@@ -125,12 +125,13 @@ def commit_parts(
     metadata: Mapping[str, str],
     app: AppVersion | None = None,
     reads: Mapping[str, Footprint] | None = None,
+    txn: Txn | None = None,
 ) -> tuple[CommitResult, Sequence[Entry]]:
     """Write the files of one transaction and commit them in one slot; redo what other commits forestall.
 
     parts: one for each table, all of one log. reads: what the transaction has read, by table id, where that matters to its outcome; None:
-    it has read nothing. What was computed from rows that changed meanwhile cannot be redone here. Returns and raises as
-    `WriteOperation.run`.
+    it has read nothing. What was computed from rows that changed meanwhile cannot be redone here. txn: of files that were written before;
+    a new one when None. Returns and raises as `WriteOperation.run`.
     """
     fileio = timeline.fileio
     began = fileio.metrics.snapshot()
@@ -138,7 +139,7 @@ def commit_parts(
     beginnings = 0
     while True:
         beginnings += 1
-        attempt = _Attempt(timeline, committer, parts, view, began, metadata=metadata, app=app, reads=reads)
+        attempt = _Attempt(timeline, committer, parts, view, began, metadata=metadata, app=app, reads=reads, txn=txn)
         try:
             check_app(app, [part.table for part in parts], view.log)
             committed = attempt.run()
@@ -146,7 +147,7 @@ def commit_parts(
             return _applied(fileio, applied.winner_slot, began), ()
         except CorruptTable as error:
             newer = attempt.cleaned(error)
-            if reads is not None or beginnings == BEGINNINGS_MAX:
+            if reads is not None or txn is not None or beginnings == BEGINNINGS_MAX:
                 raise attempt.overtaken(newer) from error
             passed += [*attempt.read, *newer]
             view = timeline.advance(attempt.view, newer)
@@ -199,7 +200,7 @@ class _Attempt:
     view: what the last try began from. read: entries of others that were folded between tries.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each part of a transaction
         self,
         timeline: Timeline[Tables],
         committer: Committer,
@@ -210,6 +211,7 @@ class _Attempt:
         metadata: Mapping[str, str],
         app: AppVersion | None,
         reads: Mapping[str, Footprint] | None,
+        txn: Txn | None,
     ) -> None:
         self._timeline = timeline
         self._fileio = timeline.fileio
@@ -222,7 +224,7 @@ class _Attempt:
         self._metadata = metadata
         self._app = app
         self._reads = reads
-        self.txn = new_txn(self._fileio.env)
+        self.txn = new_txn(self._fileio.env) if txn is None else txn
         self.number = 1
         self.slots_lost = 0
         self.read: list[Entry] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,27 +11,45 @@ import pyarrow as pa
 import objcat
 from fileio.config import nearest
 from fileio.errors import InvalidConfig
+from objcat.arguments import one_of
 from objcat.errors import InvalidInput, TableNotFound
+from objcat.feed import Feed
 from objcat.lake import find_table
+from objcat.read.incremental import HIDDEN, chosen_columns
+from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
-from objcat.table.spec import MERGE_ON_READ
+from objcat.table import TableSpec
+from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ, SchemaMode
+from objcat.tasks import Operation
+from objcat.tasks.changes import change_schema, increment_schema
 
 OWN = (
     "path",
+    "app_id",
     "as_of",
     "buckets",
+    "checkpointlocation",
     "columns",
+    "delete_when",
     "key",
     "key_scope",
     "kind",
+    "max_bytes",
+    "max_commits",
     "mode",
     "operation",
     "ordering",
     "partition_by",
+    "queryname",
+    "resumed_after",
     "schema_mode",
+    "since",
+    "until",
     "where",
 )
-OPERATIONS = ("upsert", "insert", "delete")
+"""In lower case; `checkpointLocation` and `queryName` are Spark's own, which it hands on."""
+CHANGES, NET_CHANGES, INCREMENTAL = FOLLOWING = ("changes", "net_changes", "incremental")
+"""Modes that read what happened, and not what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +82,10 @@ class FormatOptions:
                     '.option("key", "column, column"); an empty text makes a table without a key'
                 ) from error
         above, _, name = self.path.rstrip("/").rpartition("/")
-        lake = objcat.connect(above, dict(self.store))
         own = self.own
+        if own.get("kind") == COPY_ON_WRITE and _names(own["key"]):
+            raise InvalidInput(refused(name, COPY_ON_WRITE_REFUSED))
+        lake = objcat.connect(above, dict(self.store))
         return lake.create_table(
             name,
             schema,
@@ -77,22 +98,99 @@ class FormatOptions:
         )
 
     @property
-    def operation(self) -> str | None:
-        """What a write does; None: what the table takes, upserts where it has a key. Raises InvalidInput."""
+    def operation(self) -> Operation | None:
+        """What a write is asked to do; None: what the table takes. Raises InvalidInput."""
         given = self.own.get("operation")
-        if given is not None and given not in OPERATIONS:
-            raise InvalidInput(f"the option operation={given!r} is not known: {nearest(given, OPERATIONS)}")
+        return None if given is None else Operation(one_of(given, Operation, what="the option operation"))
+
+    def operation_of(self, spec: TableSpec) -> Operation:
+        """What a write does. Raises InvalidInput.
+
+        With a key an insert is an upsert here: tasks that do not know of one another append log rows.
+        """
+        given = self.operation
+        if not spec.is_keyless:
+            return Operation.UPSERT if given in (None, Operation.INSERT) else Operation(given)
+        if given not in (None, Operation.INSERT):
+            raise InvalidInput(f"the table has no key, so nothing says which rows to {given}: leave out the option operation")
+        return Operation.INSERT
+
+    def schema_mode_of(self, spec: TableSpec) -> SchemaMode:
+        """What a write may do to the schema. Raises InvalidInput."""
+        given = self.own.get("schema_mode")
+        return spec.schema_mode if given is None else SchemaMode(one_of(given, SchemaMode, what="the option schema_mode"))
+
+    def app_id(self) -> str:
+        """The name by which a table knows a stream. Raises InvalidInput when there is none."""
+        given = self.own.get("app_id") or self.own.get("checkpointlocation", "").rstrip("/")
+        if not given:
+            raise InvalidInput(
+                "a stream into objcat needs a name, by which the table knows which of its batches it has: give the writer "
+                '.option("checkpointLocation", "..."), or .option("app_id", "...") where the checkpoint is configured elsewhere; '
+                "nothing was written"
+            )
         return given
+
+    def number(self, name: str) -> int | None:
+        """An option that is a whole number; None when it is not given. Raises InvalidInput."""
+        return _number(self.own[name], name) if name in self.own else None
+
+    @property
+    def mode(self) -> str:
+        """What is read. Raises InvalidInput."""
+        return one_of(self.own.get("mode", SNAPSHOT), (*MODES, *FOLLOWING), what="the option mode")
+
+    @property
+    def chosen(self) -> list[str] | None:
+        """The columns to read; None for all."""
+        return _names(self.own["columns"]) if "columns" in self.own else None
+
+    @property
+    def since(self) -> int | str:
+        """Where to begin to follow a table: before its first commit when nothing is said."""
+        return _point(self.own.get("since", "-1"))
+
+    @property
+    def until(self) -> int | str | None:
+        """Where to end; the newest commit when None."""
+        return _point(self.own["until"]) if "until" in self.own else None
+
+    def feed(self, table: objcat.Table, since: int | str, until: int | str | None, columns: Sequence[str] | None) -> Feed:
+        """What a read follows. columns: without those that say of a change what it is. Raises as `Table.changes`."""
+        mode = self.mode
+        if mode == INCREMENTAL:
+            return table.incremental(since=since, until=until, where=self.own.get("where"), columns=columns)
+        if "where" in self.own:
+            raise InvalidInput(
+                f'changes take no filter, but the option where is given: use .option("mode", "{INCREMENTAL}"), or df.where()'
+            )
+        return table.changes(since=since, until=until, columns=columns, net=mode == NET_CHANGES)
+
+    def followed(self, spec: TableSpec) -> pa.Schema:
+        """The columns that a read which follows a table gives. Raises InvalidInput."""
+        columns = chosen_columns(spec, self.chosen, hidden=HIDDEN if self.mode == INCREMENTAL else ())
+        return (increment_schema if self.mode == INCREMENTAL else change_schema)(spec, columns)
 
     def scan(self, columns: Sequence[str] | None = None) -> Scan:
         """What a read reads. columns: instead of those that the options name. Raises as `table` and as `Table.scan`."""
         table = self.table()
-        if columns is None and "columns" in self.own:
-            columns = _names(self.own["columns"])
+        columns = self.chosen if columns is None else columns
         where = self.own.get("where")
         as_of = self.own.get("as_of")
-        moment = None if as_of is None else _moment(as_of)
-        return table.scan(where=where, columns=columns, as_of=moment, mode=self.own.get("mode", "snapshot"))
+        moment = None if as_of is None else _point(as_of)
+        return table.scan(where=where, columns=columns, as_of=moment, mode=self.mode)
+
+
+COPY_ON_WRITE_REFUSED = "which is copy_on_write: all rows of a bucket must meet in one task, which Spark does not arrange for a format"
+LOCATED_REFUSED = "whose keys must be looked up before they are written, since its index is no hash: tasks of a format cannot do that"
+
+
+def refused(name: str, why: str) -> str:
+    """The sentence for whoever writes by the format to a table that takes more than tasks which know nothing of one another."""
+    return (
+        f"the format objcat does not write to {name!r}, {why}; use table.upsert(df), table.insert(df) or table.delete(df), and in a stream "
+        "objcat.spark.foreach_batch(table, app_id=...); nothing was written"
+    )
 
 
 def parse_options(given: Mapping[str, str]) -> FormatOptions:
@@ -120,5 +218,6 @@ def _number(text: str, what: str) -> int:
     return int(text)
 
 
-def _moment(text: str) -> int | str:
-    return int(text) if text.strip().isdigit() else text
+def _point(text: str) -> int | str:
+    """A slot, or what else says where in the log."""
+    return int(text) if re.fullmatch(r"\s*-?\d+\s*", text) else text

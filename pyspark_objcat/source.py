@@ -1,28 +1,37 @@
-"""What Spark calls: a reader whose tasks are those of a scan, and a writer that stages rows and hands them to the table as one commit."""
+"""What Spark calls: readers whose tasks are those of a scan or of a feed, and writers whose tasks write the files of one commit."""
+
+# ruff: noqa: N802, N803 - the names of methods and arguments are Spark's
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from fileio.base import Create, ObjectMeta, Version
-from fileio.errors import FileIOError
-from fileio.store import FileIO
+from fileio.registry import StoreDescription
 from objcat.errors import InvalidInput
+from objcat.spark.engine import arrow_schema
+from objcat.spark.foreach import QUERY, check_query
+from objcat.storage.fitting import named
 from objcat.tasks import scan_groups
-from objcat.timeline import new_txn
-from objcat.timeline.commit import remove_files
-from objcat.timeline.entry import data_prefix
-from pyspark_objcat.options import FormatOptions, parse_options
+from objcat.tasks.changes import read_changed
+from objcat.timeline import AppVersion
+from pyspark_objcat.follow import TableStream, columns_of
+from pyspark_objcat.job import WriteJob, Written, begin_job, give_up
+from pyspark_objcat.options import FOLLOWING, FormatOptions, parse_options
 
 TASKS_MAX = 64 * 1024
 
@@ -40,109 +49,123 @@ class DefaultSource(DataSource):
         return "objcat"
 
     def schema(self) -> StructType:
-        """Of what a read gives."""
-        return from_arrow_schema(self._parsed.scan().schema, prefer_timestamp_ntz=True)
+        """Of what a read gives, a stream as well."""
+        parsed = self._parsed
+        found = parsed.followed(parsed.table().spec) if parsed.mode in FOLLOWING else parsed.scan().schema
+        return from_arrow_schema(pa.schema([field.remove_metadata() for field in found]), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """One for the newest snapshot, or the one that the options name."""
-        return _Reader(self._parsed, schema.fieldNames())
+        """One for a snapshot, or for what happened in a range of slots, as the options say."""
+        return _FeedReader(self._parsed, schema) if self._parsed.mode in FOLLOWING else _ScanReader(self._parsed, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """One that commits in the end. Raises InvalidInput for the mode `overwrite`."""
+        """One that commits in the end. Raises InvalidInput for the mode `overwrite`, and for a copy-on-write table with a key."""
         if overwrite:
             raise InvalidInput(
                 'the format objcat has no mode "overwrite": write with .mode("append"), which upserts into a table with a key, or drop the '
                 "table first; nothing was written"
             )
-        return _Writer(self._parsed, schema)
+        return _Writer(begin_job(self._parsed, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """What happens to a table. Raises InvalidInput for options that this version of PySpark cannot do."""
+        return TableStream(self._parsed, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """A sink that has every batch exactly once. Raises InvalidInput for a stream without a name, and for the output mode `complete`."""
+        if overwrite:
+            raise InvalidInput(
+                'the format objcat has no output mode "complete": use "append", or objcat.spark.foreach_batch(table, app_id=...) and '
+                '"update", with a table whose key is what you group by; nothing was written'
+            )
+        app = self._parsed.app_id()
+        return _StreamWriter(begin_job(self._parsed, schema), app, self._parsed.number("resumed_after"))
 
 
-class _Reader(DataSourceReader):
+class _ScanReader(DataSourceReader):
     """Pickled to the workers before it plans."""
 
-    def __init__(self, options: FormatOptions, columns: Sequence[str]) -> None:
+    def __init__(self, options: FormatOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = list(columns)
+        self._schema = schema
         self._store = options.table().fileio.describe()
 
     def partitions(self) -> Sequence[InputPartition]:
-        plan = self._options.scan(self._columns).plan
+        plan = self._options.scan(self._schema.fieldNames()).plan
         tasks = plan.tasks(plan.groups, count_max=max(1, min(len(plan.groups), TASKS_MAX)))
         return [InputPartition(pickle.dumps(task)) for task in tasks] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:
-            return
-        with self._store.open() as fileio:
-            for rows in scan_groups(fileio, pickle.loads(partition.value)):  # noqa: S301 - our own driver wrote it
-                yield from rows.to_batches()
+        yield from _read(self._store, partition, scan_groups, self._schema)
 
 
-@dataclass
-class _Staged(WriterCommitMessage):
-    """An object with the rows of one task. path: None when there were none."""
-
-    path: str | None
-    size: int
-
-
-class _Writer(DataSourceArrowWriter):
-    """Tasks stage their rows as Parquet objects, below a transaction that never commits; the commit writes them to the table.
-
-    What is staged is deleted afterwards; what a driver that died left behind goes as all that dead writers leave, by `rollback_dead`.
-    """
+class _FeedReader(DataSourceReader):
+    """As `_ScanReader`, of a range of slots."""
 
     def __init__(self, options: FormatOptions, schema: StructType) -> None:
         self._options = options
-        self._operation = options.operation
-        self._schema = to_arrow_schema(schema)
-        table = options.table_for(self._schema)
-        self._store = table.fileio.describe()
-        self._stage = new_txn(table.fileio.env)
+        self._schema = schema
+        self._store = options.table().fileio.describe()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        feed = options.feed(options.table(), options.since, options.until, columns_of(options, self._schema.fieldNames()))
+        tasks: Sequence[Any] = feed.plan.tasks(count_max=TASKS_MAX)
+        return [InputPartition(pickle.dumps(task)) for task in tasks] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from _read(self._store, partition, read_changed, self._schema)
+
+
+def _read(store: StoreDescription, partition: InputPartition, read: Any, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows of a pickled task, exactly as Spark declared them."""
+    if partition.value is None:
+        return
+    declared = arrow_schema(schema)
+    with store.open() as fileio:
+        for rows in read(fileio, pickle.loads(partition.value)):  # noqa: S301 - our own driver wrote it
+            yield from named(rows, declared).to_batches()
+
+
+class _Writer(DataSourceArrowWriter):
+    def __init__(self, job: WriteJob) -> None:
+        self._job = job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        with self._store.open() as fileio:
-            return _stage(fileio, f"{data_prefix(self._stage)}{fileio.env.new_id()}.staged.parquet", iterator)
+        return self._job.write(iterator)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        staged = [message for message in messages if isinstance(message, _Staged) and message.path is not None]
-        table = self._options.table()
-        try:
-            if staged:
-                operation = self._operation or ("insert" if table.spec.is_keyless else "upsert")
-                settings = {"schema_mode": self._options.own["schema_mode"]} if "schema_mode" in self._options.own else {}
-                getattr(table, operation)(_rows(table.fileio, staged, self._schema), **settings)
-        finally:
-            self._remove(table.fileio)
+        self._job.commit(_written(messages), app=None, metadata={})
 
-    def abort(self, messages: Sequence[Any]) -> None:  # noqa: ARG002 - a failed task has none
-        with self._store.open() as fileio:
-            self._remove(fileio)
-
-    def _remove(self, fileio: FileIO) -> None:
-        with suppress(FileIOError):
-            remove_files(fileio, list(fileio.list_keys(data_prefix(self._stage))), why=self._stage)
+    def abort(self, messages: Sequence[Any]) -> None:  # noqa: ARG002 - the transaction is known without them
+        give_up(self._job.options, self._job.task.txn)
 
 
-def _stage(fileio: FileIO, path: str, batches: Iterable[pa.RecordBatch]) -> _Staged:
-    some = (batch for batch in batches if batch.num_rows)
-    first = next(some, None)
-    if first is None:
-        return _Staged(None, 0)
-    with fileio.open_write(path, Create()) as out:
-        with pq.ParquetWriter(out, first.schema, compression="zstd") as writer:
-            writer.write_batch(first)
-            for batch in some:
-                writer.write_batch(batch)
-        return _Staged(path, int(out.tell()))
+class _StreamWriter(DataSourceStreamArrowWriter):
+    """One for the tasks of a batch; the one that Spark commits it with is another, so all that it commits comes in messages."""
+
+    def __init__(self, job: WriteJob, app: str, resumed_after: int | None) -> None:
+        self._job = job
+        self._app = app
+        self._resumed_after = resumed_after
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._job.write(iterator)
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        written = _written(messages)
+        app = AppVersion(app=self._app, version=batchId, resumed_after=self._resumed_after)
+        query = next((one.query for one in written if one.query is not None), None)
+        metadata: Mapping[str, str] = {} if query is None else {QUERY: query}
+        done = self._job.commit(written, app=app, metadata=metadata)
+        if done is not None and done.already_applied:
+            check_query(self._job.options.table(), done.slot, app, query)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: ARG002 - a batch that is given up has no version yet
+        for txn in dict.fromkeys(one.task.txn for one in _written(messages)):
+            give_up(self._job.options, txn)
 
 
-def _rows(fileio: FileIO, staged: Sequence[_Staged], schema: pa.Schema) -> pa.RecordBatchReader:
-    def batches() -> Iterator[pa.RecordBatch]:
-        for one in staged:
-            assert one.path is not None
-            meta = ObjectMeta(one.path, one.size, Version(""), 0)
-            for batch in pq.ParquetFile(fileio.open_read(one.path, meta=meta), pre_buffer=True).iter_batches():
-                yield batch.cast(schema)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
+def _written(messages: Sequence[Any]) -> list[Written]:
+    """Those of tasks that ended well."""
+    return [message for message in messages if isinstance(message, Written)]

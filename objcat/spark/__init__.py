@@ -1,5 +1,6 @@
 """The Spark engine: DataFrames in and out. The only place that imports pyspark."""
 
 from objcat.spark.configure import configure
+from objcat.spark.foreach import foreach_batch
 
-__all__ = ["configure"]
+__all__ = ["configure", "foreach_batch"]

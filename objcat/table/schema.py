@@ -134,9 +134,15 @@ def schema_from_arrow(schema: pa.Schema) -> TableSchema:
     """
     if len(schema) == 0:
         raise InvalidSchema("a table needs at least one column: give a schema with the key columns in it")
+    found = columns_from_arrow(schema)
+    check_names(found.names, where="the schema")
+    return found
+
+
+def columns_from_arrow(schema: pa.Schema) -> TableSchema:
+    """As `schema_from_arrow`, for filters over a batch, whose columns may have names that no table's have: changes have `_change_type`."""
     ids = Ids()
     columns = tuple(column_from_arrow(field, ids, path=field.name) for field in schema)
-    check_names([column.name for column in columns], where="the schema")
     return TableSchema(columns=columns, last_id=ids.last)
 
 

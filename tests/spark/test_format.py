@@ -10,6 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
+from objcat.doctor import examine
+from objcat.errors import Fenced, InvalidBatch, InvalidInput
+from pyspark_objcat import DefaultSource
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 
@@ -46,11 +49,13 @@ def test_the_first_write_creates_and_the_next_upserts(spark: SparkSession, tmp_p
     assert rows(spark.read.format("objcat").load(place)) == expected
     assert rows(spark.read.format("objcat").option("as_of", "1").load(place)) == {i: f"a{i}" for i in range(10)}
     assert rows(spark.read.format("objcat").option("where", "id >= 10").load(place)) == {10: "b10", 11: "b11"}
-    assert not [path for path in data_files(tmp_path) if "staged" in path]
+    # The tasks wrote log objects; there is nothing else, and nobody is at work any more.
+    assert all(path.endswith(".log.parquet") for path in data_files(tmp_path))
+    assert len(data_files(tmp_path)) == sum(entry.summary.files for entry in table.history() if entry.summary)
 
 
 def test_deletes_and_sql(spark: SparkSession, tmp_path: Path) -> None:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind="copy_on_write")
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
     table.insert([{"id": i, "value": "x"} for i in range(6)])
     spark.range(0, 3).write.format("objcat").mode("append").option("operation", "delete").save(f"{tmp_path}/t")
     assert sorted(rows(table.scan().to_arrow())) == [3, 4, 5]
@@ -89,3 +94,145 @@ def test_overwrite_is_refused_and_a_bad_row_leaves_nothing(spark: SparkSession, 
         spark.sql("SELECT cast(null as bigint) id, 'x' value").write.format("objcat").mode("append").save(f"{tmp_path}/t")
     assert table.refresh().slot == 0
     assert not data_files(tmp_path)
+
+
+def test_copy_on_write_is_refused_by_the_name_of_the_right_call(spark: SparkSession, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.create_table("t", SCHEMA, key=["id"], kind="copy_on_write")
+    with pytest.raises(Exception, match=r"use table\.upsert\(df\), .* objcat\.spark\.foreach_batch"):
+        frame(spark, 0, 3, "a").write.format("objcat").mode("append").save(f"{tmp_path}/t")
+    settings = {"key": "id", "kind": "copy_on_write"}
+    with pytest.raises(Exception, match=r"use table\.upsert\(df\)"):
+        frame(spark, 0, 3, "a").write.format("objcat").mode("append").options(**settings).save(f"{tmp_path}/new")
+    assert lake.tables() == ["t"]
+    lake.create_table("located", SCHEMA, key=["id"], index=objcat.Simple())
+    with pytest.raises(InvalidInput, match=r"must be looked up .* use table\.upsert\(df\)"):
+        job(tmp_path, path=f"{tmp_path}/located")
+    assert not data_files(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_rows_without_a_key_are_all_kept(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=None, partition_by=["truncate(value, 1)"], kind=kind)
+    for letter in "aab":
+        frame(spark, 0, 20, letter).write.format("objcat").mode("append").save(f"{tmp_path}/t")
+    counts = table.scan().to_arrow().group_by("value").aggregate([("id", "count")])
+    assert dict(zip(counts["value"].to_pylist(), counts["id_count"].to_pylist(), strict=True)) == {
+        f"{letter}{i}": count for letter, count in (("a", 2), ("b", 1)) for i in range(20)
+    }
+
+
+def test_rows_and_deletes_in_one_frame(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
+    table.insert([{"id": i, "value": "x"} for i in range(4)])
+    mixed = spark.createDataFrame([(0, "new", "u"), (1, None, "d"), (9, "nine", "u")], "id long, value string, op string")
+    mixed.write.format("objcat").mode("append").option("delete_when", "op = 'd'").save(f"{tmp_path}/t")
+    assert rows(table.scan().to_arrow()) == {0: "new", 2: "x", 3: "x", 9: "nine"}
+    assert table.schema.names == ["id", "value"]
+
+
+def test_what_happened_is_read_in_a_batch_too(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
+    table.upsert([{"id": 1, "value": "a"}])
+    table.upsert([{"id": 1, "value": "b"}, {"id": 2, "value": "b"}])
+    table.delete([{"id": 2}])
+
+    def found(mode: str, **options: str) -> list[tuple]:
+        changed = spark.read.format("objcat").options(since="1", mode=mode, **options).load(f"{tmp_path}/t")
+        return sorted(tuple(row) for row in changed.drop("_commit_time").collect())
+
+    assert found("changes", until="2") == [("insert", 2, 2, "b"), ("update_after", 2, 1, "b"), ("update_before", 2, 1, "a")]
+    assert found("net_changes") == [("update_after", 2, 1, "b"), ("update_before", 2, 1, "a")]
+    assert found("incremental", columns="value,id") == [("b", 1)]
+    with pytest.raises(Exception, match="changes take no filter"):
+        found("changes", where="id = 1")
+
+
+# What Spark does with a writer, step by step: it is made, its tasks write, and what it gets of their messages is committed or given up.
+
+
+def job(place: Path, **options: str):
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    schema = StructType([StructField("id", LongType()), StructField("value", StringType())])
+    return DefaultSource({"path": f"{place}/t", **options}).writer(schema, overwrite=False)
+
+
+def batch(first: int, last: int, value: str) -> pa.RecordBatch:
+    return pa.record_batch({"id": list(range(first, last)), "value": [value] * (last - first)})
+
+
+def test_only_what_is_handed_to_the_commit_counts(tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=None)
+    writer = job(tmp_path)
+    message, _ = (writer.write(iter([batch(0, 10, "a")])) for _ in range(2))
+    writer.commit([message, None])
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(10))
+    assert len(data_files(tmp_path)) == 2
+    table.rollback_dead(older_than_s=0)
+    assert len(data_files(tmp_path)) == 1
+    writer.commit([message])
+    assert table.scan().count() == 10
+
+
+def test_a_job_that_is_given_up_leaves_nothing_and_cannot_come_back(tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
+    writer = job(tmp_path)
+    message = writer.write(iter([batch(0, 10, "a")]))
+    writer.abort([message, None])
+    assert not data_files(tmp_path)
+    with pytest.raises(Fenced, match="was rolled back at slot 1"):
+        writer.commit([message])
+    assert table.scan().count() == 0
+
+
+def test_a_job_that_is_given_up_after_its_commit_stays(tmp_path: Path) -> None:
+    """As when the answer to the commit was lost."""
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
+    writer = job(tmp_path)
+    message = writer.write(iter([batch(0, 10, "a")]))
+    writer.commit([message])
+    writer.abort([message])
+    assert table.scan().count() == 10
+
+
+@pytest.mark.parametrize("operation", ["upsert", "delete", "mixed"])
+def test_a_table_that_changes_while_tasks_write_gets_the_rows_as_it_is_then(tmp_path: Path, operation: str) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table.insert([{"id": i, "value": "old"} for i in range(8)])
+    options = {"mixed": {"delete_when": "id >= 6"}}.get(operation, {"operation": operation})
+    writer = job(tmp_path, **options)
+    messages = [writer.write(iter([batch(4, 8, "first")])), writer.write(iter([batch(6, 10, "second")]))]
+    table.split_buckets()
+    table.rename_column("value", "text")
+    table.add_column("more", "int")
+    writer.commit(messages)
+    found = table.scan(columns=["id", "text"]).to_arrow()
+    kept = dict.fromkeys(range(4), "old")
+    written = {"upsert": {4: "first", 5: "first", **dict.fromkeys(range(6, 10), "second")}, "mixed": {4: "first", 5: "first"}}
+    assert dict(zip(*found.to_pydict().values(), strict=True)) == kept | written.get(operation, {})
+    assert not findings(table)
+
+
+def test_rows_without_a_key_are_written_anew_for_other_partitions(tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=None)
+    writer = job(tmp_path)
+    message = writer.write(iter([batch(0, 10, "a")]))
+    table.set_partitioning(["truncate(value, 1)"])
+    writer.commit([message])
+    assert sorted(table.scan(where="value = 'a'").to_arrow()["id"].to_pylist()) == list(range(10))
+    assert not findings(table)
+
+
+def test_a_frame_may_bring_columns(tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"])
+    with pytest.raises(InvalidBatch, match="has the column 'value'"):
+        job(tmp_path)
+    writer = job(tmp_path, schema_mode="add")
+    writer.commit([writer.write(iter([batch(0, 3, "a")]))])
+    assert rows(table.scan().to_arrow()) == dict.fromkeys(range(3), "a")
+
+
+def findings(table: objcat.Table) -> list:
+    """What is wrong with the table, and files that no entry names."""
+    return [*table.rollback_dead(older_than_s=0), *examine(table.timeline, deep=True).findings]

@@ -1,0 +1,200 @@
+"""A stream of what happens to a table. Its offsets are slots of the table's log."""
+
+# ruff: noqa: N802 - the names of methods are Spark's
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+import objcat
+from fileio.config import nearest
+from objcat.errors import InvalidInput, SnapshotExpired
+from objcat.spark.engine import arrow_schema
+from objcat.storage.fitting import named
+from objcat.tasks.changes import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, read_changed
+from objcat.timeline import Action, Entry
+from pyspark_objcat.options import FOLLOWING, INCREMENTAL, FormatOptions
+
+TASKS_MAX = 4096
+WINDOW_SLOTS = 256
+"""Slots of a backlog that are looked at at once."""
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
+
+    Limited = DataSourceStreamReader
+else:
+    try:
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, SupportsTriggerAvailableNow
+    except ImportError:
+        # PySpark 4.1 asks for the newest offset and for nothing else.
+        ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = None
+        Limited = DataSourceStreamReader
+    else:
+
+        class Limited(DataSourceStreamReader, SupportsTriggerAvailableNow):
+            """A reader that Spark asks with limits."""
+
+
+LIMITS_KNOWN: bool = TYPE_CHECKING or ReadAllAvailable is not None
+"""Whether Spark lets a source end a batch before the newest slot."""
+
+
+class TableStream(Limited):
+    """Reads what commits did, between slots. One lives on the driver as long as the query; others, pickled, read in tasks."""
+
+    def __init__(self, options: FormatOptions, schema: StructType) -> None:
+        """Raises InvalidInput for options that do not go together, or that this PySpark cannot do."""
+        self._options = options
+        self._schema = schema
+        self._table: objcat.Table | None = None
+        self._target: int | None = None
+        self._max_commits = options.number("max_commits")
+        self._max_bytes = options.number("max_bytes")
+        given = [name for name, value in (("max_commits", self._max_commits), ("max_bytes", self._max_bytes)) if value is not None]
+        if options.mode not in FOLLOWING:
+            raise InvalidInput(
+                'a stream follows what happens to a table: give .option("mode", "changes") for every change, "net_changes" for one a key '
+                f'and batch, or "{INCREMENTAL}" for rows as they are at the end of each batch'
+            )
+        if "until" in options.own or "as_of" in options.own:
+            raise InvalidInput("a stream has no end, so it takes neither until nor as_of: leave them out, or use spark.read")
+        if given and not LIMITS_KNOWN:
+            raise InvalidInput(
+                f"the option {given[0]} needs PySpark 4.2: this one always reads up to the newest commit; leave it out, or update PySpark"
+            )
+        for name, value in (("max_commits", self._max_commits), ("max_bytes", self._max_bytes)):
+            if value == 0:
+                raise InvalidInput(f"the option {name} is 0, so that nothing would ever be read: give a larger number")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None}
+
+    # ---- on the driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where the first batch begins. The same whenever it is asked, as a batch that failed is planned again."""
+        table = self._opened()
+        since, _ = table._source().slots(self._options.since, None)
+        return self._offset(since)
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """Where the next batch ends. start, limit: PySpark 4.1 gives none."""
+        newest = self._opened().refresh().slot
+        if self._target is not None:
+            newest = min(newest, self._target)
+        if start is None:
+            return self._offset(newest)
+        begin = self._slot(start)
+        if newest <= begin:
+            return start
+        return self._offset(newest if isinstance(limit, ReadAllAvailable) else self._limited(begin, newest))
+
+    def getDefaultReadLimit(self) -> Any:
+        """What Spark passes on as `limit`. It knows no limit of commits; one of files stands for it."""
+        if self._max_commits is not None:
+            return ReadMaxFiles(self._max_commits)
+        return ReadAllAvailable() if self._max_bytes is None else ReadMaxBytes(self._max_bytes)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """For the progress of the query."""
+        return self._offset(self._opened().refresh().slot)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read no further than what is there now."""
+        self._target = self._opened().refresh().slot
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raises SnapshotExpired when slots of the range were cleaned, and InvalidInput for a table that is another one now."""
+        table = self._opened()
+        first, last = self._slot(start), self._slot(end)
+        table.refresh()
+        try:
+            feed = self._options.feed(table, first, last, columns_of(self._options, self._schema.fieldNames()))
+        except SnapshotExpired as error:
+            raise SnapshotExpired(
+                f"the stream cannot go on from slot {first}: {error}; copy the table as of a slot that is there, and follow it from that "
+                'slot by .option("since", "SLOT") with a new checkpointLocation'
+            ) from error
+        _check_types(feed.schema, arrow_schema(self._schema))
+        store = table.fileio.describe()
+        tasks: Sequence[Any] = feed.plan.tasks(count_max=TASKS_MAX)
+        return [InputPartition(pickle.dumps((store, task))) for task in tasks]
+
+    def stop(self) -> None:
+        """Release connections."""
+        if self._table is not None:
+            self._table.fileio.close()
+            self._table = None
+
+    # ---- in tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, exactly as Spark declared them."""
+        store, task = pickle.loads(partition.value)  # noqa: S301 - our own driver wrote it
+        declared = arrow_schema(self._schema)
+        with store.open() as fileio:
+            for rows in read_changed(fileio, task):
+                yield from named(rows, declared).to_batches()
+
+    # ---- how
+
+    def _opened(self) -> objcat.Table:
+        if self._table is None:
+            self._table = self._options.table()
+        return self._table
+
+    def _offset(self, slot: int) -> dict[str, Any]:
+        return {"slot": slot, "table": self._opened().id}
+
+    def _slot(self, offset: dict[str, Any]) -> int:
+        if offset["table"] != self._opened().id:
+            raise InvalidInput(
+                f"the checkpoint of the stream is of the table {offset['table']}, but at {self._options.path} there is now the table "
+                f"{self._opened().id}: begin again with a new checkpointLocation"
+            )
+        return int(offset["slot"])
+
+    def _limited(self, begin: int, newest: int) -> int:
+        """The last slot of a batch that begins after `begin`: at least one commit, and then as many as the limits allow."""
+        table = self._opened()
+        commits = size = 0
+        end = begin
+        while end < newest:
+            for entry in table.timeline.log.read_after(end, until=min(newest, end + WINDOW_SLOTS), window=32):
+                if _changes_rows(entry, table.id):
+                    written = 0 if entry.summary is None else entry.summary.bytes
+                    full = self._max_bytes is not None and size + written > self._max_bytes
+                    if commits and (full or commits == self._max_commits):
+                        return end
+                    commits, size = commits + 1, size + written
+                end = entry.slot
+        return end
+
+
+def columns_of(options: FormatOptions, names: Sequence[str]) -> list[str]:
+    """The columns to ask a feed for, of those that Spark wants: of changes it adds some by itself."""
+    added = () if options.mode == INCREMENTAL else (CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME)
+    return [name for name in names if name not in added]
+
+
+def _changes_rows(entry: Entry, table: str) -> bool:
+    return table in entry.footprint and entry.action in (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE, Action.RESTORE)
+
+
+def _check_types(found: pa.Schema, declared: pa.Schema) -> None:
+    """Raises InvalidInput when columns have other types than the query was planned with."""
+    for field in declared:
+        if field.name not in found.names:
+            raise InvalidInput(
+                f"the table has no column {field.name!r} any more: start the query again; {nearest(field.name, found.names)}"
+            )
+        now = found.field(field.name).type
+        if not pa.types.is_nested(now) and now != field.type:
+            raise InvalidInput(f"the column {field.name!r} is {now} now, and was {field.type} when the query began: start the query again")

@@ -1,0 +1,271 @@
+"""A write whose tasks write the table's own files before there is a commit: what they wrote becomes one commit, or is removed.
+
+Spark runs a source's writer in three places: where it is made, in the tasks, and where messages are committed or given up. Nothing but
+values goes between them, so a job is one, and the transaction has its name before anything is written. Only what Spark hands to the commit
+counts: files of attempts that failed, or that lost to another attempt, are in no message.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from fileio.errors import FileIOError
+from fileio.registry import StoreDescription
+from fileio.store import FileIO
+from objcat.errors import Fenced, InvalidInput, ObjcatError, StreamRewound
+from objcat.parts import Change, Part
+from objcat.predicate import parse_predicate
+from objcat.spark.engine import arrow_schema
+from objcat.standing import Standing
+from objcat.storage.batch import check_columns, check_delete_columns
+from objcat.storage.files import base_pieces, log_pieces
+from objcat.storage.fitting import named
+from objcat.storage.merge import OP_COLUMN, OP_DELETE
+from objcat.table import BaseFile, LogObject, TableSpec
+from objcat.table.schema import columns_from_arrow
+from objcat.table.spec import SchemaMode
+from objcat.tasks import OP_FIELD, Operation, WriteResult, WriteTask, write_unrouted, written_columns
+from objcat.timeline import AppVersion, Committer, Txn, new_txn
+from objcat.timeline.commit import remove_files
+from objcat.timeline.entry import data_prefix
+from objcat.write import CommitResult, commit_parts
+from pyspark_objcat.options import COPY_ON_WRITE_REFUSED, LOCATED_REFUSED, FormatOptions, refused
+
+logger = logging.getLogger("objcat")
+
+QUERY_KEY = "sql.streaming.queryId"
+"""Where Spark tells tasks which streaming query they are of: an id that its checkpoint keeps."""
+
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_RESULTS = msgspec.msgpack.Decoder(WriteResult)
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What one task did. number: of the task. task: what it was asked to write. result: files, encoded. error: pickled; then there is no
+    result. query: of which streaming query it was."""
+
+    number: int
+    task: WriteTask
+    result: bytes | None
+    error: bytes | None
+    query: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """One write of a frame. schema: of the frame. task: what each of its tasks is to write, whichever rows it gets."""
+
+    options: FormatOptions
+    store: StoreDescription
+    schema: pa.Schema
+    mode: SchemaMode
+    task: WriteTask
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+        """In a task: write its rows. What is wrong with them is told in the message: Spark would repeat the task, which mends nothing."""
+        context = TaskContext.get()
+        number = 0 if context is None else context.partitionId()
+        query = None if context is None else context.getLocalProperty(QUERY_KEY)
+        try:
+            with self.store.open() as fileio:
+                result = write_unrouted(
+                    fileio, self.task, f"spark-{number}", (batch.rename_columns(self.schema.names) for batch in batches)
+                )
+        except (ObjcatError, FileIOError) as error:
+            return Written(number, self.task, None, pickle.dumps(error), query)
+        return Written(number, self.task, msgspec.msgpack.encode(result), None, query)
+
+    def commit(self, written: Sequence[Written], *, app: AppVersion | None, metadata: Mapping[str, str]) -> CommitResult | None:
+        """On the driver: commit what the tasks wrote; None when they had no rows. Raises what a task met, and as `Table.upsert`.
+
+        Whatever it raises but CommitUnknown, the files are gone.
+        """
+        table = self.options.table()
+        # Of equal keys that of the later task counts.
+        written = sorted(written, key=lambda one: one.number)
+        task = written[0].task if written else self.task
+        error = next((one.error for one in written if one.error is not None), None)
+        if error is not None:
+            _remove(table.fileio, task.txn)
+            raise pickle.loads(error)  # noqa: S301 - our own executors wrote it
+        result = sum((_RESULTS.decode(one.result) for one in written if one.result is not None), WriteResult())
+        if not result.rows:
+            return None
+        given = Given(table.fileio, self.schema, task, result)
+        change = Change(given, None, task.operation, self.mode, task.delete_when)
+        standing = Standing(table.timeline, table.timeline.open())
+        before = standing.view.outcomes.find(table.fileio, task.txn)
+        if before is not None and before.committed:
+            # Whoever asks twice has what he asks for.
+            return None
+        if before is not None:
+            _remove(table.fileio, task.txn)
+            raise Fenced(
+                f"{task.txn} was rolled back at slot {before.slot}, since its writer had written no file for long and was thought dead: "
+                "write again"
+            )
+        part = Part(table.fileio, table.manifests, table.id, [change])
+        committer = Committer(table.fileio)
+        try:
+            done, followed = commit_parts(table.timeline, committer, [part], standing.view, metadata=metadata, app=app, txn=task.txn)
+        except StreamRewound:
+            _remove(table.fileio, task.txn)
+            raise
+        if done.already_applied:
+            if done.txn != task.txn:
+                _remove(table.fileio, task.txn)
+            return done
+        if given.superseded:
+            remove_files(table.fileio, given.superseded, why=task.txn)
+        standing.advance(followed)
+        table.timeline.after_commit(standing.view, standing.rebase)
+        return done
+
+
+def begin_job(options: FormatOptions, schema: StructType) -> WriteJob:
+    """Where the writer is made: open the table, or create it, and see that the frame fits.
+
+    Raises InvalidInput for a table whose rows must meet or be looked up, InvalidBatch, InvalidSchema and InvalidPredicate, TableNotFound.
+    """
+    given = arrow_schema(schema)
+    if options.operation is not None and "delete_when" in options.own and options.operation is not Operation.UPSERT:
+        raise InvalidInput(
+            f"the option delete_when goes with upserts, not with operation={str(options.operation)!r}: leave one of them out"
+        )
+    table = options.table_for(given)
+    spec = table.spec
+    if spec.rewrites and not spec.is_keyless:
+        raise InvalidInput(refused(table.name, COPY_ON_WRITE_REFUSED))
+    if spec.is_located:
+        raise InvalidInput(refused(table.name, LOCATED_REFUSED))
+    if spec.is_located:
+        raise InvalidInput(
+            f"the format objcat does not write to {table.name!r}, whose index looks keys up before rows are written, which Spark does not "
+            "arrange for a format; use table.upsert(df), table.insert(df) or table.delete(df); nothing was written"
+        )
+    operation = options.operation_of(spec)
+    delete_when = None
+    if "delete_when" in options.own:
+        if spec.is_keyless:
+            raise InvalidInput("the table has no key, so nothing says which rows to delete: leave out the option delete_when")
+        delete_when = parse_predicate(options.own["delete_when"], columns_from_arrow(given))
+    mode = options.schema_mode_of(spec)
+    change = Change(Given(table.fileio, given), None, operation, mode, delete_when)
+    (task,) = Part(table.fileio, table.manifests, table.id, [change]).tasks(table.snapshot, new_txn(table.fileio.env))
+    check = check_delete_columns if operation is Operation.DELETE else check_columns
+    check(written_columns(given.names, task.spec, delete_when), task.spec)
+    return WriteJob(options, table.fileio.describe(), given, mode, task)
+
+
+def give_up(options: FormatOptions, txn: Txn) -> None:
+    """Remove what the tasks of a job wrote, never to be seen again; unless it is committed, which its driver may not know. Never raises."""
+    try:
+        table = options.table()
+        if next(iter(table.fileio.list_keys(data_prefix(txn))), None) is not None:
+            table.resolve(txn)
+    except (ObjcatError, FileIOError) as error:
+        logger.warning("what %s wrote could not be removed, table.rollback_dead() will: %s", txn, error)
+
+
+def _remove(fileio: FileIO, txn: Txn) -> None:
+    """Remove the files of a transaction that has asked for no slot, and will not."""
+    try:
+        keys = list(fileio.list_keys(data_prefix(txn)))
+    except FileIOError as error:
+        logger.warning("what %s wrote could not be removed, table.rollback_dead() will: %s", txn, error)
+        return
+    if keys:
+        remove_files(fileio, keys, why=txn)
+
+
+class Given:
+    """An engine for files that are there already.
+
+    When the table has changed since they were planned so that they do not fit (other columns, partitions or buckets), their rows are
+    written again, from the files, by this process. superseded: files that were replaced like that.
+    """
+
+    def __init__(self, fileio: FileIO, schema: pa.Schema, task: WriteTask | None = None, written: WriteResult | None = None) -> None:
+        from pyspark import __version__
+
+        self.name = f"spark {__version__}"
+        self.superseded: list[str] = []
+        self._fileio = fileio
+        self._schema = schema
+        self._task = task
+        self._written = WriteResult() if written is None else written
+
+    def partitions(self, data: None, spec: TableSpec, former: Collection[str]) -> None:
+        """Not known."""
+
+    def schema(self, data: None) -> pa.Schema:  # noqa: ARG002 - there is but one
+        """The columns of the frame."""
+        return self._schema
+
+    def write(self, data: None, task: WriteTask) -> WriteResult:  # noqa: ARG002 - the rows are in the files
+        """The files, or new ones with their rows. Raises InvalidBatch where they do not fit a changed table, and storage errors."""
+        assert self._task is not None, "nothing is written by what only plans"
+        if task.only is None and _fits(self._task, task):
+            return self._written
+        files: list[BaseFile | LogObject] = [*self._written.bases, *self._written.logs]
+        if task.only is None:
+            self.superseded = [file.path for file in files]
+        mark = _free_name(task.spec)
+        again = task
+        if task.delete_when is not None:
+            deleted = parse_predicate(f"{mark} = {OP_DELETE}", columns_from_arrow(pa.schema([pa.field(mark, OP_FIELD.type)])))
+            again = replace(task, delete_when=deleted)
+        # File by file, as each holds a key once: so a home has as many rows as before, and later ones stay later.
+        results = (
+            write_unrouted(self._fileio, again, f"again-{number}", self._rows(file, task, mark)) for number, file in enumerate(files)
+        )
+        return sum(results, WriteResult())
+
+    def _rows(self, file: BaseFile | LogObject, task: WriteTask, mark: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a file as a batch of the user's for the table as it is now. mark: the column that says which rows are deletes."""
+        assert self._task is not None
+        schema = task.spec.table_schema
+        earlier = {column.physical for column in self._task.spec.table_schema.columns}
+        columns = [column for column in schema.columns if column.physical in earlier]
+        if task.operation is Operation.DELETE:
+            columns = [column for column in columns if column.name in self._schema.names]
+        physical = [column.physical for column in columns]
+        fields = [schema.to_arrow().field(column.name).with_nullable(True) for column in columns]
+        pieces = (
+            log_pieces(self._fileio, file, 0, file.rows, physical, schema)
+            if isinstance(file, LogObject)
+            else base_pieces(self._fileio, file, physical, spec=task.spec)
+        )
+        for piece in pieces:
+            rows = named(piece.select(physical).rename_columns([column.name for column in columns]), pa.schema(fields))
+            if task.delete_when is not None:
+                rows = rows.append_column(mark, piece.column(OP_COLUMN))
+            yield from rows.to_batches()
+
+
+def _fits(planned: WriteTask, task: WriteTask) -> bool:
+    """Whether what was written for one task is what another asks for."""
+
+    def relevant(one: WriteTask) -> Any:
+        return msgspec.structs.replace(one.spec, properties={}), dict(one.bucket_counts), one.former_partitions
+
+    return bool(relevant(planned) == relevant(task))
+
+
+def _free_name(spec: TableSpec) -> str:
+    """A name that no column of the table has."""
+    name = "op"
+    while name in (known.lower() for known in spec.table_schema.names):
+        name += "_"
+    return name

@@ -1,0 +1,102 @@
+"""A streaming application that is killed time and again, Spark and all, writes every row exactly once.
+
+`STREAM_SEED=...` chooses again what the seed that a run prints has chosen. When a kill comes is told in what the application had written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from devkit import toolchain
+from devkit.paths import ROOT
+from objcat.doctor import examine
+
+ROWS, KEYS = 20, 50
+WRITES_MAX = 12
+"""Objects that an application makes at most before it is killed; a batch makes three or four."""
+LOOK_S = 0.01
+
+
+@pytest.mark.parametrize(
+    ("kills", "files"),
+    [
+        pytest.param(4, 12, id="4"),
+        pytest.param(20, 50, id="20", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
+)
+@pytest.mark.timeout(900)
+def test_a_stream_that_is_killed_writes_exactly_once(tmp_path: Path, kills: int, files: int, capsys: pytest.CaptureFixture[str]) -> None:
+    seed = int(os.environ.get("STREAM_SEED") or secrets.randbits(32))
+    chance = random.Random(seed)
+    with capsys.disabled():
+        print(f"a stream, killed {kills} times, STREAM_SEED={seed}", flush=True)
+    lake = objcat.connect(tmp_path / "lake")
+    lake.create_table("rows", pa.schema([("id", pa.int64()), ("batch", pa.int64())]), key=None)
+    newest_schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("batch", pa.int64())])
+    lake.create_table("newest", newest_schema, key=["id"], kind="copy_on_write", index=objcat.Bucket(2))
+    expected = arrive(tmp_path / "in", files, chance)
+    died = sum(run(tmp_path, kill_after=chance.randint(1, WRITES_MAX)) for _ in range(kills))
+    assert died == kills, "the stream ended before it could be killed: give it more files"
+    assert not run(tmp_path, kill_after=None)
+    rows, newest = lake.table("rows"), lake.table("newest")
+    found = rows.scan().to_arrow()
+    assert Counter(zip(found["id"].to_pylist(), found["batch"].to_pylist(), strict=True)) == expected
+    found = newest.scan().to_arrow()
+    assert dict(zip(found["id"].to_pylist(), found["batch"].to_pylist(), strict=True)) == dict(sorted(expected))
+    for table in (rows, newest):
+        assert [version for entry in table.history() for version in entry.apps.get(table.id, {}).values()] == list(range(files))
+        table.rollback_dead(older_than_s=0)
+        assert not examine(table.timeline, deep=True).findings
+
+
+def arrive(directory: Path, files: int, chance: random.Random) -> Counter[tuple[int, int]]:
+    """The files of the source, and the rows in them."""
+    directory.mkdir()
+    rows: Counter[tuple[int, int]] = Counter()
+    for number in range(files):
+        ids = chance.sample(range(KEYS), ROWS)
+        rows.update((key, number) for key in ids)
+        path = directory / f"{number:03d}.json"
+        path.write_text("\n".join(json.dumps({"id": key, "batch": number}) for key in ids))
+        # Spark reads files in the order of their times.
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return rows
+
+
+def run(directory: Path, *, kill_after: int | None) -> bool:
+    """Run the application, and kill it with all its processes once it has made so many objects. Returns whether it was killed."""
+    environment = {**os.environ, "JAVA_HOME": str(toolchain.java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    before = objects(directory / "lake")
+    with (directory / "log").open("ab") as log:
+        command = [sys.executable, "-m", "tests.spark.stream_driver", str(directory)]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            seen: set[str] = set()
+            while kill_after is None or len(seen) < kill_after:
+                with suppress(subprocess.TimeoutExpired):
+                    assert process.wait(timeout=LOOK_S if kill_after else None) == 0, (directory / "log").read_text()[-4000:]
+                    return False
+                seen |= objects(directory / "lake") - before
+            return True
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def objects(lake: Path) -> set[str]:
+    # os.walk passes over directories that a writer takes away meanwhile; Path.rglob raises
+    return {os.path.join(directory, name) for directory, _, names in os.walk(lake) for name in names}

@@ -1,0 +1,177 @@
+"""A stream of what happens to a table: its offsets are slots, its batches are ranges of them."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSourceStreamReader
+
+import objcat
+from objcat.errors import InvalidInput
+from objcat.spark import foreach_batch
+from pyspark_objcat import DefaultSource
+from tests.spark.test_stream_sink import content
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+HAS_LIMITS = bool(inspect.signature(DataSourceStreamReader.latestOffset).parameters.get("limit"))
+"""PySpark 4.1 has no admission control."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> objcat.Table:
+    """Slots: 1 inserts 1 and 2, 2 updates 2, 3 merges, 4 deletes 1, 5 inserts 3."""
+    table = objcat.connect(tmp_path / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table.upsert([{"id": 1, "value": "a"}, {"id": 2, "value": "a"}])
+    table.upsert([{"id": 2, "value": "b"}])
+    table.compact()
+    table.delete([{"id": 1}])
+    table.upsert([{"id": 3, "value": "c"}])
+    return table
+
+
+def reader(directory: Path, **options: str) -> Any:
+    """What Spark asks for the offsets of a query."""
+    source = DefaultSource({"path": f"{directory}/lake/t", "mode": "changes", **options})
+    return source.streamReader(source.schema())
+
+
+class Follower:
+    """A query that keeps the rows of each of its batches, and can be run again from its checkpoint."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self._directory = directory
+
+    def __call__(self, **options: Any) -> list[list[tuple[Any, ...]]]:
+        batches: list[list[tuple[Any, ...]]] = []
+        name = options.pop("checkpoint", "checkpoint")
+        into: Callable[[DataFrame, int], None] = options.pop("into", None) or (
+            lambda frame, _: batches.append(sorted(tuple(row) for row in frame.drop("_commit_time").collect()))
+        )
+        source = self._spark.readStream.format("objcat").options(**{"mode": "changes", **options}).load(f"{self._directory}/lake/t")
+        writer = source.writeStream.option("checkpointLocation", str(self._directory / name)).trigger(availableNow=True)
+        writer.foreachBatch(into).start().awaitTermination()
+        return batches
+
+
+@pytest.fixture
+def follow(spark: SparkSession, tmp_path: Path) -> Iterator[Follower]:
+    yield Follower(spark, tmp_path)
+    for query in spark.streams.active:
+        query.stop()
+
+
+EVERYTHING = [
+    ("delete", 4, 1, "a"),
+    ("insert", 1, 1, "a"),
+    ("insert", 1, 2, "a"),
+    ("insert", 5, 3, "c"),
+    ("update_after", 2, 2, "b"),
+    ("update_before", 2, 2, "a"),
+]
+
+
+def test_every_change_comes_once_over_restarts(table: objcat.Table, follow: Follower) -> None:
+    assert follow() == [EVERYTHING]
+    assert follow() == []
+    table.upsert([{"id": 3, "value": "d"}])
+    assert follow() == [[("update_after", 6, 3, "d"), ("update_before", 6, 3, "c")]]
+
+
+def test_modes_and_where_to_begin(table: objcat.Table, follow: Follower) -> None:
+    since = table.history()[1].txn
+    assert follow(since=since, mode="net_changes", checkpoint="net") == [
+        [("delete", 4, 1, "a"), ("insert", 5, 3, "c"), ("update_after", 2, 2, "b"), ("update_before", 2, 2, "a")]
+    ]
+    assert follow(since="1", mode="incremental", columns="value,id", where="id > 2", checkpoint="incremental") == [[("c", 3)]]
+
+
+def test_a_batch_takes_as_many_commits_or_bytes_as_it_may(table: objcat.Table, follow: Follower, tmp_path: Path) -> None:
+    if not HAS_LIMITS:
+        with pytest.raises(InvalidInput, match=r"the option max_commits needs PySpark 4\.2"):
+            reader(tmp_path, max_commits="2")
+        return
+    assert [sorted({row[1] for row in rows}) for rows in follow(max_commits="2")] == [[1, 2], [4, 5]]
+    stream = reader(tmp_path, max_bytes="1")
+    ends = [stream.initialOffset()["slot"]]
+    while not ends[1:] or ends[-1] != ends[-2]:
+        ends.append(stream.latestOffset({"slot": ends[-1], "table": table.id}, stream.getDefaultReadLimit())["slot"])
+    assert ends == [-1, 1, 3, 4, 5, 5], "a merge changes nothing, and goes with what is before it"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mode": "snapshot"}, r'give \.option\("mode", "changes"\)'),
+        ({"mode": "chances"}, "did you mean 'changes'"),
+        ({"until": "3"}, "a stream has no end"),
+        ({"max_commits": "0"}, "the option max_commits is 0|needs PySpark 4"),
+        ({"since": "99"}, "has slots from 0 to 5"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_sentence(table: objcat.Table, tmp_path: Path, options: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        reader(tmp_path, **options).initialOffset()
+
+
+def test_a_slot_that_was_cleaned_is_one_sentence(table: objcat.Table, follow: Follower) -> None:
+    follow()
+    table.upsert([{"id": 3, "value": "d"}])
+    table.compact()
+    table.upsert([{"id": 3, "value": "e"}])
+    table.clean(keep_slots=1)
+    with pytest.raises(Exception, match=r"the stream cannot go on from slot 5: .* with a new checkpointLocation"):
+        follow()
+
+
+def test_another_table_of_that_name_is_not_followed(table: objcat.Table, follow: Follower, tmp_path: Path) -> None:
+    follow()
+    lake = objcat.connect(tmp_path / "lake")
+    lake.drop_table("t")
+    lake.create_table("t", SCHEMA, key=["id"]).upsert([{"id": 1, "value": "a"}])
+    with pytest.raises(Exception, match=r"there is now the table .* begin again with a new checkpointLocation"):
+        follow()
+
+
+def test_a_pipeline_of_two_hops_equals_a_computation_of_all(table: objcat.Table, follow: Follower, spark: SparkSession, tmp_path) -> None:
+    """Source, its changes, a copy of it by the format's own sink, and a sum of it: after each round both equal what the source says."""
+    chance = random.Random(11)
+    lake = objcat.connect(tmp_path / "lake")
+    sums_schema = pa.schema([pa.field("value", pa.string(), nullable=False), pa.field("count", pa.int64()), pa.field("keys", pa.int64())])
+    sums = lake.create_table("sums", sums_schema, key=["value"], kind="copy_on_write", index=objcat.Bucket(2))
+    copy = lake.create_table("copy", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    update = foreach_batch(sums, app_id="sums", delete_when="count = 0")
+
+    def add(frame: DataFrame, batch: int) -> None:
+        sign = F.when(F.col("_change_type").isin("insert", "update_after"), 1).otherwise(-1)
+        changed = frame.groupBy("value").agg(F.sum(sign).alias("count"), F.sum(sign * F.col("id")).alias("keys"))
+        before = sums.scan().to_spark(spark)
+        both = changed.unionByName(before.join(changed, "value", "left_semi"))
+        update(both.groupBy("value").agg(F.sum("count").alias("count"), F.sum("keys").alias("keys")), batch)
+
+    def copied() -> None:
+        source = spark.readStream.format("objcat").option("mode", "net_changes").load(f"{tmp_path}/lake/t")
+        changes = source.where("_change_type != 'update_before'").select("id", "value", "_change_type")
+        sink = changes.writeStream.format("objcat").option("delete_when", "_change_type = 'delete'")
+        sink = sink.option("path", f"{tmp_path}/lake/copy").option("checkpointLocation", f"{tmp_path}/copy checkpoint")
+        sink.trigger(availableNow=True).start().awaitTermination()
+
+    for _ in range(2):
+        for _ in range(4):
+            table.upsert([{"id": chance.randrange(30), "value": chance.choice("abc")} for _ in range(8)])
+            table.delete([{"id": chance.randrange(30)} for _ in range(3)])
+        table.compact()
+        follow(into=add)
+        copied()
+        assert content(copy) == content(table)
+        recomputed = table.scan().to_arrow().group_by("value").aggregate([("id", "count"), ("id", "sum")])
+        found = sums.scan().to_arrow().to_pylist()
+        assert {(row["value"], row["count"], row["keys"]) for row in found} == set(zip(*recomputed.to_pydict().values(), strict=True))
