@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
 from objcat.advice import SizeAdvice
-from objcat.arguments import instances, moment_ms, name_list, one_of, text_mapping, whole_number
+from objcat.arguments import instances, moment_ms, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, layout_of
-from objcat.errors import CommitConflict, InvalidInput, ObjcatError
+from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
+from objcat.merging import Merge, update
 from objcat.placing import Placing, write_located
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
@@ -39,6 +40,7 @@ from objcat.services import (
     savepoint,
     split_buckets,
 )
+from objcat.services.perform import Done
 from objcat.services.savepoint import check_readable
 from objcat.standing import Standing
 from objcat.table import Manifests, Snapshot, Tables, TableSpec
@@ -51,7 +53,7 @@ from objcat.timeline.archive import Archived, archive
 from objcat.timeline.collect import CollectedCheckpoints, collect_checkpoints
 from objcat.timeline.side import with_changes
 from objcat.timeline.sweep import Swept, sweep
-from objcat.write import CommitResult, WriteOperation
+from objcat.write import CommitResult, WriteOperation, applied_at, result_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -291,27 +293,52 @@ class Table:
         self, where: str | pc.Expression, metadata: Mapping[str, str] | None, spark: SparkSession | None
     ) -> CommitResult | None:
         told = text_mapping({} if metadata is None else metadata, what="metadata")
-        began = self.fileio.metrics.snapshot()
         engine = _Keys(self, spark)
-        done = erase(self.timeline, self.id, where, engine=engine, metadata=told)
+        return self.committed(lambda: erase(self.timeline, self.id, where, engine=engine, metadata=told))
+
+    def update(
+        self,
+        values: Mapping[str, Any],
+        *,
+        where: str | pc.Expression | None = None,
+        metadata: Mapping[str, str] | None = None,
+        app: AppVersion | None = None,
+        spark: SparkSession | None = None,
+    ) -> CommitResult | None:
+        """Set columns of the rows for which a filter is true, as they are at the moment of the commit; None when there are none.
+
+        values: by column what it becomes: SQL text over the columns of the row, e.g. `{"fare": "fare * 2", "note": "'late'"}`, a number, a
+        truth value or None. All of them see the row as it was. where: SQL text, of which a scan takes what it can to leave files out, or an
+        Arrow expression; all rows when None. app: as of `upsert`. spark: does it on Spark (a table without a key is updated by this
+        process). In a table with an ordering column, an update that would make a row older than it is does nothing. When others change the
+        same buckets first, all is read and computed again.
+        Raises InvalidInput for values that do not fit their columns and for key columns, InvalidPredicate, MissingDependency (DuckDB
+        evaluates in this process), else as `Merge.execute`.
+        """
+        return update(self, values, where, metadata=metadata, app=app, spark=spark)
+
+    def merge(self, source: Any, *, on: str | None = None, source_alias: str = "source", target_alias: str = "target") -> Merge:
+        """Begin a merge: say what happens to rows that match by key and to those that do not, then `execute()` it.
+
+        source: a batch as of `upsert`; a Spark DataFrame is merged by Spark. It may have any columns beside those of the key. on: which
+        column of the source equals which key column, `"source.customer = target.id"`; the same names when None. source_alias,
+        target_alias: what expressions call the two.
+        """
+        aliases = (text(source_alias, what="source_alias"), text(target_alias, what="target_alias"))
+        return Merge(self, source, on, aliases)
+
+    def committed(self, write: Callable[[], Done[Any] | None]) -> CommitResult | None:
+        """Run a write that is a service, and say what it committed; the handle has seen it."""
+        began = self.fileio.metrics.snapshot()
+        try:
+            done = write()
+        except AlreadyApplied as applied:
+            return applied_at(self.fileio, applied.winner_slot, began)
         if done is None:
             return None
         self._served(None)
-        entry, did = done.entry, done.proposal.summary
-        return CommitResult(
-            slot=entry.slot,
-            txn=entry.txn,
-            committed_at_ms=entry.committed_at_ms,
-            rows=did.rows,
-            inserted=did.inserted,
-            updated=did.updated,
-            deleted=did.deleted,
-            files=did.files,
-            bytes=did.bytes,
-            attempts=done.attempts,
-            slots_lost=done.slots_lost,
-            requests=(self.fileio.metrics.snapshot() - began).requests,
-        )
+        sent = self.fileio.metrics.snapshot() - began
+        return result_of(done.entry, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
 
     # ---- reading
 

@@ -144,7 +144,7 @@ def commit_parts(
             check_app(app, [part.table for part in parts], view.log)
             committed = attempt.run()
         except AlreadyApplied as applied:
-            return _applied(fileio, applied.winner_slot, began), ()
+            return applied_at(fileio, applied.winner_slot, began), ()
         except CorruptTable as error:
             newer = attempt.cleaned(error)
             if reads is not None or txn is not None or beginnings == BEGINNINGS_MAX:
@@ -153,11 +153,13 @@ def commit_parts(
             view = timeline.advance(attempt.view, newer)
         else:
             followed = [*passed, *attempt.read, *committed.read, committed.entry]
-            return _result_of(attempt, committed, fileio.metrics.snapshot() - began), followed
+            slots_lost = attempt.slots_lost + committed.slots_lost
+            sent = fileio.metrics.snapshot() - began
+            return result_of(committed.entry, attempt.summary(), attempts=attempt.number, slots_lost=slots_lost, sent=sent), followed
 
 
-def _result_of(attempt: _Attempt, committed: Committed, sent: MetricsSnapshot) -> CommitResult:
-    entry, did = committed.entry, attempt.summary()
+def result_of(entry: Entry, did: Summary, *, attempts: int, slots_lost: int, sent: MetricsSnapshot) -> CommitResult:
+    """What a caller is told of a commit. did: exact, whatever the entry keeps of it."""
     return CommitResult(
         slot=entry.slot,
         txn=entry.txn,
@@ -168,13 +170,14 @@ def _result_of(attempt: _Attempt, committed: Committed, sent: MetricsSnapshot) -
         deleted=did.deleted,
         files=did.files,
         bytes=did.bytes,
-        attempts=attempt.number,
-        slots_lost=attempt.slots_lost + committed.slots_lost,
+        attempts=attempts,
+        slots_lost=slots_lost,
         requests=sent.requests,
     )
 
 
-def _applied(fileio: FileIO, slot: int, began: MetricsSnapshot) -> CommitResult:
+def applied_at(fileio: FileIO, slot: int, began: MetricsSnapshot) -> CommitResult:
+    """What a caller is told whose version of an application the table has since a slot."""
     earlier = Log(fileio).read_known(slot)
     requests = (fileio.metrics.snapshot() - began).requests
     return CommitResult(

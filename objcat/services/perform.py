@@ -15,6 +15,7 @@ from objcat.errors import AlreadyDone, CheckpointCollected, CommitUnknown, Corru
 from objcat.table import Tables
 from objcat.timeline import (
     Action,
+    AppVersion,
     Beaten,
     Candidate,
     Committed,
@@ -30,7 +31,7 @@ from objcat.timeline import (
     View,
     new_txn,
 )
-from objcat.timeline.commit import remove_files
+from objcat.timeline.commit import check_app, remove_files
 from objcat.timeline.entry import data_prefix
 from objcat.version import writer_of
 
@@ -55,7 +56,7 @@ class Service(Generic[P]):
 
     plan: what there is to do as of a view, None for nothing; it writes nothing, and raises what refuses the service for good. run: does the
     work of a plan under a transaction. plan_txn: of the plan, when it was left for whoever executes it first. narrow: what is left of a
-    proposal when others took these homes, None when it has to be planned anew.
+    proposal when others took these homes, None when it has to be planned anew. app: when it must count once, however often it is tried.
     """
 
     action: Action
@@ -64,6 +65,7 @@ class Service(Generic[P]):
     run: Callable[[P, Txn], Proposal]
     plan_txn: Txn | None = None
     narrow: Callable[[Proposal, frozenset[Home]], Proposal | None] = lambda _proposal, _taken: None
+    app: AppVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
     began_s, pause_s = env.monotonic_s(), 0.0
     for attempt in range(1, committer.policy.attempts_max + 1):
         again = replans and attempt < committer.policy.attempts_max
+        check_app(service.app, [service.table], view.log)
         try:
             plan = service.plan(view)
         except CheckpointCollected:
@@ -171,6 +174,7 @@ def _prepare(
         changes={} if proposal.changes is None else {service.table: proposal.changes},
         footprint={service.table: proposal.footprint},
         writer=writer_of("service"),
+        app=service.app,
         apps={service.table: dict(proposal.apps)} if proposal.apps else {},
         plan=service.plan_txn,
         summary=proposal.summary,

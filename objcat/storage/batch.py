@@ -236,28 +236,28 @@ def _family(data_type: pa.DataType) -> str:
 
 def _refuse_change_of_meaning(given: pa.DataType, wanted: pa.DataType, column: Column) -> None:
     """Arrow would parse text, take numbers for times and give zoneless times a zone: guesses that are the user's, and Spark's differ."""
-    if not _means_the_same(given, wanted):
+    if not means_the_same(given, wanted):
         raise InvalidBatch(
             f"the column {column.name!r} is {given} in the batch and {type_text(column.type)} in the table, and what one means in the "
             "other is a guess: cast it yourself; nothing was written"
         )
 
 
-def _means_the_same(given: pa.DataType, wanted: pa.DataType) -> bool:
+def means_the_same(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a value of one type is a value of the other, and of no other meaning; whether it fits is for the cast to say."""
     if pa.types.is_null(given):
         return True
     if pa.types.is_struct(wanted):
         theirs = {field.name: field.type for field in wanted}
-        return pa.types.is_struct(given) and all(f.name in theirs and _means_the_same(f.type, theirs[f.name]) for f in given)
+        return pa.types.is_struct(given) and all(f.name in theirs and means_the_same(f.type, theirs[f.name]) for f in given)
     if pa.types.is_map(wanted):
         return bool(
             pa.types.is_map(given)
-            and _means_the_same(given.key_type, wanted.key_type)
-            and _means_the_same(given.item_type, wanted.item_type)
+            and means_the_same(given.key_type, wanted.key_type)
+            and means_the_same(given.item_type, wanted.item_type)
         )
     if pa.types.is_list(wanted):
-        return hasattr(given, "value_type") and not pa.types.is_dictionary(given) and _means_the_same(given.value_type, wanted.value_type)
+        return hasattr(given, "value_type") and not pa.types.is_dictionary(given) and means_the_same(given.value_type, wanted.value_type)
     pair = (_family(given), _family(wanted))
     return pair[0] == pair[1] or pair in _SAME_VALUES
 

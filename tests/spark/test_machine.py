@@ -25,6 +25,7 @@ def machine(spark: SparkSession, chosen: tuple[objcat.Bucket | objcat.Simple, ..
 
         def __init__(self) -> None:
             super().__init__()
+            self.spark = spark
             self.place = tempfile.mkdtemp()
             self.lake = objcat.connect(self.place)
 

@@ -38,9 +38,11 @@ LOCATED = (objcat.Simple(),)
 
 
 class TableMachine(RuleBasedStateMachine):
-    """lake: a new one. indexes: that tables are made with. Subclasses say how batches are given and rows are read."""
+    """lake: a new one. spark: the session that updates; None: this process. indexes: that tables are made with. Subclasses say how batches
+    are given and rows are read."""
 
     lake: objcat.Lake
+    spark: Any = None
     indexes: tuple[objcat.Bucket | objcat.Simple, ...] = BUCKETS
 
     def batch(self, rows: list[dict[str, Any]], schema: pa.Schema) -> Any:
@@ -156,6 +158,40 @@ class TableMachine(RuleBasedStateMachine):
             self.model[key] = (self.model[key][0], None)
         result = self.table.delete(f"v in ({numbers})")
         assert (result is None) == (not gone)
+        if result is not None:
+            self.done(result)
+
+    @rule(least=st.integers(0, 60))
+    def update_where(self, least: int) -> None:
+        changed = [key for key, (_, value) in self.model.items() if value is not None and value < least and value % 7 < 4]
+        for key in changed:
+            ordering, value = self.model[key]
+            assert value is not None
+            self.model[key] = (ordering, value + 1000)
+        result = self.table.update({"v": "v + 1000"}, where=f"v < {least} and v % 7 < 4", spark=self.spark)
+        assert (result is None) == (not changed)
+        if result is not None:
+            assert result.updated == len(changed)
+            self.done(result)
+
+    @rule(rows=ROWS, bound=st.integers(0, 11))
+    def merge(self, rows: list[tuple[int, int]], bound: int) -> None:
+        batch = [self.row(*row) for row in {key: (key, ordering) for key, ordering in rows}.values()]
+        before, done = dict(self.model), 0
+        for row in batch:
+            key = row["id"]
+            is_there = key in before and before[key][1] is not None
+            if is_there and key < bound and (not self.ordered or row["o"] >= before[key][0]):
+                self.model[key], done = (row["o"], row["v"]), done + 1
+            elif is_there and key >= bound:
+                # Kept out is what is older than the row and than what ended it.
+                self.model[key], done = (max(row["o"], before[key][0]), None), done + 1
+            elif not is_there:
+                self.put(key, row["o"], row["v"])
+                done += 1
+        merge = self.table.merge(self.batch(batch, SCHEMA)).when_matched_update(where=f"source.id < {bound}").when_matched_delete()
+        result = merge.when_not_matched_insert().execute()
+        assert result is not None or not done or self.ordered
         if result is not None:
             self.done(result)
 

@@ -1,0 +1,426 @@
+"""What an update or a merge does to rows, as SQL over the columns of a source and of the target: checked here, run by DuckDB or by Spark.
+
+Expressions are parsed once (Spark's dialect). In them every column becomes one of a flat relation that both engines build: `_objcat_s3` is
+the fourth column of the source, `_objcat_t0` the first of the table. So no alias, no dot and no capital letter means anything to an engine.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import expressions as sql
+from sqlglot.errors import SqlglotError
+
+from fileio.config import nearest
+from objcat.arguments import is_unicode, shown
+from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.storage.batch import means_the_same
+from objcat.table import TableSpec
+from objcat.table.schema import arrow_type, type_text
+
+Tree: TypeAlias = Any
+"""A parsed expression; sqlglot's own base class has had several names."""
+Value: TypeAlias = Any
+"""SQL text or a parsed expression; or a number, a truth value or None as they are."""
+
+NUMBER = "_objcat_number"
+"""Of each row of an outcome: the clause that it is of."""
+SOURCE_HERE, TARGET_HERE = "_objcat_s", "_objcat_t"
+"""True in rows of the joined relation that have a row of the source, of the target; else null."""
+
+
+class When(enum.StrEnum):
+    """Which rows a clause is about."""
+
+    MATCHED = "matched"
+    NOT_MATCHED = "not matched"
+    NOT_MATCHED_BY_SOURCE = "not matched by source"
+
+
+class Act(enum.StrEnum):
+    """What a clause does with them."""
+
+    UPDATE = "update"
+    DELETE = "delete"
+    INSERT = "insert"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One clause of a merge. where: only rows for which this is true; the first clause that takes a row is the one that counts.
+
+    values: of an update or insert, by column; None: every column of the source that the table has.
+    """
+
+    when: When
+    act: Act
+    where: str | Tree | None = None
+    values: Mapping[str, Value] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """An expression that becomes a value of a column. text: as the user wrote it."""
+
+    column: str
+    text: str
+    expression: Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Clauses as expressions over the joined relation.
+
+    acts: of the clauses, by number. number: the clause of a row; null for none. columns: what a row becomes, by column of the table.
+    late: over the relation with `NUMBER`: whether the row would be older than the one that is there; None where nothing orders rows.
+    join: how the source is joined to the table. located: the source's column for each column by which rows are found. ordering: what the
+    joined relation calls the source's ordering column, if it has one.
+    """
+
+    acts: tuple[Act, ...]
+    number: Tree
+    columns: Mapping[str, Tree]
+    late: Tree | None
+    assigned: tuple[Assigned, ...]
+    conditions: tuple[Assigned, ...]
+    join: str = "inner"
+    located: Mapping[str, str] = field(default_factory=dict)
+    ordering: str | None = None
+
+    def check_types(self, found: pa.Schema, spec: TableSpec) -> None:
+        """Refuse values that mean something else in their column. found: the types of `assigned`, then of `conditions`. Raises
+        InvalidInput and InvalidPredicate."""
+        for one, given in zip(self.assigned, found, strict=False):
+            wanted = arrow_type(spec.table_schema.column(one.column).type)
+            if not means_the_same(given.type, wanted) and not (pa.types.is_decimal(given.type) and pa.types.is_floating(wanted)):
+                raise InvalidInput(
+                    f"the column {one.column!r} is {type_text(spec.table_schema.column(one.column).type)}, and {shown(one.text)} gives "
+                    f"{given.type}: cast it, e.g. cast(... as ...); nothing was written"
+                )
+        for one, given in zip(self.conditions, list(found)[len(self.assigned) :], strict=True):
+            if not pa.types.is_boolean(given.type) and not pa.types.is_null(given.type):
+                raise InvalidPredicate(f"the condition {shown(one.text)} gives {given.type}, and not true or false: write a comparison")
+
+
+def source_column(number: int) -> str:
+    """What the joined relation calls a column of the source."""
+    return f"_objcat_s{number}"
+
+
+def target_column(number: int) -> str:
+    """What the joined relation calls a column of the table."""
+    return f"_objcat_t{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The columns that expressions may name. source: None in an update. aliases: of the source and of the target."""
+
+    spec: TableSpec
+    source: tuple[str, ...] | None = None
+    aliases: tuple[str, str] = ("source", "target")
+
+    def resolved(self, given: Value, *, source: bool, target: bool) -> Assigned:
+        """An expression over the joined relation. source, target: whether its rows have one. Raises InvalidPredicate."""
+        tree, text = parsed(given)
+        try:
+            _check_plain(tree, text)
+            names = {"source": self.source or (), "target": tuple(self.spec.table_schema.names)}
+            allowed = [side for side, there in (("source", source and self.source is not None), ("target", target)) if there]
+
+            def resolve(node: Tree) -> Tree:
+                return self._column(node, text, names, allowed) if isinstance(node, sql.Column) else node
+
+            return Assigned("", text, _with_strict_casts(tree).transform(resolve))
+        except RecursionError:
+            raise InvalidPredicate(f"the expression {shown(text)} is nested too deeply: write it with fewer parentheses") from None
+
+    def _column(self, node: sql.Column, text: str, names: Mapping[str, Sequence[str]], allowed: Sequence[str]) -> Tree:
+        parts = list(node.parts)
+        sides = list(allowed)
+        if len(parts) > 1:
+            known = {alias.lower(): side for alias, side in zip(self.aliases, ("source", "target"), strict=True)}
+            side = known.get(parts[0].name.lower())
+            if side is not None:
+                if side not in allowed:
+                    raise InvalidPredicate(f"{shown(text)} names {node.sql()!r}, but there is no row of the {side} where it is asked")
+                sides, parts = [side], parts[1:]
+        found = [(side, name) for side in sides if (name := _find(parts[0], names[side])) is not None]
+        if not found:
+            every = [name for side in sides for name in names[side]]
+            raise InvalidPredicate(f"{shown(text)} names {parts[0].name!r}, which is not a column: {nearest(parts[0].name, every)}")
+        if len(found) > 1:
+            first, second = self.aliases
+            raise InvalidPredicate(
+                f"{shown(text)} names {parts[0].name!r}, which both sides have: write {first}.{parts[0].name} or {second}.{parts[0].name}"
+            )
+        side, name = found[0]
+        place = list(names[side]).index(name)
+        flat = sql.column((source_column if side == "source" else target_column)(place))
+        return flat if len(parts) == 1 else sql.Dot.build([flat, *(part.copy() for part in parts[1:])])
+
+
+def parsed(given: Value) -> tuple[Tree, str]:
+    """An expression and its text. Raises InvalidPredicate."""
+    if isinstance(given, sql.Expression):
+        return given, given.sql(dialect="spark")
+    if given is None or isinstance(given, (bool, int, float)):
+        return sql.convert(given), str(given)
+    if not isinstance(given, str):
+        raise InvalidPredicate(f"{shown(given)} is not an expression: give SQL text, a number, True, False or None")
+    if not is_unicode(given):
+        raise InvalidPredicate(f"the expression {shown(given)} is not valid Unicode: mend that text")
+    try:
+        return sqlglot.parse_one(given, dialect="spark", into=sql.Condition), given
+    except SqlglotError as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidPredicate(f"the expression {shown(given)} does not parse ({reason}): write it as in SQL") from error
+    except RecursionError:
+        raise InvalidPredicate(f"the expression {shown(given)} is nested too deeply: write it with fewer parentheses") from None
+
+
+def update_program(spec: TableSpec, values: Mapping[str, Value], where: Value, aliases: tuple[str, str] = ("source", "target")) -> Program:
+    """What `Table.update` does to the rows of a scan. where: what the scan does not filter by; None for all. Raises as `merge_program`."""
+    sides = Sides(spec, None, aliases)
+    clause = Clause(When.NOT_MATCHED_BY_SOURCE, Act.UPDATE, where if isinstance(where, (str, sql.Expression)) else None, values)
+    return _program(sides, [clause], {}, joined=False)
+
+
+def merge_program(
+    spec: TableSpec, source: Sequence[str], clauses: Sequence[Clause], on: str | Tree | None, aliases: tuple[str, str]
+) -> Program:
+    """Clauses over a source with these columns. on: which columns of it are the key; those of the same names when None.
+
+    Raises InvalidInput and InvalidPredicate that say which clause, column or expression does not fit.
+    """
+    if not clauses:
+        raise InvalidInput("the merge has no clause: say what to do when rows match, or do not; nothing was written")
+    if len({alias.lower() for alias in aliases}) < 2:
+        raise InvalidInput(f"source and target are both called {aliases[0]!r}: give them different aliases")
+    sides = Sides(spec, tuple(source), aliases)
+    return _program(sides, clauses, _located(sides, on), joined=True)
+
+
+def _program(sides: Sides, clauses: Sequence[Clause], located: Mapping[str, str], *, joined: bool) -> Program:
+    spec = sides.spec
+    schema = spec.table_schema
+    numbers, conditions, assigned = sql.Case(), [], []
+    branches: dict[str, list[tuple[int, Tree]]] = {name: [] for name in schema.names}
+    late: list[Tree] = []
+    ordering = spec.ordering_column
+    for number, clause in enumerate(clauses):
+        there = (clause.when is not When.NOT_MATCHED_BY_SOURCE, clause.when is not When.NOT_MATCHED)
+        taken = _is_here(clause.when) if joined else sql.true()
+        if clause.where is not None:
+            condition = sides.resolved(clause.where, source=there[0], target=there[1])
+            conditions.append(condition)
+            taken = sql.and_(taken, sql.paren(condition.expression.copy()))
+        numbers = numbers.when(taken, sql.convert(number))
+        values = _values(sides, clause, located, source=there[0], target=there[1])
+        assigned += [one for one in values.values() if one.column]
+        for name, one in values.items():
+            branches[name].append((number, _stored(one, spec)))
+        if ordering is not None and clause.act is Act.UPDATE and values[ordering.name].column:
+            old = sql.column(target_column(schema.names.index(ordering.name)))
+            now = sql.LT(this=sql.paren(values[ordering.name].expression.copy()), expression=old)
+            late.append(sql.and_(sql.EQ(this=sql.column(NUMBER), expression=sql.convert(number)), now))
+    newest = None
+    if ordering is not None and sides.source is not None and ordering.name in sides.source:
+        newest = source_column(sides.source.index(ordering.name))
+    return Program(
+        acts=tuple(clause.act for clause in clauses),
+        number=numbers,
+        columns={name: _chosen(branches[name], target_column(place)) for place, name in enumerate(schema.names)},
+        late=sql.or_(*late) if late else None,
+        assigned=tuple(assigned),
+        conditions=tuple(conditions),
+        join=_join_of({clause.when for clause in clauses}),
+        located=located,
+        ordering=newest,
+    )
+
+
+def _join_of(whens: Collection[When]) -> str:
+    left, right = When.NOT_MATCHED in whens, When.NOT_MATCHED_BY_SOURCE in whens
+    return "full" if left and right else "left" if left else "right" if right else "inner"
+
+
+def _is_here(when: When) -> Tree:
+    source, target = ((sql.column(name), sql.null()) for name in (SOURCE_HERE, TARGET_HERE))
+    here, there = (sql.Not(this=sql.Is(this=column, expression=null)) for column, null in (source, target))
+    lacks_source, lacks_target = (sql.Is(this=sql.column(name), expression=sql.null()) for name in (SOURCE_HERE, TARGET_HERE))
+    match when:
+        case When.MATCHED:
+            return sql.and_(here, there)
+        case When.NOT_MATCHED:
+            return sql.and_(here, lacks_target)
+        case When.NOT_MATCHED_BY_SOURCE:
+            return sql.and_(lacks_source, there)
+
+
+def _chosen(branches: Sequence[tuple[int, Tree]], column: str) -> Tree:
+    """What a column becomes, by the number of the clause. Where none says anything it is null, in the type of the column."""
+    case = sql.Case()
+    if not branches:
+        return case.when(sql.false(), sql.column(column))
+    for number, expression in branches:
+        case = case.when(sql.EQ(this=sql.column(NUMBER), expression=sql.convert(number)), expression.copy())
+    return case
+
+
+def _stored(one: Assigned, spec: TableSpec) -> Tree:
+    """A value as its column takes it. Only floating columns round; what does not fit the others is refused when it is written."""
+    data_type = spec.table_schema.column(one.column).type if one.column else None
+    if data_type in ("float", "double"):
+        return sql.Cast(this=sql.paren(one.expression.copy()), to=sql.DataType.build(str(data_type), dialect="spark"))
+    return one.expression
+
+
+def _values(sides: Sides, clause: Clause, located: Mapping[str, str], *, source: bool, target: bool) -> dict[str, Assigned]:
+    """What the columns become in rows of a clause; `Assigned.column` is empty where they stay as they are."""
+    spec = sides.spec
+    names = spec.table_schema.names
+    kept = {name: Assigned("", name, sql.column(target_column(place))) for place, name in enumerate(names)}
+    match clause.act:
+        case Act.DELETE:
+            found = {column.name: kept[column.name] for column in (*spec.key_columns, *spec.partition_columns)}
+            if spec.ordering_column is not None:
+                found |= {spec.ordering_column.name: _ended_at(sides, spec.ordering_column.name, source=source)}
+            return found
+        case Act.UPDATE:
+            return kept | _given(sides, clause, located, source=source, target=target)
+        case Act.INSERT:
+            return _given(sides, clause, located, source=source, target=target)
+
+
+def _ended_at(sides: Sides, name: str, *, source: bool) -> Assigned:
+    """The ordering of a delete: of the row that it ends, or of the source's where that is greater, so that what is older stays out."""
+    own = sql.column(target_column(sides.spec.table_schema.names.index(name)))
+    if not source or sides.source is None or name not in sides.source:
+        return Assigned("", name, own)
+    theirs = sql.column(source_column(sides.source.index(name)))
+    return Assigned(name, name, sql.Greatest(this=own, expressions=[theirs]))
+
+
+def _given(sides: Sides, clause: Clause, located: Mapping[str, str], *, source: bool, target: bool) -> dict[str, Assigned]:
+    spec, names = sides.spec, sides.spec.table_schema.names
+    keys = [column.name for column in spec.key_columns]
+    inserts = clause.act is Act.INSERT
+    if clause.values is None:
+        if not source:
+            raise InvalidInput("rows that the source lacks have no columns of it: say what to set")
+        common = {name: sql.column(source_column(place)) for place, name in enumerate(sides.source or ()) if name in names}
+        common |= {name: sql.column(source_column((sides.source or ()).index(given))) for name, given in located.items()}
+        return {name: Assigned(name, name, column) for name, column in common.items() if inserts or name not in keys}
+    if not clause.values:
+        raise InvalidInput(f"the {clause.act} sets no column: name at least one")
+    given: dict[str, Assigned] = {}
+    for said, value in clause.values.items():
+        name = _named(said, names)
+        if name in given:
+            raise InvalidInput(f"the {clause.act} sets {name!r} twice: set each column once")
+        one = sides.resolved(value, source=source, target=target)
+        given[name] = Assigned(name, one.text, one.expression)
+    if inserts:
+        for name in keys:
+            own = sql.column(source_column((sides.source or ()).index(located[name])))
+            if name not in given or given[name].expression != own:
+                raise InvalidInput(
+                    f"the insert has to set the key column {name!r} to {sides.aliases[0]}.{located[name]}, by which rows are matched"
+                )
+        return given
+    for name in keys:
+        same = sql.column(source_column((sides.source or ()).index(located[name]))) if source and name in located else None
+        if name in given and given.pop(name).expression != same:
+            raise InvalidInput(f"{name!r} is a key column, which says which row it is: delete the row and insert another one")
+    return given
+
+
+def _located(sides: Sides, on: str | Tree | None) -> dict[str, str]:
+    """Which column of the source says the value of a column by which rows are found."""
+    spec, source = sides.spec, sides.source or ()
+    names = list(dict.fromkeys(column.name for column in (*spec.key_columns, *spec.partition_columns)))
+    found = {name: name for name in names}
+    if on is not None:
+        found |= _pairs(sides, on, names)
+    for name in names:
+        if found[name] not in source:
+            raise InvalidInput(
+                f"the source lacks the column {found[name]!r}, by which rows of the table are found: {nearest(found[name], source)} "
+                "Or say which it is, on='source.a = target.b'."
+            )
+    return found
+
+
+def _pairs(sides: Sides, on: str | Tree, names: Sequence[str]) -> dict[str, str]:
+    tree, text = parsed(on)
+    source = sides.source or ()
+    pairs: dict[str, str] = {}
+    flat = sides.resolved(tree, source=True, target=True).expression
+    own = {target_column(place): name for place, name in enumerate(sides.spec.table_schema.names)}
+    theirs = {source_column(place): name for place, name in enumerate(source)}
+    for term in terms_of(flat):
+        columns = [side.name if isinstance(side, sql.Column) else "" for side in (term.this, term.expression)] if _equates(term) else []
+        mine = [own[name] for name in columns if name in own]
+        others = [theirs[name] for name in columns if name in theirs]
+        if len(mine) != 1 or len(others) != 1 or mine[0] not in names or pairs.setdefault(mine[0], others[0]) != others[0]:
+            raise InvalidPredicate(
+                f"on={shown(text)} holds {term.sql()!r}: rows are matched by the key of the table, so say columns of the source that equal "
+                f"{names}, joined by AND, and give further conditions to the clauses"
+            )
+    for column in sides.spec.key_columns:
+        if column.name not in pairs:
+            raise InvalidPredicate(f"on={shown(text)} does not say which column of the source equals the key column {column.name!r}")
+    return pairs
+
+
+def _equates(term: Any) -> bool:
+    return isinstance(term, (sql.EQ, sql.NullSafeEQ))
+
+
+def terms_of(tree: Any) -> list[Tree]:
+    """What all must be true for the whole to be."""
+    while isinstance(tree, sql.Paren):
+        tree = tree.this
+    if isinstance(tree, sql.And):
+        return [term for part in tree.flatten(unnest=False) for term in terms_of(part)]
+    return [tree]
+
+
+def _named(said: Any, names: Sequence[str]) -> str:
+    if not isinstance(said, str):
+        raise InvalidInput(f"{shown(said)} is not the name of a column: name columns by text")
+    same = [said] if said in names else [name for name in names if name.lower() == said.lower()]
+    if len(same) != 1:
+        raise InvalidInput(f"the table has no column {said!r}: {nearest(said, names)}")
+    return same[0]
+
+
+def _with_strict_casts(tree: Tree) -> Tree:
+    """A copy in which a cast that does not fit fails, as in SQL's standard; where null is wanted there is try_cast."""
+    tree = sql.Paren(this=tree.copy())
+    for node in list(tree.find_all(sql.TryCast)):
+        if not node.args.get("safe"):
+            node.replace(sql.Cast(this=node.this, to=node.args["to"]))
+    return tree.this
+
+
+def _find(part: Tree, names: Sequence[str]) -> str | None:
+    said: str = part.name
+    if said in names:
+        return said
+    same = [name for name in names if name.lower() == said.lower()]
+    return same[0] if len(same) == 1 and not part.args.get("quoted") else None
+
+
+def _check_plain(tree: Tree, text: str) -> None:
+    """Refuse what looks at more than one row."""
+    for node in tree.find_all(sql.Query, sql.AggFunc, sql.Window, sql.Star, sql.Placeholder, sql.Parameter):
+        raise InvalidPredicate(
+            f"{shown(text)} holds {shown(node.sql())}, which is not made of the columns of one row: compute it in the source first"
+        )

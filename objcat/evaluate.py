@@ -1,0 +1,310 @@
+"""Clauses evaluated in this process, by DuckDB: a source beside the rows of a scan, in; the rows that they become, out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.errors import MissingDependency
+from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
+from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
+from objcat.spool import Rows
+from objcat.storage.batch import conform_delete, located
+from objcat.storage.files import constant
+from objcat.storage.hashing import bucket_of
+from objcat.table import Snapshot, TableSpec
+from objcat.table.spec import PARTITION_SCOPE
+from objcat.timeline import Home
+
+PLACE = "_objcat_place"
+"""Of a row of an outcome: the partition of the row that it comes from."""
+_KEY, _SOURCE_PLACE, _TARGET_PLACE, _POSITION = "_objcat_key", "_objcat_source_place", "_objcat_target_place", "_objcat_position"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The rows of a merge's source. program: over them. former: partitions of former partitionings that have a file group."""
+
+    rows: Rows
+    program: Program
+    spec: TableSpec
+    former: frozenset[str]
+
+    def schema(self) -> pa.Schema:
+        """Of `batches`."""
+        fields = [pa.field(source_column(place), field.type) for place, field in enumerate(self.rows.schema)]
+        keys = self.spec.table_schema.to_arrow_physical(nullable=True)
+        fields += [pa.field(f"{_KEY}{n}", keys.field(column.physical).type) for n, column in enumerate(self.spec.key_columns)]
+        fields += [pa.field(_SOURCE_PLACE, pa.string()), pa.field(_POSITION, pa.int64()), pa.field(SOURCE_HERE, pa.bool_())]
+        return pa.schema(fields)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its columns by number, with the key as the table has it and the partition. Raises InvalidBatch, NullKey."""
+        schema, position = self.schema(), 0
+        for rows in self._tables():
+            found = self._found(rows)
+            keys = [found.column(column.physical) for column in self.spec.key_columns]
+            count = rows.num_rows
+            positions = pa.array(np.arange(position, position + count))
+            columns = [*rows.columns, *keys, self.places(found), positions, pa.array(np.full(count, True))]
+            position += count
+            yield from pa.table(columns, names=schema.names).cast(schema).to_batches()
+
+    def homes(self, snapshot: Snapshot) -> frozenset[Home]:
+        """Where rows with keys of the source may live. Raises as `batches`."""
+        found = set()
+        for rows in self._tables():
+            fitted = self._found(rows)
+            places = self.places(fitted).dictionary_encode().combine_chunks()
+            codes = np.asarray(places.indices.to_numpy(zero_copy_only=False))
+            for code, place in enumerate(places.dictionary.to_pylist()):
+                count = snapshot.table.bucket_counts.get(place, self.spec.index.count)
+                chosen = fitted.filter(pa.array(codes == code))
+                buckets = bucket_of([chosen.column(column.physical) for column in self.spec.bucket_columns], count)
+                found |= {Home(place, bucket, count) for bucket in np.unique(buckets).tolist()}
+        return frozenset(found)
+
+    def places(self, found: pa.Table) -> pa.ChunkedArray:
+        """The partition of every row. found: under physical names."""
+        return _places(found, self.spec, self.former)
+
+    def _tables(self) -> Iterable[pa.Table]:
+        if isinstance(self.rows, pa.Table):
+            return [self.rows] if self.rows.num_rows else []
+        return (pa.Table.from_batches([batch]) for batch in self.rows.to_batches())
+
+    def _found(self, rows: pa.Table) -> pa.Table:
+        names = list(self.program.located)
+        return conform_delete(pa.table([rows.column(self.program.located[name]) for name in names], names=names), self.spec)
+
+
+def _places_of(rows: pa.Table, spec: TableSpec, former: Collection[str]) -> pa.ChunkedArray:
+    """The partition of every row. rows: under logical names."""
+    return _places(located(rows, spec) if spec.partition_columns else rows, spec, former)
+
+
+def _places(found: pa.Table, spec: TableSpec, former: Collection[str]) -> pa.ChunkedArray:
+    if not spec.partition_columns:
+        return pa.chunked_array([constant("", found.num_rows)])
+    partitions = spec.partition_of(found, former)
+    return pa.chunked_array([pa.array(partitions.texts, pa.string()).take(pa.array(partitions.codes))])
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Rows with all columns of the table, each key once, and how many of them are what. deletes: of which of them is a delete."""
+
+    rows: pa.Table
+    deletes: pa.Array
+    inserted: int
+    updated: int
+    deleted: int
+
+
+def check_program(program: Program, spec: TableSpec, source: pa.Schema | None) -> None:
+    """Refuse expressions that DuckDB does not know, or that give what their columns do not take. Raises InvalidInput, InvalidPredicate and
+    MissingDependency."""
+    with _Session() as session:
+        session.declare("target", _target_schema(spec))
+        tables = "target"
+        if source is not None:
+            schema = pa.schema([pa.field(source_column(place), field.type) for place, field in enumerate(source)])
+            session.declare("source", schema)
+            tables = "source, target"
+        every = [*program.assigned, *program.conditions]
+        try:
+            fields = _types(session, every, tables)
+        except InvalidInput:
+            # One after the other, to name the one that does not fit.
+            fields = [field for one in every for field in _types(session, [one], tables)]
+    program.check_types(pa.schema(fields), spec)
+
+
+def _types(session: _Session, expressions: Sequence[Assigned], tables: str) -> list[pa.Field]:
+    if not expressions:
+        return []
+    chosen = ", ".join(f"{_sql(one.expression)} AS c{n}" for n, one in enumerate(expressions))
+    query = f"SELECT {chosen} FROM (FROM {tables} LIMIT 0)"  # noqa: S608 - expressions, checked to be such
+    return list(session.ask(query, expressions[0].text).schema)
+
+
+def evaluate(
+    program: Program, snapshot: Snapshot, target: Iterable[pa.RecordBatch], former: frozenset[str], source: Source | None
+) -> Evaluated | None:
+    """What a program makes of the rows of a table; None when nothing.
+
+    target: rows of the table, all columns, under logical names. Holds the source and what comes out. Raises InvalidBatch when two rows of
+    the source are for one row of the table, InvalidInput when a row would move or an expression fails, NullKey.
+    """
+    spec = snapshot.spec
+    with _Session() as session:
+        session.register("target", _target_schema(spec), _target_batches(spec, target, former))
+        if source is not None:
+            session.register("source", source.schema(), source.batches())
+        found = session.ask(_query(program, spec, joined=source is not None), "the write")
+    if not found.num_rows:
+        return None
+    numbers = found.column(NUMBER)
+    acts = [program.acts[number] for number in numbers.to_pylist()]
+    names = spec.table_schema.names
+    rows = found.select([f"c{place}" for place in range(len(names))]).rename_columns(names)
+    deletes = pa.array([act is Act.DELETE for act in acts])
+    places = found.column(PLACE)
+    if source is not None:
+        _check_once(rows, places, spec)
+    if spec.key_scope == PARTITION_SCOPE:
+        _check_stays(rows.filter(pc.invert(deletes)), places.filter(pc.invert(deletes)), spec, former)
+    return Evaluated(rows, deletes, acts.count(Act.INSERT), acts.count(Act.UPDATE), acts.count(Act.DELETE))
+
+
+def evaluate_rows(program: Program, spec: TableSpec, rows: pa.Table) -> tuple[pa.Array, pa.Table]:
+    """What an update makes of rows of a table without a key: which of them change, by position, and what they become.
+
+    rows: all columns, under logical names. Raises InvalidInput when an expression fails.
+    """
+    names = spec.table_schema.names
+    schema = pa.schema([pa.field(target_column(place), field.type) for place, field in enumerate(rows.schema)])
+    numbered = pa.schema([*schema, pa.field(_POSITION, pa.int64())])
+    table = pa.table([*rows.columns, pa.array(np.arange(rows.num_rows))], names=numbered.names).cast(numbered)
+    chosen = ", ".join(f"{_sql(program.columns[name])} AS c{place}" for place, name in enumerate(names))
+    inner = f"SELECT *, {_sql(program.number)} AS {NUMBER} FROM target"  # noqa: S608 - expressions, checked to be such
+    query = f"SELECT {_POSITION}, {chosen} FROM ({inner}) WHERE {NUMBER} IS NOT NULL"  # noqa: S608 - as above
+    with _Session() as session:
+        session.register("target", numbered, table.to_batches())
+        found = session.ask(query, "the update")
+    return found.column(_POSITION).combine_chunks(), found.drop_columns([_POSITION]).rename_columns(names)
+
+
+def _target_schema(spec: TableSpec) -> pa.Schema:
+    fields = [pa.field(target_column(place), field.type) for place, field in enumerate(spec.table_schema.to_arrow())]
+    return pa.schema([*fields, pa.field(_TARGET_PLACE, pa.string()), pa.field(TARGET_HERE, pa.bool_())])
+
+
+def _target_batches(spec: TableSpec, target: Iterable[pa.RecordBatch], former: Collection[str]) -> Iterator[pa.RecordBatch]:
+    schema = _target_schema(spec)
+    for batch in target:
+        rows = pa.Table.from_batches([batch])
+        places = _places_of(rows, spec, former)
+        columns = [*rows.columns, places, pa.array(np.full(rows.num_rows, True))]
+        yield from pa.table(columns, names=schema.names).cast(schema).to_batches()
+
+
+def _query(program: Program, spec: TableSpec, *, joined: bool) -> str:
+    names = spec.table_schema.names
+    chosen = ", ".join(f"{_sql(program.columns[name])} AS c{place}" for place, name in enumerate(names))
+    late = "" if program.late is None else f" AND NOT coalesce({_sql(program.late)}, FALSE)"
+    if not joined:
+        relation, place = "target", _TARGET_PLACE
+    else:
+        keys = [target_column(names.index(column.name)) for column in spec.key_columns]
+        on = " AND ".join([f"{_KEY}{n} = {key}" for n, key in enumerate(keys)] + [f"{_SOURCE_PLACE} = {_TARGET_PLACE}"])
+        relation = f"({_folded(program, len(keys))}) {program.join.upper()} JOIN target ON {on}"
+        place = f"coalesce({_SOURCE_PLACE}, {_TARGET_PLACE})"
+    numbered = f"SELECT *, {_sql(program.number)} AS {NUMBER} FROM {relation}"  # noqa: S608 - expressions, checked to be such
+    return f"SELECT {NUMBER}, {place} AS {PLACE}, {chosen} FROM ({numbered}) WHERE {NUMBER} IS NOT NULL{late}"  # noqa: S608 - as above
+
+
+def _folded(program: Program, keys: int) -> str:
+    """The source with each key once where an ordering column says which row of it counts."""
+    if program.ordering is None:
+        return "SELECT * FROM source"
+    by = ", ".join([*(f"{_KEY}{n}" for n in range(keys)), _SOURCE_PLACE])
+    newest = f"{program.ordering} DESC NULLS LAST, {_POSITION} DESC"
+    return f"SELECT * FROM source QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {newest}) = 1"  # noqa: S608 - names of our own
+
+
+def _check_once(rows: pa.Table, places: pa.ChunkedArray, spec: TableSpec) -> None:
+    key = [column.name for column in spec.key_columns]
+    numbered = pa.table([*(rows.column(name) for name in key), places], names=[*(str(n) for n in range(len(key))), PLACE])
+    counted = numbered.group_by(numbered.column_names).aggregate([([], "count_all")])
+    twice = counted.filter(pc.greater(counted.column("count_all"), 1))
+    if twice.num_rows:
+        raise said_twice({name: twice.column(str(n))[0].as_py() for n, name in enumerate(key)})
+
+
+def said_twice(key: dict[str, Any]) -> InvalidBatch:
+    """What a merge is told whose source has several rows for one of the table."""
+    shown = ", ".join(f"{name}={value!r}" for name, value in key.items())
+    return InvalidBatch(
+        f"several rows of the source are for the one row ({shown}) of the table, and nothing says which counts: keep one row of each key; "
+        "nothing was written"
+    )
+
+
+def moved(column: str) -> InvalidInput:
+    """What a write is told that would give a row another partition."""
+    return InvalidInput(
+        f"a row would move to another partition by its new value of {column!r}, where a row of its key may be: delete the row and insert "
+        "another one; nothing was written"
+    )
+
+
+def _check_stays(rows: pa.Table, places: pa.ChunkedArray, spec: TableSpec, former: Collection[str]) -> None:
+    if rows.num_rows and spec.partition_columns:
+        now = _places_of(rows, spec, former)
+        if not pc.all(pc.equal(now, places)).as_py():
+            raise moved(next(column.name for column in spec.partition_columns if column.id not in spec.key))
+
+
+def _sql(tree: Tree) -> str:
+    text: str = tree.sql(dialect="duckdb")
+    return text
+
+
+class _Session:
+    """A DuckDB of its own that can reach nothing but what is registered. A context manager."""
+
+    def __init__(self) -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise MissingDependency("update() and merge() of rows in this process need duckdb: pip install 'objcat[local]'") from error
+        self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._failures: list[BaseException] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def declare(self, name: str, schema: pa.Schema) -> None:
+        """Have a relation without rows."""
+        self._connection.register(name, schema.empty_table())
+
+    def register(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Have a stream as a relation, for one query."""
+        self._connection.register(name, pa.RecordBatchReader.from_batches(schema, self._watched(batches)))
+
+    def ask(self, query: str, text: str) -> pa.Table:
+        """The answer to a query. text: what it is about. Raises InvalidPredicate, InvalidInput, and what a stream raises."""
+        import duckdb
+
+        try:
+            return self._connection.sql(query).to_arrow_table()
+        except Exception as error:
+            if self._failures:
+                # DuckDB makes one of its own errors of what a stream raises.
+                raise self._failures[0] from None
+            if isinstance(error, (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.NotImplementedException)):
+                raise InvalidPredicate(f"the expression {text!r} does not fit ({_reason(error)}): nothing was written") from error
+            if isinstance(error, (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException)):
+                raise InvalidInput(f"an expression fails on a row ({_reason(error)}): nothing was written") from error
+            raise
+
+    def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except Exception as error:
+            self._failures.append(error)
+            raise
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0]

@@ -1,0 +1,277 @@
+"""What users hold of a merge while they say it; and updates: writes that are computed from the rows that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import expressions as sql
+
+from fileio.store import FileIO
+from objcat.arguments import shown
+from objcat.batches import schema_of_batch
+from objcat.clauses import Act, Clause, Program, Value, When, merge_program, parsed, terms_of, update_program
+from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.evaluate import Evaluated, Source, check_program, evaluate, evaluate_rows
+from objcat.local import LocalEngine
+from objcat.predicate import parse_predicate
+from objcat.read import ScanPlan, plan_scan
+from objcat.scan import Scan
+from objcat.services.compute import DELETED, Outcome, Work, Written, former_of, run, written
+from objcat.services.perform import Proposal
+from objcat.services.regroup import Changed, proposal_of, rewrite_groups
+from objcat.spool import Spooled
+from objcat.storage.batch import conform
+from objcat.storage.files import TXN_COLUMN, constant
+from objcat.storage.fitting import named
+from objcat.table import FileGroup, Manifests, Snapshot, TableSpec
+from objcat.tasks import TXN_FIELD, Filter
+from objcat.tasks.scan import bare
+from objcat.timeline import AppVersion, Home, Txn
+from objcat.write import CommitResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALIASES = ("source", "target")
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A merge that is being said: each method returns one with a clause more, `execute` runs it.
+
+    A row of the source and one of the table match when their keys are equal. Of the clauses that are about a row the first whose condition
+    is true counts. Conditions and values are SQL text over `source.` and `target.` columns (or under other aliases, see `Table.merge`);
+    a column that only one side has needs no alias. Immutable.
+    """
+
+    table: Written
+    source: Any
+    on: Any = None
+    aliases: tuple[str, str] = ALIASES
+    clauses: tuple[Clause, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return f"Merge into {self.table.name!r}: {', '.join(f'when {clause.when} {clause.act}' for clause in self.clauses) or 'no clause'}"
+
+    def when_matched_update(self, values: Mapping[str, Value] | None = None, *, where: Value = None) -> Merge:
+        """Update rows that the source has too. values: an expression by column; None: every column of the source that the table has."""
+        return self._with(When.MATCHED, Act.UPDATE, where, values)
+
+    def when_matched_delete(self, *, where: Value = None) -> Merge:
+        """Delete rows that the source has too."""
+        return self._with(When.MATCHED, Act.DELETE, where)
+
+    def when_not_matched_insert(self, values: Mapping[str, Value] | None = None, *, where: Value = None) -> Merge:
+        """Insert rows that the table lacks. values: an expression by column over the source, those of the key as they are; columns that are
+        not named are null. None: every column of the source that the table has."""
+        return self._with(When.NOT_MATCHED, Act.INSERT, where, values)
+
+    def when_not_matched_by_source_update(self, values: Mapping[str, Value], *, where: Value = None) -> Merge:
+        """Update rows that the source lacks. values: an expression by column over the table."""
+        return self._with(When.NOT_MATCHED_BY_SOURCE, Act.UPDATE, where, values)
+
+    def when_not_matched_by_source_delete(self, *, where: Value = None) -> Merge:
+        """Delete rows that the source lacks."""
+        return self._with(When.NOT_MATCHED_BY_SOURCE, Act.DELETE, where)
+
+    def execute(self, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult | None:
+        """Run the merge, as one commit; None when no row changes, since then nothing is committed.
+
+        The result counts the rows that were inserted, updated and deleted. With an ordering column, an update that would make a row older
+        than it is does nothing, and of several rows of the source with one key the newest counts; else such rows are refused. When others
+        change the same buckets first, all is computed again, so that no update of anybody is lost. metadata, app: as of `Table.upsert`.
+        Raises InvalidInput, InvalidPredicate, InvalidBatch and NullKey (nothing was written), CommitConflict when others change these
+        buckets faster than they can be read, StreamRewound, Fenced, CommitUnknown.
+        """
+        given, schema = schema_of_batch(self.source)
+
+        def prepare(snapshot: Snapshot) -> Work | None:
+            spec = snapshot.spec
+            _check_computable(spec, "merge()")
+            if spec.is_keyless:
+                raise InvalidInput(
+                    f"the table {self.table.name!r} has no key, by which rows could be matched: update or delete by a filter, or insert"
+                )
+            program = merge_program(spec, schema.names, self.clauses, self.on, self.aliases)
+            return self._prepared(given, schema, program, snapshot)
+
+        return run(self.table, prepare, metadata=metadata, app=app)
+
+    def _prepared(self, given: Any, schema: pa.Schema, program: Program, snapshot: Snapshot) -> Work:
+        fileio, manifests = self.table.fileio, self.table.manifests
+        plan = _plan(snapshot, manifests, None)
+        if not isinstance(given, (pa.Table, Spooled)):
+            from objcat.spark.evaluate import check_on_spark, evaluate_on_spark
+
+            spark = given.sparkSession
+            check_on_spark(program, snapshot.spec, given, spark)
+            target = Scan(fileio, plan, manifests)
+            store, name = fileio.describe(), self.table.name
+            return _writes(
+                fileio,
+                snapshot,
+                lambda: evaluate_on_spark(program, snapshot.spec, target.to_spark(spark), given, store=store, table=name),
+            )
+        check_program(program, snapshot.spec, schema)
+        source = Source(given, program, snapshot.spec, former_of(snapshot, manifests))
+
+        def compute() -> Outcome | None:
+            hashed = program.join in ("inner", "left") and not snapshot.spec.is_located
+            near = _near(plan, source.homes(snapshot)) if hashed else plan
+            return _outcome(fileio, evaluate(program, snapshot, Scan(fileio, near, manifests).to_batches(), source.former, source))
+
+        return _writes(fileio, snapshot, compute)
+
+    def _with(self, when: When, act: Act, where: Value, values: Mapping[str, Value] | None = None) -> Merge:
+        if values is not None and not isinstance(values, Mapping):
+            raise InvalidInput(f"{shown(values)} does not say what to set: give a dict of SQL text by column")
+        return replace(self, clauses=(*self.clauses, Clause(when, act, where, None if values is None else dict(values))))
+
+
+def update(
+    table: Written,
+    values: Mapping[str, Value],
+    where: Any,
+    *,
+    metadata: Mapping[str, str] | None,
+    spark: SparkSession | None,
+    app: AppVersion | None = None,
+    aliases: tuple[str, str] = ALIASES,
+) -> CommitResult | None:
+    """See `Table.update`."""
+    if not values:
+        raise InvalidInput(f"{shown(values)} does not say what to set: give a dict of SQL text by column")
+    fileio, manifests = table.fileio, table.manifests
+
+    def prepare(snapshot: Snapshot) -> Work | None:
+        spec = snapshot.spec
+        _check_computable(spec, "update()")
+        pushed, rest = _divided(where, spec)
+        program = update_program(spec, values, rest, aliases)
+        plan = _plan(snapshot, manifests, pushed)
+        target = Scan(fileio, plan, manifests)
+        if spark is not None and not spec.is_keyless:
+            from objcat.spark.evaluate import check_on_spark, evaluate_on_spark
+
+            check_on_spark(program, spec, None, spark)
+            if not plan.groups:
+                return None
+            store = fileio.describe()
+            return _writes(
+                fileio,
+                snapshot,
+                lambda: evaluate_on_spark(program, spec, target.to_spark(spark), None, store=store, table=table.name),
+            )
+        check_program(program, spec, None)
+        if not plan.groups:
+            return None
+        if spec.is_keyless:
+            _check_homes(spec, program)
+            return lambda txn: _updated_groups(fileio, program, plan, txn)
+        former = former_of(snapshot, manifests)
+        return _writes(fileio, snapshot, lambda: _outcome(fileio, evaluate(program, snapshot, target.to_batches(), former, None)))
+
+    return run(table, prepare, metadata=metadata, app=app)
+
+
+def _writes(fileio: FileIO, snapshot: Snapshot, compute: Callable[[], Outcome | None]) -> Work:
+    def work(txn: Txn) -> Proposal | None:
+        outcome = compute()
+        return None if outcome is None else written(fileio, outcome, snapshot, txn)
+
+    return work
+
+
+def _plan(snapshot: Snapshot, manifests: Manifests, where: Any) -> ScanPlan:
+    return plan_scan(snapshot, manifests, where=where, columns=None)
+
+
+def _near(plan: ScanPlan, homes: Collection[Home]) -> ScanPlan:
+    """The plan, without groups in which no row of these homes can be."""
+    by_partition: dict[str, list[Home]] = {}
+    for home in homes:
+        by_partition.setdefault(home.partition, []).append(home)
+
+    def kept(groups: Iterable[FileGroup]) -> tuple[FileGroup, ...]:
+        return tuple(group for group in groups if any(group.home.is_common(home) for home in by_partition.get(group.home.partition, ())))
+
+    return replace(plan, plain=kept(plan.plain), merged=kept(plan.merged))
+
+
+def _divided(where: Any, spec: TableSpec) -> tuple[Any, Any]:
+    """What a scan can filter by, which leaves files out, and what is left of a condition."""
+    if where is None or isinstance(where, pc.Expression):
+        return where, None
+    pushed, rest = [], []
+    for term in terms_of(parsed(where)[0]):
+        said = term.sql(dialect="spark")
+        try:
+            parse_predicate(said, spec.table_schema)
+        except InvalidPredicate:
+            rest.append(term)
+        else:
+            pushed.append(f"({said})")
+    return " AND ".join(pushed) or None, sql.and_(*rest) if rest else None
+
+
+def _check_computable(spec: TableSpec, what: str) -> None:
+    if spec.lateness_ms is not None:
+        raise InvalidInput(
+            f"{what} does not work on a table with lateness, in which rows that are older than it count for nothing, changed ones too: "
+            "upsert rows with a newer ordering value"
+        )
+
+
+def _check_homes(spec: TableSpec, program: Program) -> None:
+    """Refuse to move rows of a table without a key."""
+    homes = {column.name for column in spec.partition_columns}
+    for one in program.assigned:
+        if one.column in homes:
+            raise InvalidInput(
+                f"{one.column!r} says in which partition a row of a table without a key lies: delete the rows and insert others"
+            )
+
+
+def _outcome(fileio: FileIO, found: Evaluated | None) -> Outcome | None:
+    if found is None:
+        return None
+    rows = found.rows.append_column(DELETED, found.deletes) if found.deleted else found.rows
+    return Outcome(engine=LocalEngine(fileio), data=rows, inserted=found.inserted, updated=found.updated, deleted=found.deleted)
+
+
+def _updated_groups(fileio: FileIO, program: Program, plan: ScanPlan, txn: Txn) -> Proposal | None:
+    """Of a table without a key: groups that hold such rows, written again with what they become."""
+    spec = plan.snapshot.spec
+    names = {column.physical: column.name for column in spec.table_schema.columns}
+    schema = spec.table_schema.to_arrow_physical(nullable=True)
+
+    def change(rows: pa.Table) -> Changed:
+        own = rows.select([*names, TXN_COLUMN])
+        logical = named(own.select(list(names)).rename_columns(list(names.values())), spec.table_schema.to_arrow())
+        passed = _passing(logical, plan.where)
+        changed, become = evaluate_rows(program, spec, logical.take(passed))
+        if not become.num_rows:
+            return Changed(own)
+        fitted = conform(become, spec).cast(schema).append_column(TXN_FIELD, constant(txn, become.num_rows))
+        kept = np.ones(own.num_rows, np.bool_)
+        kept[np.asarray(passed.take(changed))] = False
+        return Changed(pa.concat_tables([bare(own.filter(pa.array(kept))), bare(fitted)]), updated=become.num_rows)
+
+    rewritten = rewrite_groups(fileio, spec, plan.groups, txn, change)
+    return proposal_of(rewritten, plan.snapshot) if rewritten.bases else None
+
+
+def _passing(rows: pa.Table, where: Filter | None) -> pa.Array:
+    """The positions of the rows for which a filter is true."""
+    numbers = pa.array(np.arange(rows.num_rows))
+    if where is None:
+        return numbers
+    return rows.append_column(_POSITION, numbers).filter(where.to_arrow()).column(_POSITION).combine_chunks()
+
+
+_POSITION = "_objcat_position"

@@ -1,0 +1,138 @@
+"""Writes that are computed from the rows that are there: an update, a merge. If others change these rows first, they are computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from fileio.store import FileIO
+from objcat.arguments import instance, text_mapping
+from objcat.parts import Change, Engine, Part
+from objcat.predicate import Predicate
+from objcat.services.perform import Done, Proposal, Service, perform
+from objcat.table import Manifests, Snapshot, Tables, TableSchema
+from objcat.table.files import encode_delta
+from objcat.table.schema import Column
+from objcat.table.snapshot import snapshot_of
+from objcat.tasks import Operation
+from objcat.timeline import Action, AppVersion, Timeline, Txn
+from objcat.write import CommitResult
+
+DELETED = "_objcat_deleted"
+"""Of an outcome with deletes: whether a row is one."""
+_DELETED = Predicate(
+    DELETED, (DELETED,), TableSchema(columns=(Column(id=1, name=DELETED, physical=DELETED, type="boolean", nullable=False),), last_id=1)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The rows that a write comes to, each key once. engine: writes `data`, which has all columns of the table, and `DELETED` when rows are
+    deleted. inserted, updated, deleted: how many of them are what, as of the snapshot that they were computed from. close: gives up what
+    was kept for it."""
+
+    engine: Engine[Any]
+    data: Any
+    inserted: int
+    updated: int
+    deleted: int
+    close: Callable[[], None] = lambda: None
+
+
+Work: TypeAlias = Callable[[Txn], Proposal | None]
+"""Reads a table, writes files under a transaction, and says what to commit; None when nothing changes."""
+
+
+class Written(Protocol):
+    """A table that computed writes go to."""
+
+    name: str
+    id: str
+    timeline: Timeline[Tables]
+    manifests: Manifests
+
+    @property
+    def fileio(self) -> FileIO:
+        """Where the table is."""
+
+    def committed(self, write: Callable[[], Done[Any] | None]) -> CommitResult | None:
+        """Run a write; the handle has seen its slot."""
+
+
+def run(
+    table: Written,
+    prepare: Callable[[Snapshot], Work | None],
+    *,
+    metadata: Mapping[str, str] | None,
+    action: Action | None = None,
+    app: AppVersion | None = None,
+) -> CommitResult | None:
+    """Run a computed write of a table, as one commit. Raises as `recompute`."""
+    told = text_mapping({} if metadata is None else metadata, what="metadata")
+    if app is not None:
+        instance(app, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
+    return table.committed(lambda: recompute(table.timeline, table.id, prepare, metadata=told, action=action, app=app))
+
+
+def former_of(snapshot: Snapshot, manifests: Manifests) -> frozenset[str]:
+    """The partitions of former partitionings that have a file group."""
+    spec = snapshot.spec
+    return frozenset(filter(spec.is_former, snapshot.live_partitions(manifests))) if spec.former else frozenset()
+
+
+def recompute(
+    timeline: Timeline[Tables],
+    table: str,
+    prepare: Callable[[Snapshot], Work | None],
+    *,
+    metadata: Mapping[str, str],
+    action: Action | None = None,
+    app: AppVersion | None = None,
+) -> Done[Work] | None:
+    """Write what is computed from a table, as one commit; None when nothing is.
+
+    prepare: checks what is asked against a snapshot, and returns what does it; None when there is nothing to do. Where another commit
+    touches a bucket that this one writes, all is computed again from the newest snapshot, so no update of either is lost. action: what the
+    log calls it; None: a commit as the kind of the table makes them. Raises what `prepare` and what it returns raise, AlreadyApplied and
+    StreamRewound, CommitConflict (after as many attempts as the policy allows; nothing is visible), Fenced, TableClosed, CommitUnknown and
+    storage errors.
+    """
+    where = timeline.fileio.url
+
+    def run(work: Work, txn: Txn) -> Proposal:
+        proposal = work(txn)
+        if proposal is None:
+            raise _NothingComputed
+        return replace(proposal, metadata=metadata)
+
+    view = timeline.open()
+    if action is None:
+        action = Action.COMMIT if snapshot_of(view, table, where=where).spec.rewrites else Action.DELTA_COMMIT
+    service = Service(action=action, table=table, plan=lambda view: prepare(snapshot_of(view, table, where=where)), run=run, app=app)
+    try:
+        return perform(timeline, service, view)
+    except _NothingComputed:
+        return None
+
+
+class _NothingComputed(Exception):
+    """Rows that might have changed do not."""
+
+
+def written(fileio: FileIO, outcome: Outcome, snapshot: Snapshot, txn: Txn) -> Proposal:
+    """Write an outcome to a table with a key. Raises as a write, and storage errors."""
+    change = Change(outcome.engine, outcome.data, Operation.UPSERT, delete_when=_DELETED if outcome.deleted else None)
+    part = Part(fileio, Manifests(fileio), snapshot.spec.table, [change])
+    try:
+        part.write(snapshot, txn)
+    finally:
+        outcome.close()
+    delta, summary = part.delta(snapshot), part.summary()
+    if summary.inserted is None:
+        summary = msgspec.structs.replace(summary, inserted=outcome.inserted, updated=outcome.updated, deleted=outcome.deleted)
+    return Proposal(
+        footprint=part.footprint(snapshot, computed=True), changes=encode_delta(delta), summary=summary, files=tuple(delta.paths)
+    )

@@ -1,0 +1,164 @@
+"""Clauses evaluated by Spark: a source joined with the rows of a scan, and what they become, as a frame that is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from fileio.registry import StoreDescription
+from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, Tree, source_column, target_column
+from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.evaluate import moved, said_twice
+from objcat.services.compute import DELETED, Outcome
+from objcat.spark.engine import SparkEngine, arrow_schema
+from objcat.spark.names import quoted
+from objcat.spark.native import spark_schema
+from objcat.spark.routing import partition_columns
+from objcat.table import TableSpec
+from objcat.table.schema import Column as TableColumn
+from objcat.table.spec import PARTITION_SCOPE
+
+_KEY, _SOURCE_PLACE, _TARGET_PLACE, _PLACE, _RANK = (f"_objcat_{name}" for name in ("key", "source_place", "target_place", "place", "rank"))
+
+
+def check_on_spark(program: Program, spec: TableSpec, source: DataFrame | None, spark: SparkSession) -> None:
+    """Refuse expressions that Spark does not know, or that give what their columns do not take, before a job runs. Raises InvalidInput and
+    InvalidPredicate."""
+    if spec.key_scope == PARTITION_SCOPE and spec.former:
+        raise InvalidInput(
+            "the partitioning of the table changed, so Spark cannot tell in which partition a key is meant: run this in the local engine, "
+            "without spark and with a source in this process"
+        )
+    schema = spec.table_schema.to_arrow()
+    rows = spark.createDataFrame([], spark_schema(schema)).toDF(*(target_column(place) for place in range(len(schema))))
+    if source is not None:
+        rows = rows.crossJoin(source.limit(0).toDF(*(source_column(place) for place in range(len(source.columns)))))
+    fields: list[pa.Field] = []
+    for one in (*program.assigned, *program.conditions):
+        try:
+            found = arrow_schema(rows.select(F.expr(_sql(one.expression)).alias("c")).schema).field("c")
+        except AnalysisException as error:
+            raise InvalidPredicate(
+                f"the expression {one.text!r} does not fit ({str(error).splitlines()[0]}): nothing was written"
+            ) from error
+        fields.append(pa.field(str(len(fields)), found.type))
+    program.check_types(pa.schema(fields), spec)
+
+
+def evaluate_on_spark(
+    program: Program, spec: TableSpec, target: DataFrame, source: DataFrame | None, *, store: StoreDescription, table: str
+) -> Outcome | None:
+    """What a program makes of the rows of a table; None when nothing. The frame is kept by Spark until the outcome is closed.
+
+    target: rows of the table, all columns. Raises InvalidBatch when two rows of the source are for one row of the table, InvalidInput when
+    a row would move.
+    """
+    names = spec.table_schema.names
+    places = partition_columns(spec)
+    rows = _target(target, spec, places)
+    if source is not None:
+        rows = _joined(_source(source, program, spec, places), rows, program, spec, len(places))
+    numbered = rows.withColumn(NUMBER, F.expr(_sql(program.number))).where(F.col(NUMBER).isNotNull())
+    if program.late is not None:
+        numbered = numbered.where(~F.coalesce(F.expr(_sql(program.late)), F.lit(False)))
+    sides = (_SOURCE_PLACE, _TARGET_PLACE) if source is not None else (_TARGET_PLACE,)
+    came = [F.coalesce(*(F.col(f"{side}{n}") for side in sides)).alias(f"{_PLACE}{n}") for n in range(len(places))]
+    become = [F.expr(_sql(program.columns[name])).alias(name) for name in names]
+    deletes = [number for number, act in enumerate(program.acts) if act is Act.DELETE]
+    found = numbered.select(F.col(NUMBER), *came, F.col(NUMBER).isin(deletes).alias(DELETED), *become).persist()
+    try:
+        counts = _counts(found, program.acts)
+        if not sum(counts.values()):
+            found.unpersist()
+            return None
+        if source is not None:
+            _check_once(found, spec, len(places))
+        if spec.key_scope == PARTITION_SCOPE:
+            _check_stays(found, spec, places)
+    except BaseException:
+        found.unpersist()
+        raise
+    engine = SparkEngine(store, table=table)
+    data = found.select(*(quoted(name) for name in names), *([DELETED] if counts[Act.DELETE] else []))
+    return Outcome(
+        engine=engine,
+        data=data,
+        inserted=counts[Act.INSERT],
+        updated=counts[Act.UPDATE],
+        deleted=counts[Act.DELETE],
+        close=lambda: _forget(found),
+    )
+
+
+def _forget(frame: DataFrame) -> None:
+    frame.unpersist()
+
+
+def _target(target: DataFrame, spec: TableSpec, places: Sequence[Column]) -> DataFrame:
+    columns = [F.col(quoted(name)).alias(target_column(place)) for place, name in enumerate(spec.table_schema.names)]
+    placed = [place.alias(f"{_TARGET_PLACE}{n}") for n, place in enumerate(places)]
+    return target.select(*columns, *placed, F.lit(True).alias(TARGET_HERE))
+
+
+def _source(source: DataFrame, program: Program, spec: TableSpec, places: Sequence[Column]) -> DataFrame:
+    """The source's columns by number, with the key as the table has it, and what its partitions are made of."""
+    numbered = source.toDF(*(source_column(place) for place in range(len(source.columns))))
+    # What the expressions of partitions look for, under the names that the table has.
+    said = {name: F.col(source_column(source.columns.index(given))) for name, given in program.located.items()}
+    located = numbered.select("*", *(column.alias(name) for name, column in said.items()))
+    keys = [_as_stored(column).alias(f"{_KEY}{n}") for n, column in enumerate(spec.key_columns)]
+    placed = [place.alias(f"{_SOURCE_PLACE}{n}") for n, place in enumerate(places)]
+    rows = located.select(*numbered.columns, *keys, *placed, F.lit(True).alias(SOURCE_HERE))
+    if program.ordering is None:
+        return rows
+    by = [*(f"{_KEY}{n}" for n in range(len(keys))), *(f"{_SOURCE_PLACE}{n}" for n in range(len(places)))]
+    newest = Window.partitionBy(*by).orderBy(F.col(program.ordering).desc_nulls_last())
+    return rows.withColumn(_RANK, F.row_number().over(newest)).where(F.col(_RANK) == 1).drop(_RANK)
+
+
+def _as_stored(column: TableColumn) -> Column:
+    """What a frame says of a column, in its type; null where that does not hold it."""
+    return F.col(quoted(column.name)).try_cast("timestamp_ltz" if column.type == "timestamp" else str(column.type))
+
+
+def _joined(source: DataFrame, target: DataFrame, program: Program, spec: TableSpec, places: int) -> DataFrame:
+    names = spec.table_schema.names
+    keys = [target_column(names.index(column.name)) for column in spec.key_columns]
+    on = F.lit(True)
+    for n, key in enumerate(keys):
+        on = on & (F.col(f"{_KEY}{n}") == F.col(key))
+    for n in range(places):
+        on = on & F.col(f"{_SOURCE_PLACE}{n}").eqNullSafe(F.col(f"{_TARGET_PLACE}{n}"))
+    return source.join(target, on, program.join)
+
+
+def _counts(found: DataFrame, acts: Sequence[Act]) -> Mapping[Act, int]:
+    counts = dict.fromkeys(Act, 0)
+    for row in found.groupBy(NUMBER).count().collect():
+        counts[acts[row[NUMBER]]] += row["count"]
+    return counts
+
+
+def _check_once(found: DataFrame, spec: TableSpec, places: int) -> None:
+    key = [column.name for column in spec.key_columns]
+    by = [F.col(quoted(name)).alias(f"{_KEY}{n}") for n, name in enumerate(key)] + [F.col(f"{_PLACE}{n}") for n in range(places)]
+    twice = found.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1").limit(1).collect()
+    if twice:
+        raise said_twice({name: twice[0][f"{_KEY}{n}"] for n, name in enumerate(key)})
+
+
+def _check_stays(found: DataFrame, spec: TableSpec, places: Sequence[Column]) -> None:
+    stays = F.lit(True)
+    for n, place in enumerate(places):
+        stays = stays & place.eqNullSafe(F.col(f"{_PLACE}{n}"))
+    if not found.where(~F.col(DELETED) & ~stays).limit(1).isEmpty():
+        raise moved(next(column.name for column in spec.partition_columns if column.id not in spec.key))
+
+
+def _sql(tree: Tree) -> str:
+    text: str = tree.sql(dialect="spark")
+    return text
