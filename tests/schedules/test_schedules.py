@@ -357,6 +357,51 @@ REPLACEMENTS = [
     ),
 ]
 
+LOCATED = [
+    Schedule(
+        name="A and B insert one key where keys are located",
+        index=objcat.Simple(),
+        actors={"A": INSERT, "B": INSERT},
+        steps=[hold("A", "before", "slot"), run("B"), go("A")],
+        expect={"A": "slot 2 at attempt 2", "B": "slot 1"},
+        rows={1: "A"},
+    ),
+    Schedule(
+        name="A and B insert one key where keys are located, and the answer of A's second try is lost",
+        index=objcat.Simple(),
+        kind="copy_on_write",
+        actors={"A": INSERT, "B": INSERT},
+        faults=[Broken("A", "drop_after", "slot", nth=2)],
+        steps=[hold("A", "before", "slot"), run("B"), go("A")],
+        expect={"A": "slot 2 at attempt 2", "B": "slot 1"},
+        rows={1: "A"},
+    ),
+    Schedule(
+        name="A is rolled back while it looks again where its key lives",
+        index=objcat.Simple(),
+        actors={"A": INSERT, "B": INSERT, "C": SETTLE_A},
+        steps=[hold("A", "before", "slot"), run("B"), hold("A", "before", "slot"), run("C"), go("A")],
+        expect={"A": "Fenced", "B": "slot 1", "C": "rolled back at 2"},
+        rows={1: "B"},
+    ),
+    Schedule(
+        name="A deletes a key that is nowhere yet, which B inserts",
+        index=objcat.Simple(),
+        actors={"A": DELETE, "B": INSERT},
+        steps=[hold("A", "before", "slot"), run("B"), go("A")],
+        expect={"A": "slot 2 at attempt 2", "B": "slot 1"},
+        rows={},
+    ),
+    Schedule(
+        name="A and B insert keys of their own where keys are located",
+        index=objcat.Simple(),
+        actors={"A": INSERT, "B": Does("insert", (2,))},
+        steps=[hold("A", "before", "slot"), run("B"), go("A")],
+        expect={"A": "slot 2", "B": "slot 1"},
+        rows={1: "A", 2: "B"},
+    ),
+]
+
 ONCE_ONLY = [
     Schedule(
         name="an application writes its version again after its copies landed",
@@ -375,7 +420,7 @@ ONCE_ONLY = [
     ),
 ]
 
-SCHEDULES = [*ONE_WRITER, *TWO_WRITERS, *FIRST_ROWS, *ROLLBACKS, *REPLACEMENTS, *ONCE_ONLY]
+SCHEDULES = [*ONE_WRITER, *TWO_WRITERS, *FIRST_ROWS, *ROLLBACKS, *REPLACEMENTS, *LOCATED, *ONCE_ONLY]
 
 
 Stages = Callable[[StoreScheme], tuple[ServerHandle, Any]]

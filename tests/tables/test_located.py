@@ -13,6 +13,7 @@ from fileio.store import FileIO
 from objcat.doctor import examine
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.tasks.locate import LocateTask
+from objcat.timeline import conflicts
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("part", pa.string()), pa.field("v", pa.int64())])
@@ -117,6 +118,19 @@ def test_two_inserts_of_many_keys_at_once_make_one_row_each(lake: objcat.Lake, b
     assert table.insert(batch(*range(999, 2000), v=2)).attempts == 2
     assert [key for key, _, _ in rows(table)] == list(range(2000))
     assert not examine(table.timeline, deep=True).findings
+
+
+def test_a_key_would_be_there_twice_if_nobody_compared_digests(
+    lake: objcat.Lake, backend: RacingBackend, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {sentence: rule for sentence, rule in conflicts.RULES.items() if rule is not conflicts.placed_one_key}
+    monkeypatch.setattr(conflicts, "RULES", rules)
+    table = create(lake, kind)
+    other = lake.table("t")
+    backend.races.append(lambda: other.insert(batch(7, v=1)))
+    table.insert(batch(7, v=2))
+    with pytest.raises(AssertionError, match="a key is there twice"):
+        rows(table)
 
 
 def test_inserts_of_other_keys_at_once_do_not_disturb_one_another(lake: objcat.Lake, backend: RacingBackend, kind: str) -> None:
