@@ -9,6 +9,7 @@ Benchmark suites, each with --help:
 
   ./dev bench fileio      FileIO beside the SDKs, on the same servers
   ./dev bench metadata    tables of very many files and commits
+  ./dev bench index       upserts as a table grows, under each index
   ./dev bench write       loads and upserts beside Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
   ./dev bench read        scans, lookups and joins beside Hudi, Iceberg, Delta Lake and plain Spark"""
 
@@ -23,6 +24,10 @@ def main(arguments: list[str]) -> int:
             from benchmarks import metadata_bench
 
             return metadata_bench.main(rest)
+        case ["index", *rest]:
+            from benchmarks import index_bench
+
+            return index_bench.main(rest)
         case [("write" | "read") as suite, *rest]:
             from benchmarks import tables_bench
 

@@ -6,8 +6,11 @@ files and log rows are read, and no other column.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,8 @@ Ints = npt.NDArray[np.int64]
 
 NOWHERE = -1
 """The number of the file group of a key that lives in none."""
+RANGES_MAX = 32
+"""Ranges of a key column by which file groups are left out."""
 _PARTITION = "_objcat_partition"
 
 
@@ -88,12 +93,27 @@ class BatchKeys:
             # What a footer says of the others is not in the order in which they compare.
             if pa.types.is_floating(values.type) or pa.types.is_binary(values.type) or not self.rows.num_rows:
                 continue
-            ends = pc.min_max(values)
             lower, upper = pc.field(f"lower_{column.id}"), pc.field(f"upper_{column.id}")
-            term = (lower.is_null() | (lower <= ends["max"])) & (upper.is_null() | (upper >= ends["min"]))
+            unknown = lower.is_null() | upper.is_null()
+            term = reduce(operator.or_, ((lower <= last) & (upper >= first) for first, last in _ranges(values)), unknown)
             may = term if may is None else may & term
             ids.append(column.id)
         return None if may is None else Pruning(may, tuple(ids))
+
+
+def _ranges(values: pa.ChunkedArray) -> list[tuple[pa.Scalar, pa.Scalar]]:
+    """A few ranges, ends included, that hold all of some values: between the widest gaps, where gaps can be told."""
+    found = values.unique()
+    found = found.take(pc.sort_indices(found))
+    if pa.types.is_integer(found.type) or pa.types.is_date(found.type) or pa.types.is_timestamp(found.type):
+        whole = found.cast(pa.int32()) if pa.types.is_date(found.type) else found
+        # As floats, for two of them may be further apart than an integer tells.
+        gaps = np.diff(np.asarray(whole.cast(pa.int64())).astype(np.float64))
+        starts = np.sort(np.argsort(gaps, kind="stable")[::-1][: RANGES_MAX - 1]) + 1
+    else:
+        starts = np.unique(np.linspace(0, len(found), RANGES_MAX, endpoint=False).astype(np.int64))
+    edges = np.unique(np.concatenate(([0], starts, [len(found)]))).tolist()
+    return [(found[start], found[end - 1]) for start, end in pairwise(edges)]
 
 
 def known_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None) -> Iterator[pa.Table]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 from collections.abc import Callable
 from typing import Any
 
@@ -209,6 +211,32 @@ def test_only_file_groups_that_may_hold_a_key_are_read(lake: objcat.Lake, kind: 
     assert asked == [1]
     table.upsert(batch(41, part="z"))
     assert asked == [1, 0]
+    table.upsert(batch(1, 75, 1000))
+    assert asked == [1, 0, 2]
+
+
+def test_no_key_is_overlooked_whatever_its_type(lake: objcat.Lake, kind: str) -> None:
+    day = dt.date(1969, 12, 1)
+    values: dict[pa.DataType, list[Any]] = {
+        pa.int8(): list(range(-100, 100, 3)),
+        pa.date32(): [day + dt.timedelta(days=at) for at in range(0, 600, 9)],
+        pa.timestamp("us", tz="UTC"): [dt.datetime(1969, 1, 1, tzinfo=dt.UTC) + dt.timedelta(days=at**2) for at in range(60)],
+        pa.decimal128(12, 3): [decimal.Decimal(at * at - 500) / 8 for at in range(60)],
+        pa.string(): [f"{'x' * (at % 80)}{at}" for at in range(70)],
+        pa.binary(): [bytes([at, 255 - at]) for at in range(60)],
+        pa.float32(): [at / 4 for at in range(-30, 30)],
+        pa.int64(): [-(2**63), 2**63 - 1, *range(-3, 60)],
+    }
+    for number, (data_type, keys) in enumerate(values.items()):
+        schema = pa.schema([pa.field("k", data_type), pa.field("v", pa.int64())])
+        table = lake.create_table(
+            f"k{number}", schema, key=["k"], kind=kind, index=objcat.Simple(), properties={"target_file_bytes": "1024"}
+        )
+        for part in (keys[::3], keys[1::3]):
+            table.insert(pa.table({"k": pa.array(part, data_type), "v": [0] * len(part)}))
+        result = table.upsert(pa.table({"k": pa.array(keys, data_type), "v": [1] * len(keys)}))
+        found = table.scan().to_arrow()
+        assert result.rows == len(keys) == found.num_rows and set(found.column("v").to_pylist()) == {1}
 
 
 def test_what_cannot_be_written_is_said(lake: objcat.Lake, kind: str) -> None:
