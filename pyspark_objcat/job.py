@@ -149,11 +149,6 @@ def begin_job(options: FormatOptions, schema: StructType) -> WriteJob:
         raise InvalidInput(refused(table.name, COPY_ON_WRITE_REFUSED))
     if spec.is_located:
         raise InvalidInput(refused(table.name, LOCATED_REFUSED))
-    if spec.is_located:
-        raise InvalidInput(
-            f"the format objcat does not write to {table.name!r}, whose index looks keys up before rows are written, which Spark does not "
-            "arrange for a format; use table.upsert(df), table.insert(df) or table.delete(df); nothing was written"
-        )
     operation = options.operation_of(spec)
     delete_when = None
     if "delete_when" in options.own:
