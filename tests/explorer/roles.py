@@ -362,7 +362,7 @@ class CreateTable:
 
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)
-        with mock.patch("objcat.lake.check_commit_store"):
+        with mock.patch("objcat.alone.check_commit_store"):
             table = create_table_at(place, SCHEMA, key=["k"], ordering=self.ordering, index=Bucket(BUCKETS), kind=self.kind)
         snapshot = table.snapshot
         me.note(Created(snapshot.spec.table, snapshot.slot))
