@@ -51,6 +51,9 @@ class SparkRunner:
     def names(self, rows: DataFrame) -> list[str]:
         return list(rows.columns)
 
+    def batch(self, rows: DataFrame) -> DataFrame:
+        return rows
+
     def fitted(self, rows: DataFrame, schema: pa.Schema) -> DataFrame:
         rows = rows.toDF(*(f"_{number}" for number in range(len(schema))))
         fields = spark_schema(schema).fields

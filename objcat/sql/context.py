@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from sqlglot import expressions as sql
@@ -14,6 +14,8 @@ from objcat.write import CommitResult
 
 if TYPE_CHECKING:
     from objcat.lake import Lake
+
+R = TypeVar("R")
 
 COUNTS = pa.schema([(name, pa.int64()) for name in ("slot", "rows", "inserted", "updated", "deleted")])
 """What a statement that writes rows tells, one row: the commit's slot (null: nothing was to do), and rows; null where nobody knows."""
@@ -27,10 +29,10 @@ class Context:
     runner: Runner
 
     def query(self, tree: sql.Query) -> Any:
-        """The rows of a query, to be written; they may be read once."""
+        """The rows of a query, for the runner's `batch` or `fitted`."""
         return self.runner.rows(*bind(tree, self.lake))
 
-    def write(self, work: Callable[[Any], CommitResult], rows: Any) -> CommitResult:
+    def write(self, work: Callable[[Any], R], rows: Any) -> R:
         """Do `work` with the rows of a query. Raises what either of them does."""
         try:
             return work(rows)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from fileio.errors import MissingDependency
-from objcat.errors import InvalidBatch, InvalidSql
+from objcat.errors import InvalidSql
 from objcat.scan import Scan
 from objcat.sql.needs import needs_of
 from objcat.sql.runner import Source
@@ -27,41 +27,26 @@ class LocalRunner:
         # Arrow hands on the text of what a stream raises, and not the error.
         self._errors: list[Exception] = []
 
-    def rows(self, query: sql.Query, sources: Sequence[Source]) -> pa.RecordBatchReader:
-        running = _Running(query, sources, self._errors)
-        return self._stream(running.reader.schema, running.batches())
+    def rows(self, query: sql.Query, sources: Sequence[Source]) -> _Running:
+        return _Running(query, sources, self._errors)
 
     def result(self, query: sql.Query, sources: Sequence[Source]) -> pa.Table:
-        running = _Running(query, sources, self._errors)
-        return pa.Table.from_batches(running.batches(), schema=running.reader.schema)
-
-    def cause(self, error: Exception) -> Exception:
-        return self._errors[0] if self._errors else error
-
-    def _stream(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(schema, watched(batches, self._errors))
+        return self.batch(self.rows(query, sources)).read_all()
 
     def told(self, rows: pa.Table) -> pa.Table:
         return rows
 
-    def names(self, rows: pa.RecordBatchReader) -> list[str]:
-        return list(rows.schema.names)
+    def cause(self, error: Exception) -> Exception:
+        return self._errors[0] if self._errors else error
 
-    def fitted(self, rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
-        nullable = pa.schema([field.with_nullable(True) for field in schema])
+    def names(self, rows: _Running) -> list[str]:
+        return rows.names
 
-        def cast() -> Iterator[pa.RecordBatch]:
-            for batch in rows:
-                columns = []
-                for column, field in zip(batch.columns, nullable, strict=True):
-                    try:
-                        columns.append(column.cast(field.type))
-                    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                        reason = str(error).splitlines()[0]
-                        raise InvalidBatch(f"the column {field.name!r} takes {field.type}, not what the query gives: {reason}") from error
-                yield pa.RecordBatch.from_arrays(columns, schema=nullable)
+    def batch(self, rows: _Running) -> pa.RecordBatchReader:
+        return rows.read()
 
-        return self._stream(nullable, cast())
+    def fitted(self, rows: _Running, schema: pa.Schema) -> pa.RecordBatchReader:
+        return rows.cast(pa.schema([field.with_nullable(True) for field in schema])).read()
 
 
 class _Running:
@@ -80,13 +65,35 @@ class _Running:
             columns = need.columns if need.columns is None or need.columns else _narrowest(source)
             scan = source.table.scan(where=need.where, columns=columns, as_of=source.as_of)
             self._connection.register(source.name, _Served(scan, self._errors))
-        self.reader: pa.RecordBatchReader = self._try(
-            lambda: self._connection.sql(query.sql(dialect="duckdb", identify=True)).to_arrow_reader()
-        )
+        self._text = query.sql(dialect="duckdb", identify=True)
+        self._relation = self._try(lambda: self._connection.sql(self._text))
+        self._schema: pa.Schema | None = None
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        while (batch := self._try(lambda: next(self.reader, None))) is not None:
-            yield batch
+    @property
+    def names(self) -> list[str]:
+        return list(self._relation.columns)
+
+    def cast(self, schema: pa.Schema) -> _Running:
+        """The columns by position, under other names and in other types, as DuckDB casts; returns this query."""
+        # It says by itself what it calls the types of Arrow.
+        self._connection.register(_SHAPE, schema.empty_table())
+        types = self._connection.sql(f"SELECT * FROM {_SHAPE}").types  # noqa: S608 - a constant
+        names = [f"c{number}" for number in range(len(types))]
+        casts = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in zip(names, types, strict=True))
+        text = f"SELECT {casts} FROM ({self._text}) AS given({', '.join(names)})"  # noqa: S608 - made of names of ours and of a checked query
+        self._relation = self._try(lambda: self._connection.sql(text))
+        self._schema = schema
+        return self
+
+    def read(self) -> pa.RecordBatchReader:
+        reader = self._try(self._relation.to_arrow_reader)
+        schema = reader.schema if self._schema is None else self._schema
+        return pa.RecordBatchReader.from_batches(schema, watched(self._batches(reader, schema), self._errors))
+
+    def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        while (batch := self._try(lambda: next(reader, None))) is not None:
+            columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
         self._connection.close()
 
     def _try(self, work: Callable[[], R]) -> R:
@@ -97,6 +104,9 @@ class _Running:
                 raise self._errors[0] from error
             reason = " ".join(line.strip() for line in str(error).split("\n\n")[0].splitlines() if line.strip())
             raise InvalidSql(f"the query was refused by DuckDB: {reason}") from error
+
+
+_SHAPE = "_objcat_shape"
 
 
 class _Served:

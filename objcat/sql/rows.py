@@ -1,4 +1,4 @@
-"""INSERT, DELETE: what changes rows."""
+"""INSERT, UPDATE, DELETE, MERGE: what changes rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql
 from objcat.handle import Table
+from objcat.merging import Merge
 from objcat.sql.context import Context
 from objcat.sql.names import table_name
+from objcat.write import CommitResult
 
 
 def insert(context: Context, tree: sql.Insert) -> Any:
@@ -46,7 +48,7 @@ def delete(context: Context, tree: sql.Delete) -> Any:
     """DELETE FROM table [WHERE filter]."""
     table = context.lake.table(table_name(tree.this))
     where = tree.args.get("where")
-    text = "true" if where is None else _unqualified(where.this, tree.this).sql(dialect="spark")
+    text = "true" if where is None else _text(_unqualified(where.this, tree.this))
     return context.committed(table.delete(text, spark=context.runner.spark))
 
 
@@ -61,3 +63,78 @@ def _unqualified(condition: sql.Expr, target: sql.Expr) -> sql.Expr:
             column.set("table", None)
             column.set("db", None)
     return condition
+
+
+def update(context: Context, tree: sql.Update) -> Any:
+    """UPDATE table SET column = expression, ... [WHERE filter]."""
+    table = context.lake.table(table_name(tree.this))
+    values = {item.this.name: _text(_unqualified(item.expression, tree.this)) for item in tree.expressions}
+    where = tree.args.get("where")
+    condition = None if where is None else _text(_unqualified(where.this, tree.this))
+    return context.committed(table.update(values, where=condition, spark=context.runner.spark))
+
+
+def merge(context: Context, tree: sql.Merge) -> Any:
+    """MERGE INTO table USING table or (query) ON the key is equal, WHEN ..."""
+    table = context.lake.table(table_name(tree.this))
+    using = tree.args["using"]
+    query = using.this if isinstance(using, sql.Subquery) else sql.select("*").from_(using.copy())
+    if not isinstance(query, sql.Query):
+        raise InvalidSql("MERGE INTO wants USING a table, or USING (SELECT ...) AS a name")
+
+    def work(rows: Any) -> CommitResult | None:
+        merging = table.merge(
+            rows, on=_text(tree.args["on"]), source_alias=using.alias_or_name or "source", target_alias=tree.this.alias_or_name
+        )
+        for when in tree.args["whens"].expressions:
+            merging = _clause(merging, when)
+        return merging.execute()
+
+    return context.committed(context.write(work, context.runner.batch(context.query(query))))
+
+
+def _clause(merging: Merge, when: sql.When) -> Merge:
+    condition = when.args.get("condition")
+    where = None if condition is None else _text(condition)
+    then = when.args["then"]
+    is_delete = isinstance(then, sql.Var) and then.name.upper() == "DELETE"
+    if when.args["matched"]:
+        if is_delete:
+            return merging.when_matched_delete(where=where)
+        if isinstance(then, sql.Update):
+            return merging.when_matched_update(_assigned(then), where=where)
+    elif when.args.get("source"):
+        if is_delete:
+            return merging.when_not_matched_by_source_delete(where=where)
+        values = _assigned(then) if isinstance(then, sql.Update) else None
+        if values is not None:
+            return merging.when_not_matched_by_source_update(values, where=where)
+    elif isinstance(then, sql.Insert):
+        return merging.when_not_matched_insert(_inserted(then), where=where)
+    raise InvalidSql(
+        f"{when.sql('spark')!r} is not there: a row that matches is updated or deleted, one of the source alone is inserted, one of the "
+        "table alone (NOT MATCHED BY SOURCE) is updated, but not with *, or deleted"
+    )
+
+
+def _assigned(then: sql.Update) -> dict[str, str] | None:
+    """Of SET; None: every column (SET *)."""
+    if any(isinstance(item, sql.Star) for item in then.expressions):
+        return None
+    return {item.this.name: _text(item.expression) for item in then.expressions}
+
+
+def _inserted(then: sql.Insert) -> dict[str, str] | None:
+    """Of INSERT (columns) VALUES (expressions); None: every column (INSERT *)."""
+    if isinstance(then.this, sql.Star):
+        return None
+    if not isinstance(then.this, sql.Tuple) or not isinstance(then.expression, sql.Tuple):
+        raise InvalidSql(f"{then.sql('spark')!r} names no columns: write INSERT (a, b) VALUES (...), or INSERT *")  # noqa: S608 - a sentence
+    names, values = then.this.expressions, then.expression.expressions
+    if len(names) != len(values):
+        raise InvalidSql(f"{then.sql('spark')!r} has {len(names)} columns and {len(values)} values: give a value for each")
+    return {name.name: _text(value) for name, value in zip(names, values, strict=True)}
+
+
+def _text(node: sql.Expr) -> str:
+    return str(node.sql(dialect="spark"))

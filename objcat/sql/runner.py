@@ -31,7 +31,7 @@ class Runner(Protocol):
     """Runs the queries of statements, and hands out their rows in the engine's own form."""
 
     def rows(self, query: sql.Query, sources: Sequence[Source]) -> Any:
-        """The rows of a query, as a batch that `Table.insert` takes; they may be read once. Raises InvalidSql, InvalidInput."""
+        """The rows of a query, for `batch` or `fitted`, one of them, once. Raises InvalidSql, InvalidInput."""
 
     def result(self, query: sql.Query, sources: Sequence[Source]) -> Any:
         """The rows of a query as the user gets them. Raises as `rows`."""
@@ -39,8 +39,11 @@ class Runner(Protocol):
     def told(self, rows: pa.Table) -> Any:
         """What a statement that is no query tells, as the user gets it."""
 
+    def batch(self, rows: Any) -> Any:
+        """The rows as `Table.insert` takes them."""
+
     def fitted(self, rows: Any, schema: pa.Schema) -> Any:
-        """The columns of `rows` by position, under the names of a schema and in its types."""
+        """The same, with the columns by position under the names of a schema and in its types."""
 
     def cause(self, error: Exception) -> Exception:
         """What a user is told when a write of `rows` raised `error`: perhaps the query did, deep inside."""

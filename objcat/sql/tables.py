@@ -47,7 +47,8 @@ def create(context: Context, tree: sql.Create) -> Any:
             return context.done()
         if declared.fields:
             raise InvalidSql(f"CREATE TABLE {name} AS SELECT takes its columns from the query: leave their list out")  # noqa: S608 - a sentence
-        result = context.write(lambda rows: context.lake.write(rows, name, if_exists="error", **declared.settings), context.query(query))
+        rows = context.runner.batch(context.query(query))
+        result = context.write(lambda rows: context.lake.write(rows, name, if_exists="error", **declared.settings), rows)
     except TableExists:
         if tree.args.get("exists"):
             # Somebody else was first.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema, InvalidSql, NamespaceExists, TableExists, TableNotFound
+from objcat.errors import InvalidInput, InvalidSchema, InvalidSql, NamespaceExists, TableExists, TableNotFound
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_rows_are_inserted_by_position_and_by_name(lake: objcat.Lake) -> None:
     for text, kind, said in (
         ("INSERT INTO shop.orders VALUES (1, 'x')", InvalidSql, "gives 2 columns, and 3 are wanted"),
         ("INSERT INTO shop.orders (id, town) VALUES (1, 'x')", InvalidSql, "no column 'town'"),
-        ("INSERT INTO shop.orders (id) VALUES ('x')", InvalidBatch, "'id' takes int64"),
+        ("INSERT INTO shop.orders (id) VALUES ('x')", InvalidSql, "Could not convert"),
         ("INSERT INTO shop.orders (city) VALUES ('x')", InvalidInput, "id"),
         ("INSERT INTO shop.order VALUES (1)", TableNotFound, "shop.orders"),
     ):
@@ -104,6 +104,49 @@ def test_rows_are_deleted_by_a_filter(lake: objcat.Lake) -> None:
     with pytest.raises(InvalidSql, match="MERGE INTO"):
         lake.sql("DELETE FROM shop.orders WHERE id IN (SELECT id FROM shop.orders)")
     assert lake.sql("DELETE FROM shop.orders")["deleted"].to_pylist() == [9] and table.scan().count() == 0
+
+
+def test_rows_are_updated(lake: objcat.Lake) -> None:
+    table = made(lake)
+    table.insert([{"id": i, "city": "ab"[i % 2], "amount": Decimal(i)} for i in range(6)])
+    told = lake.sql("UPDATE shop.orders o SET o.amount = o.amount + 10, city = upper(city) WHERE o.id >= 4 AND city IS NOT NULL")
+    assert told["updated"].to_pylist() == [2]
+    rows = {row["id"]: (row["city"], int(row["amount"])) for row in table.scan(where="id >= 3").to_arrow().to_pylist()}
+    assert rows == {3: ("b", 3), 4: ("A", 14), 5: ("B", 15)}
+    assert lake.sql("UPDATE shop.orders SET city = 'x' WHERE id = 77")["slot"].to_pylist() == [None]
+    with pytest.raises(InvalidSql, match="MERGE INTO"):
+        lake.sql("UPDATE shop.orders SET city = (SELECT max(city) FROM shop.orders)")
+    with pytest.raises(InvalidInput, match="id"):
+        lake.sql("UPDATE shop.orders SET id = 7")
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_rows_are_merged(lake: objcat.Lake, kind: str) -> None:
+    lake.sql(f"CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT, note STRING) TBLPROPERTIES ('kind' = '{kind}')")
+    lake.sql("CREATE TABLE s (key BIGINT, v BIGINT, op STRING)")
+    lake.sql("INSERT INTO t SELECT id, id * 10, 'old' FROM (VALUES (1), (2), (3), (4)) x(id)")
+    lake.sql("INSERT INTO s VALUES (1, 100, 'u'), (2, 200, 'd'), (9, 900, 'u'), (8, 1, 'u')")
+    told = lake.sql("""
+        MERGE INTO t AS target USING (SELECT key, v, op FROM s WHERE key < 100) AS change ON target.id = change.key
+        WHEN MATCHED AND change.op = 'd' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET v = target.v + change.v, target.note = 'new'
+        WHEN NOT MATCHED AND change.v > 1 THEN INSERT (id, v) VALUES (change.key, change.v)
+        WHEN NOT MATCHED BY SOURCE AND target.id = 3 THEN UPDATE SET note = 'alone'
+        WHEN NOT MATCHED BY SOURCE THEN DELETE
+    """)
+    assert told.to_pylist() == [{"slot": 2, "rows": 5, "inserted": 1, "updated": 2, "deleted": 2}]
+    rows = {row["id"]: (row["v"], row["note"]) for row in lake.sql("SELECT * FROM t").to_pylist()}
+    assert rows == {1: (110, "new"), 3: (30, "alone"), 9: (900, None)}
+    lake.sql("MERGE INTO t USING t VERSION AS OF 1 AS old ON t.id = old.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+    rows = {row["id"]: (row["v"], row["note"]) for row in lake.sql("SELECT * FROM t").to_pylist()}
+    assert rows == {1: (10, "old"), 2: (20, "old"), 3: (30, "old"), 4: (40, "old"), 9: (900, None)}
+    for text, said in (
+        ("MERGE INTO t USING s ON t.id = s.key WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", "is not there"),
+        ("MERGE INTO t USING s ON t.id = s.key WHEN NOT MATCHED THEN INSERT (id) VALUES (1, 2)", "a value for each"),
+        ("MERGE INTO t USING s ON t.v = s.v WHEN MATCHED THEN DELETE", "key"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            lake.sql(text)
 
 
 def test_columns_names_and_properties_change(lake: objcat.Lake) -> None:
