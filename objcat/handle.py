@@ -19,6 +19,7 @@ from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatEr
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
 from objcat.merging import Merge, update
+from objcat.overwriting import delete_partition, overwrite
 from objcat.placing import Placing, write_located
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
@@ -326,6 +327,39 @@ class Table:
         """
         aliases = (text(source_alias, what="source_alias"), text(target_alias, what="target_alias"))
         return Merge(self, source, on, aliases)
+
+    def insert_overwrite(
+        self,
+        data: Any,
+        *,
+        where: str | pc.Expression | None = None,
+        metadata: Mapping[str, str] | None = None,
+        app: AppVersion | None = None,
+        schema_mode: str | None = None,
+    ) -> CommitResult:
+        """Replace partitions by a batch, as one commit: all of their rows go, whatever their ordering, and those of the batch come.
+
+        where: which partitions, a filter over partition columns, of which the batch must be too; None: those in which the batch has rows
+        (of a table without partitions: the whole table). A commit of another that writes there first is replaced as well; one that comes
+        later finds the new rows. Partitions that the filter names and that another commit creates at the same time stay. Older slots keep
+        the rows. Else as `insert`. Raises InvalidInput when the filter names other columns or divides a partition, else as `insert`.
+        """
+        return overwrite(self, data, where=where, whole=False, metadata=metadata, app=app, schema_mode=schema_mode)
+
+    def overwrite(
+        self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None, schema_mode: str | None = None
+    ) -> CommitResult:
+        """Replace all rows of the table by a batch, as one commit. Else as `insert_overwrite`."""
+        return overwrite(self, data, where=None, whole=True, metadata=metadata, app=app, schema_mode=schema_mode)
+
+    def delete_partition(self, where: str | pc.Expression, *, metadata: Mapping[str, str] | None = None) -> CommitResult | None:
+        """Take partitions away, as one commit that reads and writes no data; None when there are none.
+
+        where: a filter over partition columns. In a table with an ordering column older rows that come late are let in again. Raises
+        InvalidInput when the filter names other columns or divides a partition, InvalidPredicate, CommitConflict when others write there
+        faster than this can be planned, Fenced, CommitUnknown.
+        """
+        return delete_partition(self, where, metadata=metadata)
 
     def committed(self, write: Callable[[], Done[Any] | None]) -> CommitResult | None:
         """Run a write that is a service, and say what it committed; the handle has seen it."""

@@ -75,11 +75,19 @@ class Change:
 class Part:
     """The batches that one transaction writes to one table; later ones count after earlier ones. For one thread.
 
-    written: the files of each batch. superseded: files that were written and that the commit does not name.
+    written: the files of each batch. superseded: files that were written and that the commit does not name. empties: write as if nothing
+    were there, since the commit ends the file groups of these partitions.
     """
 
     def __init__(
-        self, fileio: FileIO, manifests: Manifests, table: str, changes: Sequence[Change], *, advice: SizeAdvice | None = None
+        self,
+        fileio: FileIO,
+        manifests: Manifests,
+        table: str,
+        changes: Sequence[Change],
+        *,
+        advice: SizeAdvice | None = None,
+        empties: bool = False,
     ) -> None:
         self.table = table
         self.changes = tuple(changes)
@@ -89,6 +97,7 @@ class Part:
         self._fileio = fileio
         self._manifests = manifests
         self._advice = advice
+        self._empties = empties
         self._spec: TableSpec | None = None
         self._schema: SchemaChange | None = None
         self._keys: Keys | None = None
@@ -161,7 +170,7 @@ class Part:
         appends = {rows.home for log in written.logs for rows in log.homes}
         bases = [base.home for base in written.bases]
         rmw = tuple(sorted(appends)) if computed else ()
-        if not snapshot.spec.rewrites:
+        if not snapshot.spec.rewrites or self._empties:
             return Footprint(creates=tuple(bases), appends=tuple(sorted(appends)), rmw=rmw)
         live = {group.home for group in snapshot.file_groups(self._manifests, homes=frozenset(bases))}
         unchanged = {home.home for home in written.rewritten if not home.changed}
@@ -266,7 +275,8 @@ class Part:
 
     def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> dict[Home, FileGroup]:
         """The live file groups of some partitions, with what earlier batches wrote."""
-        live = {group.home: group for group in snapshot.file_groups(self._manifests, partitions=partitions)}
+        found = [] if self._empties else snapshot.file_groups(self._manifests, partitions=partitions)
+        live = {group.home: group for group in found}
         if self._advice is not None:
             self._advice.look(live.values(), snapshot.spec)
         for earlier in self.written:

@@ -83,3 +83,17 @@ def test_a_merge_by_spark_is_computed_again(spark: SparkSession, tmp_path: Path,
     result = table.merge(spark.createDataFrame([(3,)], "id bigint")).when_matched_update({"v": "v * 2"}).execute()
     assert result is not None and result.attempts == 2
     assert values(table)[3] == 2006 and values(table)[4] == 1004
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_spark_replaces_partitions(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    table = make(tmp_path, kind=kind, **TABLES[3])
+    table.insert_overwrite(spark.createDataFrame(pa.Table.from_pylist([row(100, city="b"), row(101, city="z")], SCHEMA)))
+    assert values(table, "city") == {i: "abc"[i % 3] for i in range(20) if i % 3 != 1} | {100: "b", 101: "z"}
+    rows = spark.createDataFrame(pa.Table.from_pylist([row(7, city="c")], SCHEMA))
+    with pytest.raises(InvalidBatch, match="not in the partitions"):
+        table.insert_overwrite(rows, where="city = 'a'")
+    table.insert_overwrite(rows, where="city in ('a', 'c')")
+    assert values(table, "city") == {7: "c", 100: "b", 101: "z"}
+    table.overwrite(rows)
+    assert values(table, "city") == {7: "c"}

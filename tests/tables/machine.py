@@ -174,6 +174,23 @@ class TableMachine(RuleBasedStateMachine):
             assert result.updated == len(changed)
             self.done(result)
 
+    @rule(rows=ROWS)
+    def insert_overwrite(self, rows: list[tuple[int, int]]) -> None:
+        batch = [self.row(key, ordering) for key, ordering in dict(rows).items()]
+        parts = {row["part"] for row in batch} if self.parted else {"x", "y"}
+        self.model = {key: held for key, held in self.model.items() if part_of(key) not in parts}
+        for row in batch:
+            self.put(row["id"], row["o"], row["v"])
+        self.done(self.table.insert_overwrite(self.batch(batch, SCHEMA)))
+
+    @rule(part=st.sampled_from("xy"))
+    def delete_partition(self, part: str) -> None:
+        if self.parted and len(self.slots) % 3 == 0:
+            result = self.table.delete_partition(f"part = '{part}'")
+            self.model = {key: held for key, held in self.model.items() if part_of(key) != part}
+            if result is not None:
+                self.done(result)
+
     @rule(rows=ROWS, bound=st.integers(0, 11))
     def merge(self, rows: list[tuple[int, int]], bound: int) -> None:
         batch = [self.row(*row) for row in {key: (key, ordering) for key, ordering in rows}.values()]

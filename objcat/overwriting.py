@@ -1,0 +1,88 @@
+"""Batches that take the place of partitions, or of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from objcat.batches import change_of
+from objcat.errors import InvalidBatch, InvalidInput
+from objcat.parts import Change
+from objcat.predicate import Predicate
+from objcat.read.plan import parse_filter
+from objcat.services.compute import Work, Written, run
+from objcat.services.overwrite import EVERYTHING, Touched, ends, partitions_where, replaces
+from objcat.storage.fitting import fitted
+from objcat.table import Snapshot, TableSpec
+from objcat.tasks import Filter, Operation
+from objcat.timeline import Action, AppVersion
+from objcat.write import CommitResult
+
+
+def overwrite(
+    table: Written,
+    data: Any,
+    *,
+    where: str | pc.Expression | None,
+    whole: bool,
+    metadata: Mapping[str, str] | None,
+    app: AppVersion | None,
+    schema_mode: str | None,
+) -> CommitResult:
+    """See `Table.overwrite` (whole) and `Table.insert_overwrite`."""
+
+    def prepare(snapshot: Snapshot) -> Work:
+        change = change_of(table.fileio, data, snapshot.spec, Operation.INSERT, schema_mode, table=table.name)
+        return replaces(table.fileio, snapshot, change, _touched(table, snapshot, change, where, whole=whole))
+
+    result = run(table, prepare, metadata=metadata, action=Action.REPLACE, app=app)
+    assert result is not None, "a batch has rows"
+    return result
+
+
+def delete_partition(table: Written, where: str | pc.Expression, *, metadata: Mapping[str, str] | None) -> CommitResult | None:
+    """See `Table.delete_partition`."""
+
+    def prepare(snapshot: Snapshot) -> Work | None:
+        predicate = parse_filter(where, snapshot.spec.table_schema)
+        if predicate is None:
+            raise InvalidInput("delete_partition() needs a filter over partition columns, e.g. \"city = 'Rome'\"")
+        return ends(snapshot, table.manifests, partitions_where(table.fileio, snapshot, predicate))
+
+    return run(table, prepare, metadata=metadata, action=Action.REPLACE)
+
+
+def _touched(table: Written, snapshot: Snapshot, change: Change, where: Any, *, whole: bool) -> Touched:
+    spec = snapshot.spec
+    if whole or (where is None and not spec.partition_columns):
+        return lambda _batch: EVERYTHING
+    predicate = parse_filter(where, spec.table_schema)
+    if predicate is None:
+        return frozenset
+    named = partitions_where(table.fileio, snapshot, predicate)
+    _check_rows(change, predicate, spec)
+    return lambda batch: named | frozenset(batch)
+
+
+def _check_rows(change: Change, where: Filter, spec: TableSpec) -> None:
+    """Refuse rows for which the filter is not true: they would not be replaced by the same call again."""
+    if hasattr(change.data, "to_batches"):
+        schema = spec.table_schema.to_arrow()
+        wanted = pa.schema([schema.field(name) for name in where.columns])
+        for batch in change.data.to_batches():
+            rows = fitted(pa.Table.from_batches([batch]), wanted)
+            if rows.append_column("_objcat_number", pa.array(np.arange(rows.num_rows))).filter(where.to_arrow()).num_rows < rows.num_rows:
+                raise _outside(where)
+        return
+    if not isinstance(where, Predicate):
+        raise InvalidInput("a Spark DataFrame overwrites by SQL text: give where as text")
+    if change.data.where(f"NOT coalesce({where.to_spark_sql()}, false)").limit(1).count():
+        raise _outside(where)
+
+
+def _outside(where: Filter) -> InvalidBatch:
+    return InvalidBatch(f"a row of the batch is not in the partitions that {where.text!r} names: leave it out; nothing was written")

@@ -1,0 +1,175 @@
+"""Partitions, and tables, that are replaced whole or taken away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing import FakeEnv
+from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
+from objcat.timeline import Action
+from tests.tables.racing import RacingBackend
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("city", pa.string()),
+        pa.field("day", pa.date32()),
+        pa.field("v", pa.int64()),
+        pa.field("at", pa.int64(), nullable=False),
+    ]
+)
+KINDS = ("merge_on_read", "copy_on_write")
+KEYS: list[dict[str, Any]] = [
+    {"key": ["id"], "key_scope": "partition", "index": objcat.Bucket(2)},
+    {"key": ["id"], "key_scope": "partition", "index": objcat.Bucket(2), "ordering": "at"},
+    {"key": ["id"], "key_scope": "partition", "index": objcat.Simple()},
+    {"key": None},
+]
+
+
+def batch(ids: range, *, cities: str = "abc", v: int = 0, at: int = 5) -> pa.Table:
+    rows = [{"id": i, "city": cities[i % len(cities)], "day": None, "v": v + i, "at": at} for i in ids]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def make(store: FileIO | None = None, *, partition_by: list[str] | None = None, **settings: Any) -> objcat.Table:
+    lake = objcat.Lake(store or FileIO(MemoryBackend("over"), env=FakeEnv(3)))
+    table = lake.create_table("t", SCHEMA, partition_by=["city"] if partition_by is None else partition_by, **settings)
+    table.insert(batch(range(12)))
+    table.upsert(batch(range(3), v=100)) if settings["key"] else table.insert(batch(range(20, 23)))
+    return table
+
+
+def rows(table: objcat.Table, **scan: Any) -> set[tuple[Any, ...]]:
+    found = [tuple(row.values()) for row in table.scan(columns=["id", "city", "v"], **scan).to_arrow().to_pylist()]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+@pytest.mark.parametrize("settings", KEYS, ids=repr)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_partitions_of_the_batch_are_replaced(kind: str, settings: dict[str, Any]) -> None:
+    table = make(kind=kind, **settings)
+    before = rows(table)
+    result = table.insert_overwrite(batch(range(100, 104), cities="bd", at=1), metadata={"why": "again"})
+    expected = {row for row in before if row[1] != "b"} | {(i, "bd"[i % 2], i) for i in range(100, 104)}
+    assert rows(table) == expected and result.rows == result.inserted == 4
+    entry = table.history()[-1]
+    assert entry.action is Action.REPLACE and dict(entry.metadata) == {"why": "again"}
+    assert rows(table, as_of=2) == before
+    told = table.changes(since=2).to_arrow().to_pylist()
+    assert {row["id"] for row in told if row["_change_type"] == "insert"} == set(range(100, 104))
+    assert {row["id"] for row in told if row["_change_type"] == "delete"} == {row[0] for row in before if row[1] == "b"}
+    assert {row["id"] for row in table.incremental(since=2).to_arrow().to_pylist()} == set(range(100, 104))
+    # What comes later finds the new rows, and finds them alone.
+    if settings["key"]:
+        table.upsert(batch(range(100, 101), cities="b", v=7))
+        expected = expected - {(100, "b", 100)} | {(100, "b", 107)}
+    table.compact()
+    assert rows(table) == expected
+    table.clean(keep_slots=1)
+    assert rows(table) == expected
+    table.restore(to=table.refresh().slot - 1)
+    assert rows(table) == expected
+
+
+@pytest.mark.parametrize("settings", KEYS, ids=repr)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_whole_table_is_replaced(kind: str, settings: dict[str, Any]) -> None:
+    table = make(kind=kind, **settings)
+    table.overwrite(batch(range(5), cities="x", at=1))
+    assert rows(table) == {(i, "x", i) for i in range(5)}
+    plain = make(kind=kind, partition_by=[], **settings)
+    plain.insert_overwrite(batch(range(5), cities="x", at=1))
+    assert rows(plain) == {(i, "x", i) for i in range(5)}
+    assert plain.stats().rows == 5
+
+
+@pytest.mark.parametrize("settings", KEYS, ids=repr)
+def test_partitions_that_a_filter_names_are_replaced(settings: dict[str, Any]) -> None:
+    table = make(**settings)
+    before = rows(table)
+    with pytest.raises(InvalidBatch, match="not in the partitions"):
+        table.insert_overwrite(batch(range(100, 104)), where="city in ('a', 'b')")
+    table.insert_overwrite(batch(range(100, 102), cities="b"), where="city in ('a', 'b')")
+    assert rows(table) == {row for row in before if row[1] == "c"} | {(100, "b", 100), (101, "b", 101)}
+    table.insert_overwrite(batch(range(5, 6), cities="z"), where=pc.field("city") > "b")
+    assert {row[1] for row in rows(table)} == {"b", "z"}
+
+
+@pytest.mark.parametrize("settings", KEYS, ids=repr)
+@pytest.mark.parametrize("kind", KINDS)
+def test_partitions_are_taken_away(kind: str, settings: dict[str, Any]) -> None:
+    table = make(kind=kind, **settings)
+    before = rows(table)
+    assert table.delete_partition("city = 'z'") is None and table.refresh().slot == 2
+    result = table.delete_partition("city <> 'b'", metadata={"why": "old"})
+    assert result is not None and result.files == 0
+    assert rows(table) == {row for row in before if row[1] == "b"}
+    assert {row["_change_type"] for row in table.changes(since=2).to_arrow().to_pylist()} == {"delete"}
+    table.insert(batch(range(30, 31), cities="a"))
+    assert (30, "a", 30) in rows(table)
+
+
+def test_partitions_of_times() -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("over"), env=FakeEnv(3)))
+    table = lake.create_table("t", SCHEMA, key=["id"], key_scope="partition", partition_by=["month(day)"])
+    days = ["2026-01-03", "2026-01-20", "2026-02-01", None]
+    table.insert(pa.table({"id": range(4), "day": pc.cast(pa.array(days), pa.date32()), "at": [1] * 4}))
+    with pytest.raises(InvalidInput, match="some rows of the partition"):
+        table.delete_partition("day < date '2026-01-10'")
+    assert table.refresh().slot == 1
+    table.delete_partition("day < date '2026-02-01'")
+    assert {row[0] for row in rows(table)} == {2, 3}
+    table.delete_partition("day is null")
+    assert {row[0] for row in rows(table)} == {2}
+
+
+def test_what_is_refused() -> None:
+    table = make(**KEYS[0])
+    with pytest.raises(InvalidInput, match="partitions are made of"):
+        table.delete_partition("v = 1")
+    with pytest.raises(InvalidPredicate, match="did you mean"):
+        table.delete_partition("citty = 'a'")
+    with pytest.raises(InvalidBatch, match="empty"):
+        table.overwrite(batch(range(0)))
+    with pytest.raises(InvalidInput, match="no partitions"):
+        make(partition_by=[], **KEYS[0]).delete_partition("city = 'a'")
+    assert table.refresh().slot == 2
+
+
+def test_a_replacement_counts_once() -> None:
+    table = make(**KEYS[0])
+    app = objcat.AppVersion(app="nightly", version=1)
+    once, again = (table.insert_overwrite(batch(range(3)), app=app) for _ in range(2))
+    assert again.already_applied and again.slot == once.slot == table.refresh().slot
+
+
+@pytest.mark.parametrize("settings", KEYS, ids=repr)
+@pytest.mark.parametrize("kind", KINDS)
+def test_beside_others(kind: str, settings: dict[str, Any]) -> None:
+    backend = RacingBackend("race")
+    table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, **settings)
+    other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
+    write = other.upsert if settings["key"] else other.insert
+    # What comes first is replaced; another partition is nobody's business.
+    backend.races = [lambda: write(batch(range(40, 42), cities="bc", v=1))]
+    assert table.insert_overwrite(batch(range(50, 51), cities="b")).attempts == 2
+    assert {row for row in rows(table) if row[1] == "b"} == {(50, "b", 50)} and (41, "c", 42) in rows(table)
+    # A write that is under way comes after the replacement.
+    backend.races = [lambda: other.insert_overwrite(batch(range(60, 61), cities="b"))]
+    (table.upsert if settings["key"] else table.insert)(batch(range(70, 71), cities="b"))
+    assert {row for row in rows(table) if row[1] == "b"} == {(60, "b", 60), (70, "b", 70)}
+    backend.races = [other.compact]
+    table.delete_partition("city = 'c'")
+    assert {row[1] for row in rows(table)} == {"a", "b"}
+    backend.races = [lambda: other.delete_partition("city = 'a'")]
+    (table.upsert if settings["key"] else table.insert)(batch(range(80, 81), cities="a"))
+    assert {row for row in rows(table) if row[1] == "a"} == {(80, "a", 80)}
