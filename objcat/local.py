@@ -36,6 +36,8 @@ from objcat.tasks import (
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
+PIECES_AT_ONCE = 4
+"""Pieces of so many rows that are written beside one another: each holds what becomes a log object twice."""
 BATCH_ROWS = 128 * 1024
 
 T = TypeVar("T")
@@ -79,7 +81,7 @@ class LocalEngine:
             number, rows = piece
             return write_unrouted(self._fileio, task, f"local-{number}", rows.to_batches())
 
-        return sum(run_all(self._fileio.env, write, enumerate(pieces)), WriteResult())
+        return sum(run_all(self._fileio.env, write, enumerate(pieces), at_once=PIECES_AT_ONCE), WriteResult())
 
     def pruning(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Pruning | None:
         """By the bounds of the keys of the batch."""

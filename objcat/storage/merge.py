@@ -26,14 +26,23 @@ def merge(rows: pa.Table, *, key: Sequence[str], ordering: str | None, keep_dele
     """
     if rows.num_rows == 0:
         return rows if keep_deletes else rows.drop_columns([OP_COLUMN])
+    won = winners(rows, key=key, ordering=ordering)
+    if not keep_deletes:
+        won = won[_numpy(rows.column(OP_COLUMN))[won] != OP_DELETE]
+    result = rows.take(pa.array(won))
+    return result if keep_deletes else result.drop_columns([OP_COLUMN])
+
+
+def winners(rows: pa.Table, *, key: Sequence[str], ordering: str | None) -> npt.NDArray[np.int64]:
+    """The positions of the rows that `merge` returns with `keep_deletes`, by key."""
+    if rows.num_rows == 0:
+        return np.zeros(0, np.int64)
     order = _order(rows, key=key, ordering=ordering)
     last_of_key = _last_of_runs(rows, order, key)
+    if ordering is None:
+        return order[last_of_key]
     op = _numpy(rows.column(OP_COLUMN))[order]
-    winners = last_of_key if ordering is None else _winners_by_ordering(rows, order, last_of_key, op, ordering)
-    if not keep_deletes:
-        winners = winners[op[winners] != OP_DELETE]
-    result = rows.take(pa.array(order[winners]))
-    return result if keep_deletes else result.drop_columns([OP_COLUMN])
+    return order[_winners_by_ordering(rows, order, last_of_key, op, ordering)]
 
 
 def overlay(base: pa.Table, logs: pa.Table, *, key: Sequence[str], ordering: str | None) -> list[pa.Table]:

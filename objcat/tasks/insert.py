@@ -19,6 +19,9 @@ from objcat.tasks.runs import Run, keys_of, rows_of_home, sorted_runs
 from objcat.tasks.write import log_schema, put_log
 from objcat.timeline import Home
 
+WRITTEN_AT_ONCE = 4
+"""Files that are written beside one another: each holds a row group, what is merged into the next one, and what is on its way."""
+
 
 def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
     """Write rows that hold *every* row of their homes in this transaction. name: of this task within it.
@@ -35,7 +38,7 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
                 result += put_log(fileio, task, f"{name}-{number}", *run.take(live))
             runs.append(run)
         new = sorted({home for run in runs for home in run.homes if home not in task.live_homes})
-        written = run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home), new)
+        written = run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home), new, at_once=WRITTEN_AT_ONCE)
         result += keys_of(runs)
     for one in written:
         result += WriteResult(bases=() if one.base is None else (one.base,), rows=one.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,10 +80,14 @@ def sorted_runs(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
         def runs() -> Iterator[Run]:
             last: Run | None = None
-            for number, rows in enumerate(gather(batches, RUN_BYTES_MAX)):
+            # Not by `enumerate`, which holds what it gave.
+            numbers = itertools.count()
+            for rows in gather(batches, RUN_BYTES_MAX):
                 if last is not None:
-                    last.spill(Path(directory, f"run-{number}"))
+                    last.spill(Path(directory, f"run-{next(numbers)}"))
                 last = Run(prepare(task, rows))
+                # What it was made of need not wait until it is written.
+                del rows
                 if last.rows:
                     yield last
                 else:

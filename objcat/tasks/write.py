@@ -15,7 +15,7 @@ from objcat.storage.batch import conform, conform_delete, conform_mixed
 from objcat.storage.files import log_path, write_log
 from objcat.storage.fitting import fitted as under
 from objcat.storage.hashing import key_digests, spark_hash
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
+from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, winners
 from objcat.table import LogRows, TableSpec
 from objcat.table.partition import Codes
 from objcat.table.spec import PARTITION_SCOPE
@@ -65,14 +65,14 @@ def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
         # Equal keys in two partitions are two rows, where the table allows that at all.
         key = [_PARTITION_FIELD.name, *key] if spec.key_scope == PARTITION_SCOPE else key
     ordering = spec.ordering_column
-    fitted = merge(fitted, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=True)
-    codes = np.zeros(fitted.num_rows, np.int32)
+    by_key = winners(fitted, key=key, ordering=None if ordering is None else ordering.physical)
+    codes = np.zeros(len(by_key), np.int32)
     if len(partitions.texts) > 1:
-        codes = np.asarray(fitted.column(_PARTITION_FIELD.name).to_numpy())
+        codes = np.asarray(partitions.codes)[by_key]
         fitted = fitted.drop_columns([_PARTITION_FIELD.name])
     if spec.is_located:
-        return _by_place(task, fitted)
-    return Prepared(*_by_home(task, fitted, partitions.texts, codes))
+        return _by_place(task, fitted.take(pa.array(by_key)))
+    return Prepared(*_by_home(task, fitted, by_key, partitions.texts, codes))
 
 
 def _conformed(task: WriteTask, rows: pa.Table) -> pa.Table:
@@ -109,12 +109,16 @@ _NUMBER = "_objcat_number"
 _PARTITION_FIELD = pa.field("_objcat_partition", pa.int32(), nullable=False)
 
 
-def _by_home(task: WriteTask, fitted: pa.Table, texts: Sequence[str], codes: Codes) -> tuple[pa.Table, tuple[LogRows, ...]]:
-    """Rows sorted by key as rows sorted by (home, key), without those of homes that are not to be written."""
-    if not fitted.num_rows:
-        return fitted, ()
+def _by_home(
+    task: WriteTask, fitted: pa.Table, by_key: npt.NDArray[np.int64], texts: Sequence[str], codes: Codes
+) -> tuple[pa.Table, tuple[LogRows, ...]]:
+    """Rows sorted by (home, key), without those of homes that are not to be written. by_key: which of the rows, by key; codes: of each of
+    these the number of its partition. Whole rows are copied once, as a batch may be large.
+    """
+    if not len(by_key):
+        return fitted.slice(0, 0), ()
     counts = np.array([task.bucket_count(text) for text in texts], dtype=np.int64)
-    hashes = spark_hash([fitted.column(column.physical) for column in task.spec.bucket_columns])
+    hashes = spark_hash([fitted.column(column.physical).take(pa.array(by_key)) for column in task.spec.bucket_columns])
     # Numbers of 16 bits are sorted by their digits, which is several times faster.
     buckets = np.mod(hashes, counts[codes] if len(texts) > 1 else counts[0]).astype(np.uint16)
     order = np.argsort(buckets, kind="stable")
@@ -130,7 +134,7 @@ def _by_home(task: WriteTask, fitted: pa.Table, texts: Sequence[str], codes: Cod
         LogRows(task.home(bucket, texts[code]), start, end)
         for bucket, code, start, end in zip(buckets[starts].tolist(), codes[starts].tolist(), starts.tolist(), ends, strict=True)
     ]
-    sorted_rows = fitted.take(pa.array(order))
+    sorted_rows = fitted.take(pa.array(by_key[order]))
     if task.only is None:
         return sorted_rows, tuple(runs)
     return take_runs(sorted_rows, [run for run in runs if run.home in task.only])
@@ -194,8 +198,16 @@ def gather(batches: Iterable[pa.RecordBatch], size_max: int | None = None) -> It
             continue
         held.append(batch)
         size += batch.nbytes
+        del batch
         if size >= size_max:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
+            size = 0
+            yield _given_up(held)
     if held:
-        yield pa.Table.from_batches(held)
+        yield _given_up(held)
+
+
+def _given_up(held: list[pa.RecordBatch]) -> pa.Table:
+    """The batches as a table, which nobody holds but who takes it."""
+    rows = pa.Table.from_batches(held)
+    held.clear()
+    return rows
