@@ -163,8 +163,9 @@ def _parse(text: str) -> Any:
     try:
         return sqlglot.parse_one(text, dialect="spark", into=sql.Condition)
     except SqlglotError as error:
-        reason = str(error).splitlines()[0]
-        raise InvalidPredicate(f"the filter {shown(text)} does not parse ({reason}): write it as after WHERE in SQL") from error
+        at = next((found["col"] for found in getattr(error, "errors", ()) if found.get("col")), None)
+        place = "" if at is None else f" (at character {at})"
+        raise InvalidPredicate(f"the filter {shown(text)} does not parse{place}: write it as after WHERE in SQL") from error
 
 
 @functools.lru_cache(maxsize=KEPT_MAX)

@@ -1,0 +1,100 @@
+"""Bad input: every write operation of either kind of table refuses it with one sentence, and writes nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, NullKey, ObjcatError
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("at", pa.int64()), ("v", pa.float32())])
+ROW = {"id": 1, "city": "Rome", "at": 1}
+OPERATIONS = ("upsert", "insert", "bulk_insert", "delete")
+_stores = itertools.count()
+
+BATCHES: dict[str, tuple[Any, type[ObjcatError], str]] = {
+    "null key": ([ROW, ROW | {"id": None}], NullKey, "the key column 'id' is null in row 1"),
+    "null ordering": ([ROW | {"at": None}], NullKey, "the ordering column 'at' is null in row 0"),
+    "text as a key": ([ROW | {"id": "1"}], InvalidBatch, "'id' is string in the batch and bigint in the table.* cast it yourself"),
+    "a fraction as a number": ([ROW | {"at": 1.5}], InvalidBatch, "'at' is double in the batch.* does not cast without loss"),
+    "a number as text": ([ROW | {"city": 5}], InvalidBatch, "'city' is int64 in the batch and string in the table"),
+    "no key": ([{"city": "Rome", "at": 1}], InvalidBatch, "lacks the column 'id'"),
+    "no partition": ([{"id": 1, "at": 1}], InvalidBatch, "lacks the column 'city'"),
+    "no rows": ([], InvalidBatch, "is empty"),
+    "no batch": (5, InvalidBatch, "is not a batch of rows"),
+    "a column twice": (pa.table([[1], [2], ["a"], [1]], names=["id", "id", "city", "at"]), InvalidBatch, "'id' twice"),
+}
+ROWS_ALONE: dict[str, tuple[Any, type[ObjcatError], str]] = {
+    "no ordering": ([{"id": 1, "city": "Rome"}], InvalidBatch, "lacks the column 'at'"),
+    "an unknown column": ([ROW | {"citi": "a"}], InvalidBatch, "has the column 'citi'.* did you mean 'city'"),
+    "a number that would be rounded": ([ROW | {"v": 0.1}], InvalidBatch, "'v' is double in the batch and float in the table"),
+}
+"""Of batches of rows: a delete takes what it needs of a batch, and ignores the rest."""
+
+
+@pytest.fixture(params=["merge_on_read", "copy_on_write"])
+def table(request: pytest.FixtureRequest) -> objcat.Table:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
+    made = lake.create_table(
+        "t", SCHEMA, key=["id"], ordering="at", kind=request.param, partition_by=["city"], key_scope="partition", index=objcat.Bucket(2)
+    )
+    made.insert([ROW])
+    return made
+
+
+def refused(table: objcat.Table, call: Callable[[], object], error: type[ObjcatError], says: str) -> None:
+    before = sorted(table.fileio.list_keys())
+    with pytest.raises(error, match=says) as raised:
+        call()
+    assert "\n" not in str(raised.value) and "<class" not in str(raised.value)
+    assert sorted(table.fileio.list_keys()) == before
+    assert table.scan().count() == 1
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("what", [*BATCHES, *ROWS_ALONE])
+def test_a_batch_that_does_not_fit(table: objcat.Table, operation: str, what: str) -> None:
+    batch, error, says = (BATCHES | ROWS_ALONE)[what]
+    if what in ROWS_ALONE and operation == "delete":
+        # It is taken all the same.
+        table.delete(batch)
+        return
+    refused(table, lambda: getattr(table, operation)(batch), error, says)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda t: t.upsert([ROW], schema_mode="ad"), InvalidInput, "schema_mode='ad' .* did you mean 'add'"),
+        (lambda t: t.bulk_insert([ROW], sort="partitio"), InvalidInput, "did you mean 'partition'"),
+        (lambda t: t.bulk_insert([ROW], sort=["city"]), InvalidInput, "lie sorted by bucket and key"),
+        (lambda t: t.upsert([ROW], delete_when="at ="), InvalidPredicate, "'at =' does not parse"),
+        (lambda t: t.upsert([ROW], delete_when="aat = 1"), InvalidPredicate, "did you mean 'at'"),
+        (lambda t: t.delete("city == = 'a'"), InvalidPredicate, "does not parse"),
+        (lambda t: t.delete("citi = 'a'"), InvalidPredicate, "did you mean 'city'"),
+        (lambda t: t.delete("upper(city) = 'A'"), InvalidPredicate, "cannot push down"),
+        (lambda t: t.upsert([ROW], metadata={"a": 1}), InvalidInput, "metadata holds"),
+        (lambda t: t.set_partitioning(["dya(at)"]), InvalidInput, "'dya' is no transform: did you mean 'day'"),
+        (lambda t: t.set_partitioning(["truncate(city)"]), InvalidInput, r"truncate\(column, 10\)"),
+    ],
+)
+def test_a_setting_that_does_not_fit(
+    table: objcat.Table, call: Callable[[objcat.Table], object], error: type[ObjcatError], says: str
+) -> None:
+    refused(table, lambda: call(table), error, says)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS[:3])
+@pytest.mark.parametrize("place", ["x" * 5000, "日" * 400, "\x00", "..", "/", "a\nb", "\ud7ff\U0010ffff"])
+def test_any_value_names_a_partition(table: objcat.Table, operation: str, place: str) -> None:
+    getattr(table, operation)([{"id": 2, "city": place, "at": 1}])
+    assert table.scan(columns=["city"]).to_arrow().column("city").to_pylist().count(place) == 1
+    assert all(len(key) < 1000 and key.isascii() and key.isprintable() for key in table.fileio.list_keys())
