@@ -18,7 +18,7 @@ from objcat.batches import change_of, layout_of
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
-from objcat.merging import Merge, update
+from objcat.merging import Merge, soft_delete, update, upsert_partial
 from objcat.overwriting import delete_partition, overwrite
 from objcat.placing import Placing, write_located
 from objcat.read import ScanPlan, plan_scan
@@ -327,6 +327,27 @@ class Table:
         """
         aliases = (text(source_alias, what="source_alias"), text(target_alias, what="target_alias"))
         return Merge(self, source, on, aliases)
+
+    def upsert_partial(self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult | None:
+        """Insert or update rows by key, of which the batch has only some columns: the others stay as they are, and are null in new rows.
+
+        A merge that updates all columns of the batch: see `Merge.execute`, also for what it raises and returns.
+        """
+        return upsert_partial(self, data, metadata=metadata, app=app)
+
+    def soft_delete(
+        self,
+        where: str | pc.Expression,
+        *,
+        flag: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> CommitResult | None:
+        """Empty the rows for which a filter is true, and keep them: all columns but those of key, partition and ordering become null.
+
+        flag: a column of truth values; then it becomes true, and the others stay. Scans return such rows as all others. Else as `update`.
+        """
+        return soft_delete(self, self.refresh().spec, where, flag=flag, metadata=metadata, spark=spark)
 
     def insert_overwrite(
         self,

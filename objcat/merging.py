@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
+from fileio.config import nearest
 from fileio.store import FileIO
 from objcat.arguments import shown
 from objcat.batches import schema_of_batch
 from objcat.clauses import Act, Clause, Program, Value, When, merge_program, parsed, terms_of, update_program
-from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Evaluated, Source, check_program, evaluate, evaluate_rows
 from objcat.local import LocalEngine
 from objcat.predicate import parse_predicate
@@ -46,14 +47,15 @@ class Merge:
 
     A row of the source and one of the table match when their keys are equal. Of the clauses that are about a row the first whose condition
     is true counts. Conditions and values are SQL text over `source.` and `target.` columns (or under other aliases, see `Table.merge`);
-    a column that only one side has needs no alias. Immutable.
+    a column that only one side has needs no alias. check: refuses a table. Immutable.
     """
 
     table: Written
     source: Any
     on: Any = None
     aliases: tuple[str, str] = ALIASES
-    clauses: tuple[Clause, ...] = field(default=())
+    clauses: tuple[Clause, ...] = ()
+    check: Callable[[TableSpec], None] = lambda _spec: None
 
     def __repr__(self) -> str:
         return f"Merge into {self.table.name!r}: {', '.join(f'when {clause.when} {clause.act}' for clause in self.clauses) or 'no clause'}"
@@ -97,6 +99,7 @@ class Merge:
                 raise InvalidInput(
                     f"the table {self.table.name!r} has no key, by which rows could be matched: update or delete by a filter, or insert"
                 )
+            self.check(spec)
             program = merge_program(spec, schema.names, self.clauses, self.on, self.aliases)
             return self._prepared(given, schema, program, snapshot)
 
@@ -177,6 +180,36 @@ def update(
         return _writes(fileio, snapshot, lambda: _outcome(fileio, evaluate(program, snapshot, target.to_batches(), former, None)))
 
     return run(table, prepare, metadata=metadata, app=app)
+
+
+def upsert_partial(table: Written, data: Any, *, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult | None:
+    """See `Table.upsert_partial`."""
+    given, schema = schema_of_batch(data)
+
+    def check(spec: TableSpec) -> None:
+        for name in schema.names:
+            if name not in spec.table_schema.names:
+                raise InvalidBatch(
+                    f"the batch has the column {name!r}, which the table does not: {nearest(name, spec.table_schema.names)} "
+                    "Nothing was written."
+                )
+
+    merge = Merge(table, given, check=check).when_matched_update().when_not_matched_insert()
+    return merge.execute(metadata=metadata, app=app)
+
+
+def soft_delete(
+    table: Written, spec: TableSpec, where: Any, *, flag: str | None, metadata: Mapping[str, str] | None, spark: SparkSession | None
+) -> CommitResult | None:
+    """See `Table.soft_delete`."""
+    if flag is not None:
+        return update(table, {flag: True}, where, metadata=metadata, spark=spark)
+    ordering = [] if spec.ordering_column is None else [spec.ordering_column]
+    kept = {column.id for column in (*spec.key_columns, *spec.partition_columns, *ordering)}
+    emptied: dict[str, Value] = {column.name: None for column in spec.table_schema.columns if column.id not in kept}
+    if not emptied:
+        raise InvalidInput("the table has no columns but those by which rows are found: delete the rows by delete(where)")
+    return update(table, emptied, where, metadata=metadata, spark=spark)
 
 
 def _writes(fileio: FileIO, snapshot: Snapshot, compute: Callable[[], Outcome | None]) -> Work:

@@ -285,6 +285,40 @@ def test_a_merge_counts_once(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("**/intents/*/*.json"))
 
 
+@pytest.mark.parametrize("settings", TABLES, ids=repr)
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_the_columns_that_came(kind: str, settings: dict[str, Any]) -> None:
+    table = make(memory(), kind=kind, **settings)
+    place = {"city": "b"} if table.spec.partition_columns else {}
+    own = {} if table.spec.ordering_column is None else {"at": 5}
+    assert counts(table.upsert_partial([{"id": 1, "note": "new", **place, **own}])) == (0, 1, 0)
+    assert values(table)[1] == 1 and values(table, "note")[1] == "new" and values(table, "city")[1] == "b"
+    result = table.upsert_partial([{"id": 1, "v": -1, "city": "b", "at": 6}, {"id": 70, "v": -2, "city": "b", "at": 6}])
+    assert counts(result) == (1, 1, 0) and values(table, "note")[1] == "new" and values(table, "note")[70] is None
+    with pytest.raises(InvalidBatch, match="did you mean 'note'"):
+        table.upsert_partial([{"id": 1, "city": "b", "notes": "x"}])
+    with pytest.raises(InvalidBatch, match="null"):
+        table.upsert_partial([{"id": 80, "city": "b", "v": 1}])
+    assert table.refresh().slot == 3
+
+
+@pytest.mark.parametrize("settings", [*TABLES, *KEYLESS], ids=repr)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_soft_delete_keeps_the_row(kind: str, settings: dict[str, Any]) -> None:
+    lake = objcat.Lake(memory())
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("at", pa.int64()), ("v", pa.int64()), ("gone", pa.bool_())])
+    table = lake.create_table("soft", schema, kind=kind, **settings)
+    table.insert(pa.table({"id": [1, 2, 3], "city": ["a", "a", "b"], "at": [5, 5, 5], "v": [1, 2, 3], "gone": [False] * 3}))
+    assert counts(table.soft_delete("v = 2")) == (0, 1, 0)
+    assert counts(table.soft_delete("v = 3", flag="gone")) == (0, 1, 0)
+    empty = None if table.spec.is_keyless else 2
+    assert values(table) == {1: 1, empty: None, 3: 3} and values(table, "gone") == {1: False, empty: None, 3: True}
+    assert values(table, "city") == {1: "a", empty: "a" if table.spec.partition_columns else None, 3: "b"}
+    assert table.soft_delete("v = 100") is None
+    with pytest.raises(InvalidInput, match="cast it"):
+        table.soft_delete("v = 1", flag="v")
+
+
 # ---- what others do meanwhile
 
 
