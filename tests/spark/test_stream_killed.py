@@ -25,7 +25,7 @@ from devkit.paths import ROOT
 from objcat.doctor import examine
 
 ROWS, KEYS = 20, 50
-WRITES_MAX = 12
+WRITES_MAX = 10
 """Objects that an application makes at most before it is killed; a batch makes three or four."""
 LOOK_S = 0.01
 
@@ -33,8 +33,8 @@ LOOK_S = 0.01
 @pytest.mark.parametrize(
     ("kills", "files"),
     [
-        pytest.param(4, 12, id="4"),
-        pytest.param(20, 50, id="20", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+        pytest.param(4, 24, id="4"),
+        pytest.param(20, 110, id="20", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )
 @pytest.mark.timeout(900)
