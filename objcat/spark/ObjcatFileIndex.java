@@ -560,8 +560,19 @@ public class ObjcatFileIndex implements FileIndex {
           buckets == 0 ? null : new BucketSpec(buckets, PythonUtils.toSeq(hashed), PythonUtils.toSeq(new ArrayList())));
       scala.collection.immutable.Map options = PythonUtils.toScalaMap((Map) said.get("options"));
       org.apache.spark.sql.classic.SparkSession reader = reader(session, (Map) said.get("settings"));
-      return session.baseRelationToDataFrame(new HadoopFsRelation(index, constants, schema, spec, new Format(), options, reader));
+      org.apache.spark.sql.classic.Dataset made =
+          session.baseRelationToDataFrame(new HadoopFsRelation(index, constants, schema, spec, new Format(), options, reader));
+      String[] names = texts((List) said.get("columns"));
+      // By position: two physical names may differ in case alone.
+      return names.length == 0 ? made : made.toDF(names);
     }
+
+    /** A projection, in one call from Python whatever it selects. expressions: a JSON array of SQL. */
+    public Object select(org.apache.spark.sql.classic.Dataset rows, String expressions) throws Exception {
+      return rows.selectExpr(texts((List) new ObjectMapper().readValue(expressions, List.class)));
+    }
+
+    private static String[] texts(List list) { return (String[]) list.toArray(new String[0]); }
 
     /**
      * The session whose settings the files are read with: a clone of the user's, following it in all but some. It is not used for anything

@@ -181,9 +181,9 @@ def txn_of(log: LogRowsOf) -> str:
 def segment_rows(logs: Iterable[LogRowsOf]) -> pa.Table:
     """The segments of log objects, to join their rows with: one row for every block that a segment touches.
 
-    `at`: the object's rank above the block's number. `first`, `last`, `of_part`, `of_bucket`, `of_count`: of the segment, `last` excluded.
+    `of_block`: the object's rank above the block's number. The others are of the segment, `of_last` excluded.
     """
-    columns: dict[str, list[int]] = {name: [] for name in ("at", "first", "last", "of_part", "of_bucket", "of_count")}
+    columns: dict[str, list[int]] = {name: [] for name in ("of_block", "of_first", "of_last", "of_part", "of_bucket", "of_count")}
     for log in logs:
         for one in log.segments or ():
             for block in range(one.start >> BLOCK_BITS, ((one.end - 1) >> BLOCK_BITS) + 1):

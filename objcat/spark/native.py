@@ -11,7 +11,7 @@ import json
 import re
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -122,25 +122,30 @@ def frame(spark: SparkSession, root: str, relation: Relation, *, row_index: str 
     physical = plain(relation.schema.to_arrow_physical(nullable=relation.nullable))
     for field in relation.hidden:
         physical = physical.append(field)
+    names = [internal(column) for column in relation.schema.columns] + [field.name for field in relation.hidden]
+    names += [constant.name for constant in relation.constants]
     description = {
         "name": relation.name,
         "schema": spark_schema(physical).json(),
         "constants": json.dumps({"type": "struct", "fields": [_constant_field(constant) for constant in relation.constants]}),
         "hashed": [column.physical for column in relation.hashed],
         "buckets": relation.buckets,
+        "columns": names if row_index is None else [],
         "options": dict(OPTIONS),
         "settings": dict(SETTINGS),
     }
     made = _relations(spark).frame(spark._jsparkSession, _encoded(root, relation), json.dumps(description))
-    names = [internal(column) for column in relation.schema.columns] + [field.name for field in relation.hidden]
-    names += [constant.name for constant in relation.constants]
     rows = DataFrame(made, spark)
-    if row_index is not None:
-        # Asked for as metadata, not by name: the table may have a column of that name.
-        rows = rows.select("*", rows.metadataColumn("_metadata").getField("row_index"))
-        names.append(row_index)
-    # By position: two physical names may differ in case alone.
-    return rows.toDF(*names)
+    if row_index is None:
+        return rows
+    # Asked for as metadata, not by name: the table may have a column of that name.
+    return rows.select("*", rows.metadataColumn("_metadata").getField("row_index")).toDF(*names, row_index)
+
+
+def selected(rows: DataFrame, expressions: Iterable[str]) -> DataFrame:
+    """A projection of SQL texts over internal names: one call into the JVM, where `select` takes several for each column."""
+    spark = rows.sparkSession
+    return DataFrame(_relations(spark).select(rows._jdf, json.dumps(list(expressions))), spark)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -14,7 +14,7 @@ from objcat.predicate import Predicate
 from objcat.read import ScanPlan
 from objcat.read.plan import COMMIT_COLUMNS
 from objcat.spark.names import quoted
-from objcat.spark.native import native_root, spark_schema
+from objcat.spark.native import native_root, selected, spark_schema
 from objcat.spark.ship import shipped
 from objcat.spark.snapshot import native_rows
 from objcat.storage.files import TXN_COLUMN
@@ -38,15 +38,18 @@ def scan_dataframe(
     is native where the session can read the store.
     """
     root = native_root(spark, store)
-    if root is None or not (plan.where is None or isinstance(plan.where, Predicate)):
+    chosen = [quoted(name) for name in plan.columns]
+    native = root is not None and (plan.where is None or isinstance(plan.where, Predicate))
+    if not native:
         rows = _through_arrow(spark, store, plan)
     else:
+        assert root is not None
         rows = native_rows(spark, root, plan, bounds())
-        if plan.where is not None:
+        if isinstance(plan.where, Predicate):
             rows = rows.where(plan.where.to_spark_sql())
     if any(name in COMMIT_COLUMNS for name in plan.columns):
         rows = rows.join(F.broadcast(spark.createDataFrame(commits())), TXN_COLUMN, "left")
-    return rows.select([quoted(name) for name in plan.columns])
+    return selected(rows, chosen) if native else rows.select(chosen)
 
 
 def _through_arrow(spark: SparkSession, store: StoreDescription, plan: ScanPlan) -> DataFrame:

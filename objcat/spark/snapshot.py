@@ -8,14 +8,15 @@ from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from objcat.read import ScanPlan
 from objcat.read.plan import COMMIT_COLUMNS
 from objcat.spark.files import BLOCK_BITS, RANK_BITS_BELOW, BaseRows, LogRowsOf, Sources, segment_rows, sources_of, txn_of
 from objcat.spark.merge import ORDER, PART, RANK, Rows, merged
-from objcat.spark.native import Constant, Relation, frame, internal, spark_schema, with_bounds
+from objcat.spark.names import quoted
+from objcat.spark.native import Constant, Relation, frame, internal, selected, spark_schema, with_bounds
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.lateness import horizon
 from objcat.storage.merge import OP_COLUMN
@@ -64,14 +65,14 @@ class _Snapshot:
         buckets = self._buckets([*alone.bases, *layered.bases])
         frames = []
         if alone.bases:
-            frames.append(self._base(alone.bases, buckets).select(*self._kept()))
+            frames.append(selected(self._base(alone.bases, buckets), self._kept()))
         if layered.logs and not self.spec.is_keyless:
             frames.extend(merged(self._merge(layered, buckets)))
         else:
             if layered.bases:
-                frames.append(self._base(layered.bases, buckets).select(*self._kept()))
+                frames.append(selected(self._base(layered.bases, buckets), self._kept()))
             if layered.logs:
-                frames.append(self._logs(layered.logs).select(*self._kept()))
+                frames.append(selected(self._logs(layered.logs), self._kept()))
         if not frames:
             frames.append(self.spark.createDataFrame([], spark_schema(self._empty())))
         return self._logical(reduce(DataFrame.union, frames))
@@ -86,18 +87,17 @@ class _Snapshot:
 
     def _logical(self, rows: DataFrame) -> DataFrame:
         """Logical names; a nested column whose fields were renamed is cast, field by field."""
-        chosen = []
-        for column in self.spec.table_schema.columns:
-            values = F.col(internal(column))
+        columns = self.spec.table_schema.columns
+        for column in columns:
             said, kept = (spark_schema(pa.schema([("v", arrow_type(column.type, physical=physical))]))["v"] for physical in (False, True))
             if said != kept:
-                values = values.cast(said.dataType)
-            chosen.append(values.alias(column.name))
+                rows = rows.withColumn(internal(column), F.col(internal(column)).cast(said.dataType))
+        chosen = [f"{internal(column)} AS {quoted(column.name)}" for column in columns]
         if FILE_COLUMN in self.plan.columns:
-            chosen.append(F.col(_FILE).alias(FILE_COLUMN))
+            chosen.append(f"{_FILE} AS {FILE_COLUMN}")
         if any(name in COMMIT_COLUMNS for name in self.plan.columns):
-            chosen.append(F.col(TXN_COLUMN))
-        return rows.select(*chosen)
+            chosen.append(TXN_COLUMN)
+        return selected(rows, chosen)
 
     # ---- relations
 
@@ -134,7 +134,7 @@ class _Snapshot:
         )
         rows = frame(self.spark, self.root, relation)
         if any(base.count for base in bases):
-            rows = rows.where((F.col(_COUNT) == 0) | (self._hash_modulo(F.col(_COUNT)) == F.col(_BUCKET)))
+            rows = rows.where(f"{_COUNT} = 0 OR {self._hash_modulo(_COUNT)} = {_BUCKET}")
         return rows
 
     def _logs(self, logs: Sequence[LogRowsOf]) -> DataFrame:
@@ -147,14 +147,14 @@ class _Snapshot:
         if cut:
             segments = self.spark.createDataFrame(segment_rows(cut))
             rows = self._log_relation(cut, positions=True)
-            at = F.shiftleft(F.col(RANK).cast("bigint"), RANK_BITS_BELOW).bitwiseOR(F.shiftright(F.col(_ROW), BLOCK_BITS))
-            inside = (F.col("at") == at) & (F.col(_ROW) >= F.col("first")) & (F.col(_ROW) < F.col("last"))
+            at = f"shiftleft(cast({RANK} AS bigint), {RANK_BITS_BELOW}) | shiftright({_ROW}, {BLOCK_BITS})"
+            inside = f"of_block = ({at}) AND {_ROW} >= of_first AND {_ROW} < of_last"
             if any(one.count for log in cut for one in log.segments or ()):
-                inside &= (F.col("of_count") == 0) | (self._hash_modulo(F.col("of_count").cast("int")) == F.col("of_bucket"))
-            joined = rows.drop(PART).join(F.broadcast(segments), inside, "inner").withColumn(PART, F.col("of_part").cast("int"))
-            frames.append(joined)
+                inside += f" AND (of_count = 0 OR {self._hash_modulo('cast(of_count AS int)')} = of_bucket)"
+            joined = rows.drop(PART).join(F.broadcast(segments), F.expr(inside), "inner")
+            frames.append(selected(joined, ["*", f"cast(of_part AS int) AS {PART}"]))
         names = [*self._kept(), RANK, PART, OP_COLUMN]
-        return reduce(DataFrame.union, [self._timely(rows).select(*names) for rows in frames])
+        return reduce(DataFrame.union, [selected(self._timely(rows), names) for rows in frames])
 
     def _timely(self, rows: DataFrame) -> DataFrame:
         """Without log rows that come too late for their slot, see `objcat.storage.lateness`. No session setting matters here."""
@@ -206,9 +206,9 @@ class _Snapshot:
         )
         return frame(self.spark, self.root, relation, row_index=_ROW if positions else None)
 
-    def _hash_modulo(self, count: Column) -> Column:
+    def _hash_modulo(self, count: str) -> str:
         """The bucket of a row, as Spark and objcat compute it."""
-        return F.pmod(F.hash(*(F.col(internal(column)) for column in self.spec.bucket_columns)), count)
+        return f"pmod(hash({', '.join(internal(column) for column in self.spec.bucket_columns)}), {count})"
 
     # ---- the merge
 
@@ -217,7 +217,7 @@ class _Snapshot:
         ordering = spec.ordering_column
 
         def ordered(rows: DataFrame) -> DataFrame:
-            return rows if ordering is None else rows.withColumn(ORDER, F.col(internal(ordering)))
+            return rows if ordering is None else selected(rows, ["*", f"{internal(ordering)} AS {ORDER}"])
 
         scoped = (spec.key_scope == PARTITION_SCOPE or spec.is_located) and sources.parts > 1
         key = ([PART] if scoped else []) + [internal(column) for column in spec.key_columns]
@@ -252,7 +252,7 @@ class _Snapshot:
         nulls = self.bounds.column(name)
         return bool(nulls.null_count) or bool(pc.any(pc.greater(nulls, 0)).as_py())
 
-    def _packed(self, parts: int) -> Column | None:
+    def _packed(self, parts: int) -> str | None:
         """The key as one number that is not negative, where the bounds of the files say that it fits; then a join compares one long.
 
         Spark packs small integers by itself; a single one needs no packing.
@@ -260,20 +260,20 @@ class _Snapshot:
         columns = self.spec.key_columns
         if (len(columns) == 1 and parts == 1) or self.bounds is None:
             return None
-        fields: list[tuple[Column, int, int]] = [] if parts == 1 else [(F.col(PART), 0, (parts - 1).bit_length())]
+        fields: list[tuple[str, int, int]] = [] if parts == 1 else [(PART, 0, (parts - 1).bit_length())]
         for column in columns:
             limits = _limits(self.bounds, column)
             if limits is None:
                 return None
             low, high = limits
-            value = F.unix_date(F.col(internal(column))) if column.type == "date" else F.col(internal(column))
+            value = f"unix_date({internal(column)})" if column.type == "date" else internal(column)
             fields.append((value, low, (high - low).bit_length()))
         if sum(bits for _, _, bits in fields) > _PACKED_BITS_MAX:
             return None
-        packed: Column | None = None
+        packed = ""
         for value, low, bits in fields:
-            term = value.cast("bigint") - F.lit(low).cast("bigint") if low else value.cast("bigint")
-            packed = term if packed is None else F.shiftleft(packed, bits).bitwiseOR(term)
+            term = f"(cast({value} AS bigint) - ({low}L))" if low else f"cast({value} AS bigint)"
+            packed = f"(shiftleft({packed}, {bits}) | {term})" if packed else term
         return packed
 
 
