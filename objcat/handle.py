@@ -15,6 +15,7 @@ from fileio.errors import FileIOError
 from objcat.advice import SizeAdvice
 from objcat.arguments import instances, moment_ms, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, layout_of
+from objcat.deriving import DELETES, batch_of, check_follows
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
@@ -334,6 +335,27 @@ class Table:
         A merge that updates all columns of the batch: see `Merge.execute`, also for what it raises and returns.
         """
         return upsert_partial(self, data, metadata=metadata, app=app)
+
+    def applied(self, app_id: str) -> int | None:
+        """The version that an application has reached in this table; None when it has written nothing. One GET when nothing is new."""
+        self.refresh()
+        reached = self._standing.view.log.marks(self.id).apps.get(text(app_id, what="app_id"))
+        return None if reached is None else reached.version
+
+    def upsert_from(
+        self, source: Feed, *, app_id: str, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
+    ) -> CommitResult | None:
+        """Follow another table: write its changes here, rows and deletes, as one commit that counts once; None when there are none.
+
+        source: `source.changes(since=table.applied("job"), net=True)`, or since=-1 the first time. The columns that this table has too are
+        written. app_id: names the work; its version is the last slot of the changes, so that changes which are tried again, or overlap, are
+        written once. spark: reads and writes on Spark. Raises InvalidInput when changes would be left out, else as `upsert`.
+        """
+        reached = self.applied(app_id)
+        check_follows(source, reached, app_id=app_id)
+        app = AppVersion(app=app_id, version=source.until)
+        batch = batch_of(source, self.spec, spark)
+        return None if batch is None else self.upsert(batch, metadata=metadata, app=app, delete_when=DELETES)
 
     def soft_delete(
         self,

@@ -1,0 +1,48 @@
+"""Tables that follow another one: its changes as a batch that counts once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from objcat.arguments import instance
+from objcat.errors import InvalidInput
+from objcat.feed import Feed
+from objcat.table import TableSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KIND = "objcat_change"
+"""What a batch calls the column that says what a change is."""
+DELETES = f"{KIND} = 'delete'"
+_CHANGE_TYPE = "_change_type"
+
+
+def check_follows(feed: Feed, reached: int | None, *, app_id: str) -> None:
+    """Refuse a feed that leaves out changes. reached: the slot up to which the table has them; None: it has none. Raises InvalidInput."""
+    instance(feed, Feed, what="source", such_as="what source.changes(...) returns")
+    if _CHANGE_TYPE not in feed.schema.names:
+        raise InvalidInput("upsert_from() takes what source.changes(...) returns: incremental() does not tell of deletes")
+    if reached is not None and feed.since > reached:
+        raise InvalidInput(
+            f"the changes begin after slot {feed.since}, but {app_id!r} has brought those up to slot {reached} only, so some would be left "
+            f"out: read source.changes(since={reached}, net=True)"
+        )
+
+
+def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None) -> Any | None:
+    """The changes as rows and deletes, with the columns that the table has; None when there are none. Raises InvalidInput."""
+    names = [name for name in feed.schema.names if name in spec.table_schema.names]
+    if spark is None:
+        rows = feed.to_arrow()
+        rows = rows.filter(pc.not_equal(rows.column(_CHANGE_TYPE), "update_before")).select([*names, _CHANGE_TYPE])
+        return rows.rename_columns([*names, KIND]) if rows.num_rows else None
+    if not getattr(feed.plan, "net", False):
+        raise InvalidInput("Spark reads changes in no order, so that one change of a key counts: read source.changes(..., net=True)")
+    from objcat.spark.names import quoted
+
+    frame = feed.to_spark(spark).where(f"{_CHANGE_TYPE} <> 'update_before'")
+    frame = frame.select(*(quoted(name) for name in names), _CHANGE_TYPE).withColumnRenamed(_CHANGE_TYPE, KIND)
+    return None if frame.isEmpty() else frame
