@@ -210,4 +210,11 @@ def _given_up(held: list[pa.RecordBatch]) -> pa.Table:
     """The batches as a table, which nobody holds but who takes it."""
     rows = pa.Table.from_batches(held)
     held.clear()
-    return rows
+    # Views, as polars gives, are nothing that Arrow sorts or takes rows of.
+    plain = [_PLAIN_TYPES.get(field.type, field.type) for field in rows.schema]
+    if plain == rows.schema.types:
+        return rows
+    return rows.cast(pa.schema([field.with_type(data_type) for field, data_type in zip(rows.schema, plain, strict=True)]))
+
+
+_PLAIN_TYPES = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -98,3 +99,26 @@ def test_any_value_names_a_partition(table: objcat.Table, operation: str, place:
     getattr(table, operation)([{"id": 2, "city": place, "at": 1}])
     assert table.scan(columns=["city"]).to_arrow().column("city").to_pylist().count(place) == 1
     assert all(len(key) < 1000 and key.isascii() and key.isprintable() for key in table.fileio.list_keys())
+
+
+@pytest.mark.parametrize("operation", ["upsert", "mixed", "insert", "delete"])
+def test_text_that_is_given_as_views_is_text(table: objcat.Table, operation: str) -> None:
+    batch = pl.DataFrame({"id": [1, 3], "city": ["Rome", "Oslo"], "at": [2, 2], "op": ["d", "u"]})
+    assert pa.types.is_string_view(pa.table(batch).schema.field("city").type)
+    match operation:
+        case "mixed":
+            table.upsert(batch, delete_when="op = 'd'")
+        case "delete":
+            table.delete(batch)
+        case _:
+            getattr(table, operation)(batch.drop("op"))
+    wanted = {"mixed": {(3, "Oslo")}, "delete": set()}.get(operation, {(1, "Rome"), (3, "Oslo")})
+    assert {(row["id"], row["city"]) for row in table.scan().to_arrow().to_pylist()} == wanted
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_rows_are_sorted_by_text_that_is_given_as_views(kind: str) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
+    table = lake.create_table("t", pa.schema([("city", pa.string()), ("raw", pa.binary())]), key=None, kind=kind)
+    table.bulk_insert(pl.DataFrame({"city": ["Rome", "Oslo", None], "raw": [b"\xff", None, b""]}), sort=["city", "raw"])
+    assert table.scan().to_arrow().column("city").to_pylist() == ["Oslo", "Rome", None]
