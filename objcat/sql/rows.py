@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +17,51 @@ from objcat.write import CommitResult
 
 
 def insert(context: Context, tree: sql.Insert) -> Any:
-    """INSERT INTO table [(columns)] VALUES or SELECT: columns by position, or by name with BY NAME. Keys are declared new."""
+    """INSERT INTO table [(columns)] VALUES or SELECT: columns by position, or by name with BY NAME. Keys are declared new.
+
+    INSERT OVERWRITE: the partitions that the rows are in, or those of PARTITION (...); all rows of a table without partitions.
+    INSERT INTO ... REPLACE WHERE: the partitions that a filter is true of.
+    """
     target = tree.this
     table = context.lake.table(table_name(target))
     listed = [column.name for column in target.expressions] if isinstance(target, sql.Schema) else None
-    rows = incoming(context, table, tree.expression, listed, by_name=bool(tree.args.get("by_name")))
-    return context.committed(context.write(table.insert, rows))
+    fixed = _fixed(target.this if isinstance(target, sql.Schema) else target)
+    if fixed and not tree.args.get("overwrite"):
+        raise InvalidSql("INSERT INTO ... PARTITION (...) is not there: give the column a value in each row")
+    if fixed and listed is None and not tree.args.get("by_name"):
+        # As in Spark, the query gives the other columns.
+        listed = [name for name in table.schema.names if name not in fixed]
+    rows = incoming(
+        context,
+        table,
+        _with_fixed(tree.expression, fixed),
+        None if listed is None else [*listed, *fixed],
+        by_name=bool(tree.args.get("by_name")),
+    )
+    where = tree.args.get("where")
+    replaced = " AND ".join(f"`{name}` = {_text(value)}" for name, value in fixed.items()) or (None if where is None else _text(where))
+    if not tree.args.get("overwrite") and where is None:
+        return context.committed(context.write(table.insert, rows))
+    return context.committed(context.write(lambda rows: table.insert_overwrite(rows, where=replaced), rows))
+
+
+def _fixed(target: sql.Expr) -> dict[str, sql.Expr]:
+    """The values of PARTITION (column = value, ...). Raises InvalidSql."""
+    partition = target.args.get("partition")
+    found = {}
+    for item in [] if partition is None else partition.expressions:
+        if not isinstance(item, sql.EQ):
+            raise InvalidSql(f"PARTITION ({item.sql('spark')}) has no value: write PARTITION (column = value), or leave it out")
+        found[item.this.name] = item.expression
+    return found
+
+
+def _with_fixed(query: sql.Expr, fixed: Mapping[str, sql.Expr]) -> sql.Expr:
+    """A query with a column more for each fixed value."""
+    if not fixed:
+        return query
+    given = sql.alias_(query if isinstance(query, sql.Values) else sql.Subquery(this=query), "given", table=True)
+    return sql.select("*", *(sql.alias_(value.copy(), name, quoted=True) for name, value in fixed.items())).from_(given)
 
 
 def incoming(context: Context, table: Table, query: sql.Expr, listed: list[str] | None, *, by_name: bool) -> Any:
@@ -138,3 +178,16 @@ def _inserted(then: sql.Insert) -> dict[str, str] | None:
 
 def _text(node: sql.Expr) -> str:
     return str(node.sql(dialect="spark"))
+
+
+def truncate(context: Context, tree: sql.TruncateTable) -> Any:
+    """TRUNCATE TABLE table."""
+    (target,) = tree.expressions
+    table = context.lake.table(table_name(target))
+    return context.committed(table.delete("true", spark=context.runner.spark))
+
+
+def drop_partition(context: Context, table: Table, action: sql.DropPartition) -> Any:
+    """ALTER TABLE table DROP [IF EXISTS] PARTITION (column = value, ...)."""
+    filters = [" AND ".join(_text(item) for item in partition.expressions) for partition in action.expressions]
+    return context.committed(table.delete_partition(" OR ".join(f"({text})" for text in filters)))

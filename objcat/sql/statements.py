@@ -15,14 +15,14 @@ from objcat.errors import InvalidSql
 from objcat.sql.call import call
 from objcat.sql.context import Context
 from objcat.sql.names import table_name
-from objcat.sql.rows import delete, insert, merge, update
+from objcat.sql.rows import delete, insert, merge, truncate, update
 from objcat.sql.runner import bind
 from objcat.sql.tables import ALTERS, alter, alter_by_text, create, drop, undrop
 from objcat.sql.tell import describe, show
 
 KNOWN = (
-    "SELECT, INSERT, UPDATE, DELETE, MERGE INTO, CREATE TABLE, CREATE NAMESPACE, ALTER TABLE, DROP TABLE, DROP NAMESPACE, UNDROP TABLE, "
-    "DESCRIBE, DESCRIBE HISTORY, SHOW and CALL"
+    "SELECT, INSERT, UPDATE, DELETE, MERGE INTO, TRUNCATE TABLE, CREATE TABLE, CREATE NAMESPACE, ALTER TABLE, DROP TABLE, DROP NAMESPACE, "
+    "UNDROP TABLE, DESCRIBE, DESCRIBE HISTORY, SHOW and CALL"
 )
 
 _BY_TEXT: Mapping[str, Callable[[Context, str], Any]] = {"CALL": call, "SHOW": show, "UNDROP": undrop}
@@ -35,6 +35,7 @@ _DONE_BY: Mapping[type[sql.Expr], Callable[[Context, Any], Any]] = {
     sql.Drop: drop,
     sql.Insert: insert,
     sql.Merge: merge,
+    sql.TruncateTable: truncate,
     sql.Update: update,
 }
 

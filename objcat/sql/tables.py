@@ -12,6 +12,7 @@ from objcat.errors import InvalidSql, NamespaceNotFound, TableExists, TableNotFo
 from objcat.handle import Table
 from objcat.sql.context import Context
 from objcat.sql.names import arrow_of, column_path, field_of, table_name
+from objcat.sql.rows import drop_partition
 from objcat.table import Bucket
 from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
 
@@ -158,8 +159,10 @@ def drop(context: Context, tree: sql.Drop) -> Any:
 
 
 def alter(context: Context, tree: sql.Alter) -> Any:
-    """ALTER TABLE: columns, name, properties; DROP PARTITION is `rows.drop_partition`."""
+    """ALTER TABLE: columns, name, properties, DROP PARTITION."""
     name = table_name(tree.this)
+    if isinstance(tree.args["actions"][0], sql.DropPartition):
+        return drop_partition(context, context.lake.table(name), tree.args["actions"][0])
     changes: list[ColumnChange] = []
     for action in tree.args["actions"]:
         match action:

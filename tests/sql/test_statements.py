@@ -94,6 +94,36 @@ def test_rows_are_inserted_by_position_and_by_name(lake: objcat.Lake) -> None:
     assert table.refresh().slot == slot
 
 
+def test_partitions_and_tables_are_overwritten(lake: objcat.Lake) -> None:
+    lake.sql("CREATE TABLE p (id BIGINT PRIMARY KEY, city STRING, v INT) PARTITIONED BY (city) TBLPROPERTIES ('key_scope' = 'partition')")
+
+    def rows() -> list[tuple[int, str, int]]:
+        return sorted((row["id"], row["city"], row["v"]) for row in lake.sql("SELECT * FROM p").to_pylist())
+
+    with pytest.raises(InvalidInput):
+        lake.sql("CREATE TABLE q (id BIGINT PRIMARY KEY, city STRING) PARTITIONED BY (town)")
+    lake.sql("INSERT INTO p VALUES (1, 'Rome', 1), (2, 'Rome', 2), (3, 'Oslo', 3), (4, 'Kyiv', 4)")
+    lake.sql("INSERT OVERWRITE p VALUES (9, 'Rome', 9)")
+    assert rows() == [(3, "Oslo", 3), (4, "Kyiv", 4), (9, "Rome", 9)]
+    lake.sql("INSERT OVERWRITE p PARTITION (city = 'Oslo') SELECT id + 10, v FROM p")
+    assert rows() == [(4, "Kyiv", 4), (9, "Rome", 9), (13, "Oslo", 3), (14, "Oslo", 4), (19, "Oslo", 9)]
+    lake.sql("INSERT INTO p REPLACE WHERE city = 'Oslo' VALUES (5, 'Oslo', 5)")
+    lake.sql("ALTER TABLE p DROP PARTITION (city = 'Kyiv')")
+    assert rows() == [(5, "Oslo", 5), (9, "Rome", 9)]
+    for text, said in (
+        ("INSERT OVERWRITE p PARTITION (city) SELECT 1, 1", "has no value"),
+        ("INSERT INTO p PARTITION (city = 'x') SELECT 1, 1", "is not there"),
+        ("INSERT OVERWRITE p PARTITION (v = 1) SELECT 1, 'x'", "v"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            lake.sql(text)
+    assert lake.sql("TRUNCATE TABLE p")["deleted"].to_pylist() == [2] and rows() == []
+    table = made(lake)
+    lake.sql("INSERT INTO shop.orders VALUES (1, 'a', 1), (2, 'b', 2)")
+    lake.sql("INSERT OVERWRITE shop.orders SELECT id + 5, city, amount FROM shop.orders WHERE id = 1")
+    assert table.scan(columns=["id"]).to_arrow()["id"].to_pylist() == [6]
+
+
 def test_rows_are_deleted_by_a_filter(lake: objcat.Lake) -> None:
     table = made(lake)
     table.insert([{"id": i, "city": "ab"[i % 2], "amount": Decimal(i)} for i in range(10)])
