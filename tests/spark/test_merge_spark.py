@@ -97,3 +97,16 @@ def test_spark_replaces_partitions(spark: SparkSession, tmp_path: Path, kind: st
     assert values(table, "city") == {7: "c", 100: "b", 101: "z"}
     table.overwrite(rows)
     assert values(table, "city") == {7: "c"}
+
+
+def test_a_derived_table_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    source = make(tmp_path, key=["id"])
+    derived = objcat.connect(tmp_path).create_table("d", SCHEMA, key=["id"], ordering="at")
+    derived.upsert_from(source.changes(since=-1, net=True), app_id="job", spark=spark)
+    source.delete("id < 5")
+    source.update({"v": "v + 100"}, where="id = 7")
+    with pytest.raises(InvalidInput, match="net=True"):
+        derived.upsert_from(source.changes(since=1), app_id="job", spark=spark)
+    derived.upsert_from(source.changes(since=1, net=True), app_id="job", spark=spark)
+    assert values(derived) == values(source) and derived.applied("job") == 3
+    assert derived.upsert_from(source.changes(since=3, net=True), app_id="job", spark=spark) is None
