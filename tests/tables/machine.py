@@ -103,7 +103,9 @@ class TableMachine(RuleBasedStateMachine):
         for key in before.keys() & after.keys():
             if before[key] != after[key]:
                 expected += [("update_before", key, before[key]), ("update_after", key, after[key])]
-        assert told == sorted(expected)
+        # A key that was written, and has the value of before again, is told as an update that changes nothing.
+        again = {key for change, key, value in told if change == "update_before" and before[key] == after.get(key) == value}
+        assert [row for row in told if row[1] not in again] == sorted(expected)
 
     def read(self, read: Any) -> Rows:
         rows = self.rows(read)
