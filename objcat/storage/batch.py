@@ -252,9 +252,7 @@ def means_the_same(given: pa.DataType, wanted: pa.DataType) -> bool:
         return pa.types.is_struct(given) and all(f.name in theirs and means_the_same(f.type, theirs[f.name]) for f in given)
     if pa.types.is_map(wanted):
         return bool(
-            pa.types.is_map(given)
-            and means_the_same(given.key_type, wanted.key_type)
-            and means_the_same(given.item_type, wanted.item_type)
+            pa.types.is_map(given) and means_the_same(given.key_type, wanted.key_type) and means_the_same(given.item_type, wanted.item_type)
         )
     if pa.types.is_list(wanted):
         return hasattr(given, "value_type") and not pa.types.is_dictionary(given) and means_the_same(given.value_type, wanted.value_type)

@@ -24,7 +24,8 @@ def rows(spark: SparkSession, count: int) -> DataFrame:
 def descriptions(spark: SparkSession) -> list[str]:
     """Of the stages that Spark remembers, the newest first."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    quantiles = spark.sparkContext._gateway.new_array(spark._jvm.double, 0)
+    gateway: Any = spark.sparkContext._gateway
+    quantiles = gateway.new_array(gateway.jvm.double, 0)
     stages: Any = spark.sparkContext._jsc.sc().statusStore().stageList(None, False, False, quantiles, None)
     found = [stages.apply(number).description() for number in range(stages.size())]
     return [one.get() for one in found if one.isDefined()]

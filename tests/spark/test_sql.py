@@ -30,7 +30,10 @@ def lake(tmp_path: Path) -> objcat.Lake:
         "SELECT count(*) AS n FROM shop.orders",
         "SELECT o.city, sum(amount) AS total FROM shop.orders o WHERE o.id < 30 GROUP BY o.city",
         "SELECT id FROM shop.orders WHERE city = 'Oslo {x}' AND id < 9",
-        "WITH o AS (SELECT * FROM shop.orders) SELECT a.id, b.amount FROM o a JOIN shop.orders VERSION AS OF 1 b ON a.id = b.id WHERE a.id < 3",
+        (
+            "WITH o AS (SELECT * FROM shop.orders) "
+            "SELECT a.id, b.amount FROM o a JOIN shop.orders VERSION AS OF 1 b ON a.id = b.id WHERE a.id < 3"
+        ),
         "SELECT id FROM shop.orders WHERE id IN (SELECT max(id) FROM shop.orders)",
         "SELECT 1 AS one",
     ],
