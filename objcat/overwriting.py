@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.batches import change_of
+from objcat.batches import change_of, schema_of_batch
 from objcat.errors import InvalidBatch, InvalidInput
 from objcat.parts import Change
 from objcat.predicate import Predicate
@@ -34,6 +34,8 @@ def overwrite(
     schema_mode: str | None,
 ) -> CommitResult:
     """See `Table.overwrite` (whole) and `Table.insert_overwrite`."""
+    # A stream is read once, however often this is planned.
+    data, _ = schema_of_batch(data)
 
     def prepare(snapshot: Snapshot) -> Work:
         change = change_of(table.fileio, data, snapshot.spec, Operation.INSERT, schema_mode, table=table.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -173,3 +175,17 @@ def test_beside_others(kind: str, settings: dict[str, Any]) -> None:
     backend.races = [lambda: other.delete_partition("city = 'a'")]
     (table.upsert if settings["key"] else table.insert)(batch(range(80, 81), cities="a"))
     assert {row for row in rows(table) if row[1] == "a"} == {(80, "a", 80)}
+
+
+def test_a_stream_that_loses_a_race_is_written_whole(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"])
+    rival = objcat.connect(tmp_path).table("t")
+    table.insert([{"id": 1}])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([{"id": 7}, {"id": 8}], schema=schema)
+        rival.upsert([{"id": 2}])
+
+    table.overwrite(pa.RecordBatchReader.from_batches(schema, batches()))
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [7, 8]
