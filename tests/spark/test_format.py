@@ -62,6 +62,7 @@ def test_deletes_and_sql(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW trips USING objcat OPTIONS (path '{tmp_path}/t')")
     spark.sql("INSERT INTO trips VALUES (7, 'seven')")
     assert [tuple(row) for row in spark.sql("SELECT id, value FROM trips WHERE id > 4 ORDER BY id").collect()] == [(5, "x"), (7, "seven")]
+    spark.catalog.dropTempView("trips")
 
 
 def test_an_empty_frame_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ def test_sums_equal_those_of_the_source_files(spark: SparkSession, tmp_path: Pat
     assert result is not None
     db.execute(f"CREATE TABLE lineitem AS {EXPECTED}")
     expected = plain(db.sql(SUMS).fetchall())
-    table.scan().to_spark(spark).createOrReplaceTempView("lineitem")
-    assert plain([tuple(row) for row in spark.sql(SUMS).collect()]) == expected
+    found = spark.sql(SUMS.replace("lineitem", "{lineitem}"), lineitem=table.scan().to_spark(spark)).collect()
+    assert plain([tuple(row) for row in found]) == expected
     other = duckdb.connect()
     other.register("lineitem", table.scan().to_arrow())
     assert plain(other.sql(SUMS).fetchall()) == expected
