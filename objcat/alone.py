@@ -19,7 +19,7 @@ from objcat.lifecycle import create
 from objcat.table import Bucket, Simple, Tables, TablesFold, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import KEY_SCOPES, KINDS, make_spec
+from objcat.table.spec import KEY_SCOPES, KINDS, Index, make_spec
 from objcat.timeline import Log, LogState, Timeline, View, new_txn
 
 NO_VIEW: View[Tables] = View(LogState(), {})
@@ -35,7 +35,7 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
     lateness: str | dt.timedelta | None = None,
     partition_by: Sequence[str] = (),
     key_scope: str = "table",
-    index: Bucket | Simple | None = None,
+    index: Index | None = None,
     kind: str = "merge_on_read",
     properties: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -96,7 +96,7 @@ def new_spec(  # noqa: PLR0913 - one for each setting that a table has
     lateness: str | dt.timedelta | None,
     partition_by: Sequence[str],
     key_scope: str,
-    index: Bucket | Simple | None,
+    index: Index | None,
     kind: str,
     properties: Mapping[str, str] | None,
 ) -> TableSpec:

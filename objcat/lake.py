@@ -52,8 +52,9 @@ from objcat.naming import (
 )
 from objcat.services import CleanResult, purge
 from objcat.sql import Context, LocalRunner, Runner, run_statement
-from objcat.table import Bucket, Simple, Tables, TablesFold, TableSpec
+from objcat.table import Tables, TablesFold, TableSpec
 from objcat.table.snapshot import snapshot_of
+from objcat.table.spec import Index
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
 from objcat.transaction import Transaction
@@ -144,7 +145,7 @@ class Lake:
         lateness: str | dt.timedelta | None = None,
         partition_by: Sequence[str] = (),
         key_scope: str = "table",
-        index: Bucket | Simple | None = None,
+        index: Index | None = None,
         kind: str = "merge_on_read",
         properties: Mapping[str, str] | None = None,
         domain: str | None = None,

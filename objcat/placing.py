@@ -11,6 +11,7 @@ import numpy as np
 from fileio.store import FileIO
 from objcat.packing import homes_for
 from objcat.table import FileGroup, Manifests, Pruning, Snapshot, TableSpec
+from objcat.table.spec import SimpleIndex
 from objcat.tasks import Located, LocateTask, WriteResult, WriteTask
 from objcat.timeline import Home, Txn
 from objcat.timeline.entry import Digests, Keys
@@ -36,8 +37,8 @@ class Locator(Protocol[D_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Where a batch is written. live: the file groups of all partitions that it has rows of. earlier: homes in which the transaction has
-    written before."""
+    """Where a batch is written. live: the file groups of all partitions in which its keys may live. earlier: homes in which the
+    transaction has written before."""
 
     fileio: FileIO
     manifests: Manifests
@@ -46,33 +47,69 @@ class Placing:
     earlier: Collection[Home] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an index knows of a batch. homes: those that `located` numbers; all of them have a file group."""
+
+    located: Located
+    homes: Sequence[Home]
+
+
+class KeyIndex(Protocol):
+    """How one index finds out where keys live. It is asked once for each batch that is written, and again when a race was lost.
+
+    An index answers exactly: a key that lives somewhere is found, with the file group that it lives in, and no other is. What it keeps of
+    its own it has to distrust: `place` says what holds.
+    """
+
+    def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
+        """Where the keys of a batch live among `place.live`. task: without homes. Raises InvalidBatch, NullKey and storage errors; what was
+        found is released by the caller."""
+
+
+class SimpleLookup:
+    """Reads the keys of all file groups that may hold one of the batch, by the bounds of their files."""
+
+    def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
+        """As of `KeyIndex`."""
+        candidates = within_bounds(place, engine.pruning(data, task.spec, task.former_partitions))
+        groups = tuple(place.live[home] for home in candidates)
+        return Found(engine.locate(data, LocateTask(task.spec, groups, task.former_partitions)), candidates)
+
+
+LOOKUPS: Mapping[type, KeyIndex] = {SimpleIndex: SimpleLookup()}
+"""How keys are found, by what a table keeps of its index."""
+
+
+def within_bounds(place: Placing, where: Pruning | None) -> Sequence[Home]:
+    """The homes of which the bounds of files do not say that they hold no key of a batch, in order."""
+    candidates = sorted(place.live)
+    if where is None:
+        return candidates
+    partitions = {home.partition for home in candidates}
+    kept = {group.home for group in place.snapshot.file_groups(place.manifests, where=where, partitions=partitions)}
+    return [home for home in candidates if home in kept or home in place.earlier]
+
+
 def write_located(place: Placing, engine: object, data: Any, task: WriteTask) -> WriteResult:
     """Write a batch: look its keys up, choose homes for those that are new, and run the task.
 
     engine: of the batch, a `Locator`. task: without homes. Raises what the engine raises.
     """
     assert isinstance(engine, Locator), f"{type(engine).__name__} looks no keys up"
-    spec, live = task.spec, place.live
-    where = engine.pruning(data, spec, task.former_partitions)
-    candidates = sorted(live)
-    if where is not None:
-        partitions = {home.partition for home in candidates}
-        kept = {group.home for group in place.snapshot.file_groups(place.manifests, where=where, partitions=partitions)}
-        candidates = [home for home in candidates if home in kept or home in place.earlier]
-    located = engine.locate(data, LocateTask(spec, tuple(live[home] for home in candidates), task.former_partitions))
+    found = LOOKUPS[type(task.spec.index)].find(place, engine, data, task)
     try:
-        return _write(place, engine, located, candidates, task)
+        return _write(place, engine, found, task)
     finally:
-        located.release()
+        found.located.release()
 
 
-def _write(place: Placing, engine: Locator[Any], located: Located, candidates: Sequence[Home], task: WriteTask) -> WriteResult:
-    """candidates: the homes that `located` numbers."""
-    live = place.live
+def _write(place: Placing, engine: Locator[Any], found: Found, task: WriteTask) -> WriteResult:
+    live, located, homes = place.live, found.located, found.homes
     targets = homes_for(task.spec, located.new, live, lambda: int(place.fileio.env.new_id(), 16))
-    numbers = {home: number for number, home in enumerate(candidates)}
-    numbered = {partition: tuple(numbers.setdefault(home, len(numbers)) for home in homes) for partition, homes in targets.items()}
-    touched = {candidates[number] for number in located.found} | {home for homes in targets.values() for home in homes}
+    numbers = {home: number for number, home in enumerate(homes)}
+    numbered = {partition: tuple(numbers.setdefault(home, len(numbers)) for home in chosen) for partition, chosen in targets.items()}
+    touched = {homes[number] for number in located.found} | {home for chosen in targets.values() for home in chosen}
     there = touched & live.keys()
     groups = {home: live[home] for home in there} if task.spec.rewrites else {}
     return engine.write_placed(located, numbered, replace(task, homes=tuple(numbers), live_homes=frozenset(there), groups=groups))

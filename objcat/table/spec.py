@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -80,6 +81,10 @@ class Simple(msgspec.Struct, frozen=True):
     file groups that may hold its own. File groups grow to the property `target_file_bytes`, whatever a partition holds."""
 
 
+Index: TypeAlias = Bucket | Simple
+"""An index as a user asks for it."""
+
+
 class BucketIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bucket"):
     """The bucket index as a table keeps it. columns: ids, in hashing order."""
 
@@ -107,6 +112,10 @@ class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
         return ()
 
 
+KeptIndex: TypeAlias = BucketIndex | SimpleIndex | NoIndex
+"""An index as a table keeps it."""
+
+
 class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What slot 0 of a table says. Columns are meant by id, so that a rename changes nothing here.
 
@@ -121,7 +130,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     table_schema: TableSchema
     key: tuple[int, ...]
     ordering: int | None
-    index: BucketIndex | SimpleIndex | NoIndex
+    index: KeptIndex
     kind: str = MERGE_ON_READ
     lateness_ms: int | None = None
     key_scope: str = TABLE_SCOPE
@@ -162,7 +171,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_located(self) -> bool:
         """Whether a key lives in whatever file group took it: then a write looks it up, where the bucket index computes its home."""
-        return isinstance(self.index, SimpleIndex)
+        return not isinstance(self.index, (BucketIndex, NoIndex))
 
     @property
     def rewrites(self) -> bool:
@@ -194,7 +203,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     *,
     key: Sequence[str] | None,
     ordering: str | None,
-    index: Bucket | Simple | None,
+    index: Index | None,
     kind: str,
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
@@ -298,7 +307,7 @@ def _check_lateness(schema: TableSchema, ordering: str | None, kind: str) -> Non
         )
 
 
-def _check_keyless(ordering: str | None, index: Bucket | Simple | None) -> None:
+def _check_keyless(ordering: str | None, index: Index | None) -> None:
     if ordering is not None:
         raise InvalidInput(f"ordering={ordering!r} says which row of a key wins, but the table has no key: leave it out, or give a key")
     if index is not None:
