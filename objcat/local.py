@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,10 +17,11 @@ from objcat.errors import InvalidBatch
 from objcat.predicate import Predicate
 from objcat.spool import Rows, Spooled, spooled
 from objcat.storage.batch import check_columns, check_delete_columns, located
-from objcat.table import Pruning, TableSpec
+from objcat.table import TableSpec
 from objcat.tasks import (
     PLACE_COLUMN,
     BatchKeys,
+    Gathered,
     Located,
     LocateTask,
     Operation,
@@ -83,20 +85,23 @@ class LocalEngine:
 
         return sum(run_all(self._fileio.env, write, enumerate(pieces), at_once=PIECES_AT_ONCE), WriteResult())
 
-    def pruning(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Pruning | None:
-        """By the bounds of the keys of the batch."""
-        return BatchKeys.of(spec, _tables(data), former).pruning(spec)
+    @contextmanager
+    def gathered(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Iterator[Gathered]:
+        """The keys of a batch, all of which are held."""
+        keys = BatchKeys.of(spec, _tables(data), former)
+        yield Gathered(_Gathered(data, keys), keys.span(spec))
 
-    def locate(self, data: Rows, task: LocateTask) -> Located:
-        """Look up where the keys of a batch live; holds all of them. Raises InvalidBatch, NullKey and storage errors."""
-        keys = BatchKeys.of(task.spec, _tables(data), task.former)
+    def locate(self, gathered: Gathered, task: LocateTask) -> Located:
+        """Look up where the keys of a batch live. Raises storage errors."""
+        batch: _Gathered = gathered.data
+        keys = batch.keys
         groups = locate(self._fileio, task, keys)
         new = groups < 0
         rows = np.bincount(keys.partition[new], minlength=len(keys.texts)).tolist()
         found = frozenset(np.unique(groups[~new]).tolist())
         places = np.where(new, waiting(keys.hashes), groups)
         counts = {text: count for text, count in zip(keys.texts, rows, strict=True) if count}
-        return Located(_Found(data, places, keys.partition, keys.texts), counts, found)
+        return Located(_Found(batch.data, places, keys.partition, keys.texts), counts, found)
 
     def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """As `write`."""
@@ -110,6 +115,14 @@ class LocalEngine:
                 start += batch.num_rows
 
         return write_routed(self._fileio, task, "local-0", batches())
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """A batch with its keys."""
+
+    data: Rows
+    keys: BatchKeys
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -12,7 +13,7 @@ from fileio.store import FileIO
 from objcat.packing import homes_for
 from objcat.table import FileGroup, Manifests, Pruning, Snapshot, TableSpec
 from objcat.table.spec import SimpleIndex
-from objcat.tasks import Located, LocateTask, WriteResult, WriteTask
+from objcat.tasks import Gathered, Located, LocateTask, WriteResult, WriteTask
 from objcat.timeline import Home, Txn
 from objcat.timeline.entry import Digests, Keys
 from objcat.timeline.side import put_digests
@@ -24,11 +25,11 @@ D_contra = TypeVar("D_contra", contravariant=True)
 class Locator(Protocol[D_contra]):
     """What looks up the keys of one kind of batch, and writes it."""
 
-    def pruning(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> Pruning | None:
-        """Leaves out file groups that hold no key of the batch, by the bounds of their files; None when it would cost too much to know.
-        former: as of `WriteTask`."""
+    def gathered(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> AbstractContextManager[Gathered]:
+        """Go over the keys of a batch, once; what this takes is held until the end of the block. former: as of `WriteTask`. Raises
+        InvalidBatch, NullKey."""
 
-    def locate(self, data: D_contra, task: LocateTask) -> Located:
+    def locate(self, gathered: Gathered, task: LocateTask) -> Located:
         """Look up where the keys of the batch live. Raises InvalidBatch, NullKey and storage errors."""
 
     def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
@@ -72,9 +73,11 @@ class SimpleLookup:
 
     def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
         """As of `KeyIndex`."""
-        candidates = within_bounds(place, engine.pruning(data, task.spec, task.former_partitions))
-        groups = tuple(place.live[home] for home in candidates)
-        return Found(engine.locate(data, LocateTask(task.spec, groups, task.former_partitions)), candidates)
+        with engine.gathered(data, task.spec, task.former_partitions) as gathered:
+            # Equal keys in two partitions are two rows.
+            candidates = [home for home in within_bounds(place, gathered.span.pruning) if home.partition in gathered.span.partitions]
+            groups = tuple(place.live[home] for home in candidates)
+            return Found(engine.locate(gathered, LocateTask(task.spec, groups, task.former_partitions)), candidates)
 
 
 LOOKUPS: Mapping[type, KeyIndex] = {SimpleIndex: SimpleLookup()}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
 from objcat.predicate import Predicate
 from objcat.spark.jobs import described
-from objcat.spark.locating import LocatedFrame, located_frame, placed_frame
+from objcat.spark.locating import GatheredFrame, LocatedFrame, gathered_frame, located_frame, placed_frame
 from objcat.spark.names import quoted
 from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_worth_a_shuffle, partition_columns
 from objcat.spark.ship import BatchFunction, missing_is_said, shipped
@@ -28,6 +29,7 @@ from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
 from objcat.tasks import (
     PLACE_COLUMN,
+    Gathered,
     Layout,
     Located,
     LocateTask,
@@ -97,13 +99,17 @@ class SparkEngine:
         names = data.columns
         return self._run(data.toDF(*map(str, range(len(names)))), names, task)
 
-    def pruning(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> None:
-        """Not known: it would take a job of its own."""
+    @contextmanager
+    def gathered(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> Iterator[Gathered]:
+        """The keys of the frame, which Spark computes once, and keeps. Raises storage errors of the executors."""
+        with described(data.sparkSession, f"objcat: look at the keys for {self._table}"), gathered_frame(data, spec, former) as gathered:
+            yield gathered
 
-    def locate(self, data: DataFrame, task: LocateTask) -> Located:
+    def locate(self, gathered: Gathered, task: LocateTask) -> Located:
         """Look up where the keys of the frame live, by a join; Spark keeps the frame until it is written. Raises storage errors."""
-        with described(data.sparkSession, f"objcat: find the keys of {self._table}"):
-            return located_frame(self._store, data, task)
+        frame: GatheredFrame = gathered.data
+        with described(frame.rows.sparkSession, f"objcat: find the keys of {self._table}"):
+            return located_frame(self._store, gathered, task)
 
     def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """As `write`."""

@@ -7,7 +7,8 @@ computed once, and what is written is what was looked up.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,11 +27,19 @@ from objcat.spark.routing import typed
 from objcat.spark.ship import missing_is_said, shipped
 from objcat.table import TableSpec
 from objcat.table.schema import arrow_type
-from objcat.tasks import PLACE_COLUMN, BatchKeys, Located, LocateTask, waiting
-from objcat.tasks.locate import NOWHERE, known_keys, parts_of
+from objcat.tasks import PLACE_COLUMN, BatchKeys, Gathered, Located, LocateTask, waiting
+from objcat.tasks.locate import NOWHERE, KeySpan, known_keys, parts_of
 
 GROUPS_PER_TASK = 32
 _PARTITION, _GROUPS, _HOMES = "_objcat_partition", "_objcat_groups", "_objcat_homes"
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredFrame:
+    """A batch that Spark keeps, with columns by number. names: of its columns."""
+
+    rows: DataFrame
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +50,33 @@ class LocatedFrame:
     names: tuple[str, ...]
 
 
-def located_frame(store: StoreDescription, data: DataFrame, task: LocateTask) -> Located:
-    """Look up where the keys of a frame live. Raises storage errors of the executors."""
+@contextmanager
+def gathered_frame(data: DataFrame, spec: TableSpec, former: Collection[str]) -> Iterator[Gathered]:
+    """Compute a frame, keep it until the end of the block, and go over its keys. Raises MissingOnWorkers."""
     names = tuple(data.columns)
-    joined = _with_groups(store, data.toDF(*map(str, range(len(names)))), names, task)
+    rows = data.toDF(*map(str, range(len(names)))).persist()
+    try:
+        needed = {column.name for column in (*spec.key_columns, *spec.partition_columns)}
+        numbers = [number for number, name in enumerate(names) if name in needed]
+        keys = rows.select(*(quoted(str(number)) for number in numbers))
+        with missing_is_said():
+            told = keys.mapInArrow(shipped(span_of_batches, spec, [names[number] for number in numbers], former), "span binary").collect()
+        spans = [pickle.loads(bytes(row["span"])) for row in told]  # noqa: S301 - our own executors wrote it
+        yield Gathered(GatheredFrame(rows, names), KeySpan.of_all(spans))
+    finally:
+        rows.unpersist()
+
+
+def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask) -> Located:
+    """Look up where the keys of a frame live. Raises storage errors of the executors."""
+    frame: GatheredFrame = gathered.data
+    names = frame.names
+    joined = _with_groups(store, frame.rows, names, task)
     columns = [*joined.schema.fields[:-1], StructField(PLACE_COLUMN, LongType()), StructField(_PARTITION, StringType())]
     partitions = tuple(group.home.partition for group in task.groups)
-    rows = joined.mapInArrow(shipped(place_batches, task.spec, names, partitions, task.former), StructType(columns)).persist()
+    rows = joined.mapInArrow(
+        shipped(place_batches, task.spec, names, partitions, gathered.span, task.former), StructType(columns)
+    ).persist()
     with missing_is_said():
         group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")
         counted = rows.groupBy(_PARTITION, group).count().collect()
@@ -93,6 +122,18 @@ def _with_groups(store: StoreDescription, rows: DataFrame, names: Sequence[str],
     return rows.join(groups, same, "left").select(*rows.columns, _GROUPS)
 
 
+def span_of_batches(
+    spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On a worker: what is known of the keys of some batches. Yields one row."""
+    spans = []
+    for batch in batches:
+        # The task that writes a row says what is wrong with it, in one sentence.
+        with suppress(InvalidBatch):
+            spans.append(BatchKeys.of(spec, iter([pa.Table.from_batches([batch.rename_columns(list(names))])]), former).span(spec))
+    yield pa.RecordBatch.from_pydict({"span": pa.array([pickle.dumps(KeySpan.of_all(spans))], pa.binary())})
+
+
 def read_keys(store: StoreDescription, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """On a worker: the keys of some pickled tasks."""
     with store.open() as fileio:
@@ -105,9 +146,15 @@ def read_keys(store: StoreDescription, names: Sequence[str], batches: Iterable[p
 
 
 def place_batches(
-    spec: TableSpec, names: Sequence[str], partitions: Sequence[str], former: frozenset[str], batches: Iterable[pa.RecordBatch]
+    spec: TableSpec,
+    names: Sequence[str],
+    partitions: Sequence[str],
+    span: KeySpan,
+    former: frozenset[str],
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: batches with the place of every row, and its partition. partitions: of every file group."""
+    """On a worker: batches with the place of every row, and its partition. partitions: of every file group. span: by which file groups were
+    left out."""
     for batch in batches:
         columns = batch.columns[:-1]
         rows = pa.Table.from_arrays(columns, names=list(names))
@@ -117,6 +164,11 @@ def place_batches(
             # The task that writes the row says what is wrong with it, in one sentence.
             places, texts = np.full(batch.num_rows, NOWHERE, np.int64), pa.array([""] * batch.num_rows)
         else:
+            if not span.holds(keys, spec):
+                raise InvalidBatch(
+                    "the batch gave other keys when it was computed again, as Spark had lost what it kept of it: checkpoint the frame "
+                    "before you write it; nothing was written"
+                )
             found = _of_partition(batch.column(batch.num_columns - 1), keys, partitions)
             places = np.where(found >= 0, found, waiting(keys.hashes))
             texts = pa.array(keys.texts, pa.string()).take(pa.array(keys.partition))

@@ -9,7 +9,7 @@ from objcat.tasks.append import append_rows, fill_group
 from objcat.tasks.current import current_rows
 from objcat.tasks.erase import EraseTask, rewrite_without
 from objcat.tasks.insert import write_inserts
-from objcat.tasks.locate import BatchKeys, Located, LocateTask, locate, placed, waiting
+from objcat.tasks.locate import BatchKeys, Gathered, Located, LocateTask, locate, placed, waiting
 from objcat.tasks.model import (
     OP_FIELD,
     PLACE_COLUMN,
@@ -38,6 +38,7 @@ __all__ = [
     "BatchKeys",
     "EraseTask",
     "Filter",
+    "Gathered",
     "Layout",
     "LocateTask",
     "Located",

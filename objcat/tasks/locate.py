@@ -10,7 +10,6 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,14 @@ class LocateTask:
     spec: TableSpec
     groups: tuple[FileGroup, ...]
     former: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A batch whose keys were gone over once. data: for `Locator.locate`. span: what is known of them."""
+
+    data: Any
+    span: KeySpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,36 +91,95 @@ class BatchKeys:
         rows = pa.concat_tables(keys)
         return cls(rows, np.concatenate(partitions), tuple(numbers), spark_hash(rows.columns))
 
-    def pruning(self, spec: TableSpec) -> Pruning | None:
-        """Leaves out file groups in which none of the keys can be, by the bounds of their files; None where nothing can be said."""
-        may: Any = None
-        ids = []
+    def span(self, spec: TableSpec) -> KeySpan:
+        """What can be said of all of them at once."""
+        ranges = {}
         for column in spec.key_columns:
             values = self.rows.column(column.physical)
             # What a footer says of the others is not in the order in which they compare.
-            if pa.types.is_floating(values.type) or pa.types.is_binary(values.type) or not self.rows.num_rows:
-                continue
-            lower, upper = pc.field(f"lower_{column.id}"), pc.field(f"upper_{column.id}")
+            if not pa.types.is_floating(values.type) and not pa.types.is_binary(values.type) and self.rows.num_rows:
+                found = values.unique()
+                ordered = found.take(pc.sort_indices(found))
+                ranges[column.id] = _few(ordered, ordered)
+        return KeySpan(self.rows.num_rows, frozenset(self.texts), ranges)
+
+
+Range = tuple[pa.Array, pa.Array]
+"""Where each of some ranges begins and ends, both included: in order, and apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """What is known of the keys of a batch. rows: how many there are. partitions: in which they are. ranges: by the id of key columns, some
+    that hold all values; a column of which nothing is known is not there. Small and picklable."""
+
+    rows: int
+    partitions: frozenset[str]
+    ranges: Mapping[int, Range]
+
+    @classmethod
+    def of_all(cls, spans: Sequence[KeySpan]) -> KeySpan:
+        """Of a batch in parts."""
+        some = [span for span in spans if span.rows]
+        ids = set[int].intersection(*(set(span.ranges) for span in some)) if some else set[int]()
+        ranges = {column_id: _few(*_joined([span.ranges[column_id] for span in some])) for column_id in sorted(ids)}
+        return cls(sum(span.rows for span in some), frozenset().union(*(span.partitions for span in some)), ranges)
+
+    @property
+    def pruning(self) -> Pruning | None:
+        """Leaves out file groups in which none of the keys can be, by the bounds of their files; None where nothing can be said."""
+        may: Any = None
+        for column_id, (firsts, lasts) in self.ranges.items():
+            lower, upper = pc.field(f"lower_{column_id}"), pc.field(f"upper_{column_id}")
             unknown = lower.is_null() | upper.is_null()
-            term = reduce(operator.or_, ((lower <= last) & (upper >= first) for first, last in _ranges(values)), unknown)
+            pairs = zip(firsts, lasts, strict=True)
+            term = reduce(operator.or_, ((lower <= last) & (upper >= first) for first, last in pairs), unknown)
             may = term if may is None else may & term
-            ids.append(column.id)
-        return None if may is None else Pruning(may, tuple(ids))
+        return None if may is None else Pruning(may, tuple(self.ranges))
+
+    def holds(self, keys: BatchKeys, spec: TableSpec) -> bool:
+        """Whether some keys are among those of which this was said."""
+        for column_id, (firsts, lasts) in self.ranges.items():
+            values = keys.rows.column(spec.table_schema.by_id(column_id).physical)
+            pairs = zip(firsts, lasts, strict=True)
+            within = (pc.and_(pc.greater_equal(values, first), pc.less_equal(values, last)) for first, last in pairs)
+            if not pc.all(reduce(pc.or_, within)).as_py():
+                return False
+        return self.partitions.issuperset(keys.texts)
 
 
-def _ranges(values: pa.ChunkedArray) -> list[tuple[pa.Scalar, pa.Scalar]]:
-    """A few ranges, ends included, that hold all of some values: between the widest gaps, where gaps can be told."""
-    found = values.unique()
-    found = found.take(pc.sort_indices(found))
-    if pa.types.is_integer(found.type) or pa.types.is_date(found.type) or pa.types.is_timestamp(found.type):
-        whole = found.cast(pa.int32()) if pa.types.is_date(found.type) else found
+def _joined(ranges: Sequence[Range]) -> Range:
+    """Those that meet become one."""
+    firsts, lasts = (pa.concat_arrays([one[end] for one in ranges]) for end in (0, 1))
+    values = pa.concat_arrays([firsts, lasts]).unique()
+    values = values.take(pc.sort_indices(values))
+    begin, end = (np.asarray(pc.index_in(of, values)).astype(np.int64) for of in (firsts, lasts))
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], np.maximum.accumulate(end[order])
+    starts = np.flatnonzero(np.concatenate(([True], begin[1:] > end[:-1])))
+    stops = np.concatenate((starts[1:], [len(begin)])) - 1
+    return values.take(pa.array(begin[starts])), values.take(pa.array(end[stops]))
+
+
+def _few(firsts: pa.Array, lasts: pa.Array) -> Range:
+    """A few ranges that hold all of some, which are in order: between the widest gaps, where gaps can be told."""
+    count = len(firsts)
+    if count <= RANGES_MAX:
+        return firsts, lasts
+    if pa.types.is_integer(firsts.type) or pa.types.is_date(firsts.type) or pa.types.is_timestamp(firsts.type):
         # As floats, for two of them may be further apart than an integer tells.
-        gaps = np.diff(np.asarray(whole.cast(pa.int64())).astype(np.float64))
+        gaps = _numbers(firsts)[1:] - _numbers(lasts)[:-1]
         starts = np.sort(np.argsort(gaps, kind="stable")[::-1][: RANGES_MAX - 1]) + 1
     else:
-        starts = np.unique(np.linspace(0, len(found), RANGES_MAX, endpoint=False).astype(np.int64))
-    edges = np.unique(np.concatenate(([0], starts, [len(found)]))).tolist()
-    return [(found[start], found[end - 1]) for start, end in pairwise(edges)]
+        starts = np.linspace(0, count, RANGES_MAX, endpoint=False).astype(np.int64)
+    starts = np.unique(np.concatenate(([0], starts)))
+    stops = np.concatenate((starts[1:], [count])) - 1
+    return firsts.take(pa.array(starts)), lasts.take(pa.array(stops))
+
+
+def _numbers(values: pa.Array) -> npt.NDArray[np.float64]:
+    whole = values.cast(pa.int32()) if pa.types.is_date(values.type) else values
+    return np.asarray(whole.cast(pa.int64())).astype(np.float64)
 
 
 def known_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None) -> Iterator[pa.Table]:

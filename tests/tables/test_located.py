@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import objcat
@@ -273,3 +274,18 @@ def test_a_stream_is_located_batch_by_batch(lake: objcat.Lake, kind: str, monkey
     parts = [pa.Table.from_pylist(batch(*range(at, at + 100), v=1), SCHEMA).to_batches()[0] for at in range(0, 300, 100)]
     table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, parts))
     assert rows(table) == [(key, "x", 1) for key in range(300)]
+
+
+def test_files_that_cannot_hold_a_key_are_not_read(lake: objcat.Lake, kind: str) -> None:
+    table = create(lake, kind)
+    for key in range(8):
+        table.insert(batch(10 * key, 10 * key + 9))
+    hidden = {group.base.path: table.fileio.read(group.base.path) for group in table.refresh().file_groups(table.manifests) if group.base}
+    keys = {path: pq.read_table(pa.BufferReader(data)).column("id").to_pylist() for path, data in hidden.items()}
+    hidden = {path: data for path, data in hidden.items() if 40 not in keys[path]}
+    assert len(hidden) == 7
+    table.fileio.delete(hidden)
+    table.upsert(batch(40, 49, v=1))
+    for path, data in hidden.items():
+        table.fileio.put(path, data)
+    assert [row for row in rows(table) if row[2]] == [(40, "x", 1), (49, "x", 1)]
