@@ -10,6 +10,7 @@ from objcat.arguments import instance
 from objcat.errors import InvalidInput
 from objcat.feed import Feed
 from objcat.table import TableSpec
+from objcat.timeline import AppVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +31,15 @@ def check_follows(feed: Feed, reached: int | None, *, app_id: str) -> None:
             f"the changes begin after slot {feed.since}, but {app_id!r} has brought those up to slot {reached} only, so some would be left "
             f"out: read source.changes(since={reached}, net=True)"
         )
+
+
+def version_of(feed: Feed, *, app_id: str, rewound_at: int | None) -> AppVersion:
+    """What the commit of a feed is called that leaves out no change. rewound_at: the slot of the RESTORE that it goes on from.
+
+    Net changes build on the version where they begin. All changes in their order end as they should, whatever of them was there.
+    """
+    since = feed.since if getattr(feed.plan, "net", False) else None
+    return AppVersion(app=app_id, version=feed.until, resumed_after=rewound_at, since=since)
 
 
 def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None) -> Any | None:

@@ -15,7 +15,7 @@ from fileio.errors import FileIOError
 from objcat.advice import SizeAdvice
 from objcat.arguments import instances, moment_ms, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, layout_of
-from objcat.deriving import DELETES, batch_of, check_follows
+from objcat.deriving import DELETES, batch_of, check_follows, version_of
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
@@ -348,12 +348,15 @@ class Table:
         """Follow another table: write its changes here, rows and deletes, as one commit that counts once; None when there are none.
 
         source: `source.changes(since=table.applied("job"), net=True)`, or since=-1 the first time. The columns that this table has too are
-        written. app_id: names the work; its version is the last slot of the changes, so that changes which are tried again, or overlap, are
-        written once. spark: reads and writes on Spark. Raises InvalidInput when changes would be left out, else as `upsert`.
+        written. app_id: names the work; its version is the last slot of the changes, so that changes which are tried again are written
+        once. Net changes begin where the version is: a key that came and went would else be neither in them nor gone. spark: reads and
+        writes on Spark. Raises InvalidInput when changes would be left out, CommitConflict when others have brought some of them (read them
+        anew), else as `upsert`.
         """
         reached = self.applied(app_id)
         check_follows(source, reached, app_id=app_id)
-        app = AppVersion(app=app_id, version=source.until)
+        known = self._standing.view.log.marks(self.id).apps.get(app_id)
+        app = version_of(source, app_id=app_id, rewound_at=None if known is None else known.rewound_at)
         batch = batch_of(source, self.spec, spark)
         return None if batch is None else self.upsert(batch, metadata=metadata, app=app, delete_when=DELETES)
 

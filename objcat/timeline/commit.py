@@ -328,7 +328,8 @@ def _settled_by(candidate: Candidate, found: Entry) -> Entry | None:
 
 
 def check_app(own: AppVersion | None, tables: Iterable[str], state: LogState) -> None:
-    """Raises AlreadyApplied or StreamRewound when the log, as far as it is known, says that the application must not write this."""
+    """Raises AlreadyApplied, StreamRewound or CommitConflict when the log, as far as it is known, says that the application must not write
+    this."""
     if own is None:
         return
     instance(own, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
@@ -336,7 +337,8 @@ def check_app(own: AppVersion | None, tables: Iterable[str], state: LogState) ->
         reached = state.marks(table).apps.get(own.app)
         if reached is None:
             continue
-        if reached.rewound_at is not None and (own.resumed_after or -1) < reached.rewound_at:
+        is_next = own.since == reached.version
+        if reached.rewound_at is not None and not is_next and (own.resumed_after or -1) < reached.rewound_at:
             raise StreamRewound(
                 f"the RESTORE at slot {reached.rewound_at} took back what {own.app!r} had written after version {reached.version}: start "
                 f"it again from version {reached.version + 1}, with resumed_after={reached.rewound_at}; nothing was written",
@@ -345,5 +347,11 @@ def check_app(own: AppVersion | None, tables: Iterable[str], state: LogState) ->
         if reached.version >= own.version:
             raise AlreadyApplied(
                 f"version {own.version} of {own.app!r} is in table {table} already: slot {reached.slot} brought version {reached.version}",
+                winner_slot=reached.slot,
+            )
+        if own.since is not None and not is_next:
+            raise CommitConflict(
+                f"version {own.version} of {own.app!r} builds on version {own.since}, and slot {reached.slot} brought version "
+                f"{reached.version} to table {table}: read what comes after that, and write again; nothing was written",
                 winner_slot=reached.slot,
             )

@@ -15,12 +15,15 @@ class AppVersion:
     """A write that must count once, however often it is tried: an application and the number of its batch.
 
     app: its name, e.g. of a stream. version: grows from batch to batch. resumed_after: the slot of the RESTORE that the application has
-    taken notice of, after `StreamRewound`.
+    taken notice of, after `StreamRewound`. since: the version that the batch builds on, -1 for none: where the application has reached
+    another one, the batch is refused with CommitConflict. For what may not be repeated, as sums that are added up: who runs twice would
+    else bring batches that overlap.
     """
 
     app: str
     version: int
     resumed_after: int | None = None
+    since: int | None = None
 
     def __post_init__(self) -> None:
         """Raises InvalidInput."""
@@ -28,6 +31,8 @@ class AppVersion:
         whole_number(self.version, what=f"version of the application {self.app!r}")
         if self.resumed_after is not None:
             whole_number(self.resumed_after, what=f"resumed_after of the application {self.app!r}")
+        if self.since is not None:
+            whole_number(self.since, what=f"since of the application {self.app!r}", least=-1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,8 +129,8 @@ class SparkProcess:
 class LocalProcess:
     """A process of the local engine, forked from one that has imported everything."""
 
-    def __init__(self, job: Job) -> None:
-        self._process = forks.Process(target=main, args=(job,), name=job.name, daemon=True)
+    def __init__(self, name: str, work: Callable[[Any], None], job: Any) -> None:
+        self._process = forks.Process(target=work, args=(job,), name=name, daemon=True)
         self._process.start()
 
     def is_alive(self) -> bool:
@@ -164,8 +164,15 @@ class Place:
         return f"p{self.number}-{self.lives}"
 
 
+class Impatient(Protocol):
+    """Somebody who thinks that a writer that stands still is dead."""
+
+    def roll_back(self) -> None:
+        """Roll back all that is under way."""
+
+
 class Operator:
-    """Somebody impatient, who thinks that a writer that stands still is dead, and rolls back all that is under way."""
+    """The one of a run with one table."""
 
     def __init__(self, store: ServerHandle | Path, directory: Path, seed: int) -> None:
         self._session = local_session(*open_table(*where(store), TABLE), random.Random(seed), 0)
@@ -186,7 +193,7 @@ class Supervisor:
     seed: int
     directory: Path
     places: list[Place]
-    operator: Operator
+    operator: Impatient
     happened: Happened = field(default_factory=Happened)
 
     def run(self) -> Happened:
@@ -198,7 +205,8 @@ class Supervisor:
             while not self.happened.enough(self.plan) and time.monotonic() < began_s + self.plan.seconds_max:
                 for place in self.places:
                     if place.process is None or not place.process.is_alive():
-                        self._start(place)
+                        place.lives += 1
+                        place.process = self.begin(place)
                     self._stop_or_wake(place, tail, chance)
                     self._plan_faults(place, chance)
                 if sum(tail.outcomes.values()) >= next_kill:
@@ -217,8 +225,8 @@ class Supervisor:
         """Starting a JVM takes as long as many calls of others, so it would never come to anything: it is spared until it did."""
         return not place.spark or tail.ended_of[place.name] >= SPARK_CALLS_SPARED
 
-    def _start(self, place: Place) -> None:
-        place.lives += 1
+    def begin(self, place: Place) -> Process:
+        """A process that works at a place."""
         job = Job(
             url=place.url,
             options=place.options,
@@ -229,7 +237,7 @@ class Supervisor:
             spark=place.spark,
             seconds_max=self.plan.seconds_max + END_S_MAX,
         )
-        place.process = SparkProcess(job) if place.spark else LocalProcess(job)
+        return SparkProcess(job) if place.spark else LocalProcess(job.name, main, job)
 
     def _kill(self, place: Place) -> None:
         if place.process is not None and place.process.is_alive():
@@ -315,11 +323,11 @@ def run_chaos(store: ServerHandle | Path, plan: Plan, *, seed: int, directory: P
     objcat.connect(url, options).create_table(TABLE, SCHEMA, key=["id"], index=objcat.Bucket(4), kind=plan.kind)
     directory.mkdir()
     with ExitStack() as stack:
-        places = list(_places(store, plan, stack.enter_context))
+        places = list(places_of(store, plan, stack.enter_context))
         return Supervisor(plan, seed, directory, places, Operator(store, directory, seed)).run()
 
 
-def _places(store: ServerHandle | Path, plan: Plan, enter: Callable[[Any], Any]) -> Iterator[Place]:
+def places_of(store: ServerHandle | Path, plan: Plan, enter: Callable[[Any], Any]) -> Iterator[Place]:
     for number in range(plan.local + plan.spark):
         spark = number >= plan.local
         if isinstance(store, Path):

@@ -66,9 +66,10 @@ def numbers() -> Iterator[tuple[str, Call, tuple[Any, ...]]]:
     yield "keep", lambda lake, bad: lake.table("n.t").collect_checkpoints(keep=bad), (0,)
     yield "version", lambda _, bad: AppVersion(app="a", version=bad), (-1,)
     yield "resumed_after", lambda _, bad: AppVersion(app="a", version=1, resumed_after=bad), (-1,)
+    yield "since", lambda _, bad: AppVersion(app="a", version=1, since=bad), (-2,)
 
 
-OPTIONAL = {"slot", "keep_slots", "before", "count", "resumed_after"}
+OPTIONAL = {"slot", "keep_slots", "before", "count", "resumed_after", "since"}
 """Where None means something."""
 
 

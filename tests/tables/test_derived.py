@@ -11,7 +11,8 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
-from objcat.errors import InvalidInput
+from objcat.errors import CommitConflict, InvalidInput, StreamRewound
+from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()), ("more", pa.string())])
 
@@ -46,12 +47,85 @@ def test_a_derived_table_is_its_source_once(kind: str, net: bool) -> None:
         derived.upsert_from(late, app_id="job")
     follow()
     assert rows(derived) == rows(source) == {0: 0, 1: 11, 3: 3, 4: 4, 5: 5, 9: 9}
-    # Changes that overlap those that are there are written once more, to the same end.
+    # Changes that overlap those that are there are written once more, to the same end, unless they are net.
     source.delete("id = 0")
-    derived.upsert_from(source.changes(since=1, net=net), app_id="job")
+    overlapping = source.changes(since=1, net=net)
+    if net:
+        with pytest.raises(CommitConflict, match="builds on version 1, and slot 2 brought version 4"):
+            derived.upsert_from(overlapping, app_id="job")
+        follow()
+    else:
+        derived.upsert_from(overlapping, app_id="job")
     assert rows(derived) == rows(source) and derived.applied("job") == 5
     assert follow() is None
     with pytest.raises(InvalidInput, match="incremental"):
         derived.upsert_from(source.incremental(since=1), app_id="job")
     with pytest.raises(InvalidInput, match="changes"):
         derived.upsert_from([{"id": 1}], app_id="job")  # type: ignore[arg-type]
+
+
+def pair(place: FileIO, **settings: Any) -> tuple[objcat.Table, objcat.Table]:
+    lake = objcat.Lake(place)
+    source = lake.create_table("s", SCHEMA, key=["id"])
+    source.insert([{"id": i, "v": i, "more": "x"} for i in range(3)])
+    derived = lake.create_table("d", SCHEMA, key=["id"], **settings)
+    derived.upsert_from(source.changes(since=-1, net=True), app_id="job")
+    return source, derived
+
+
+@pytest.mark.parametrize("net", [True, False])
+def test_two_that_derive_write_no_key_that_came_and_went(net: bool) -> None:
+    backend = RacingBackend("race")
+    source, derived = pair(FileIO(backend, env=FakeEnv(3)))
+    other = objcat.Lake(FileIO(backend, env=FakeEnv(4))).table("d")
+    source.upsert([{"id": 1, "v": 100, "more": "x"}, {"id": 9, "v": 9, "more": "x"}])
+    some = source.changes(since=1, net=net)
+    source.upsert([{"id": 1, "v": 1, "more": "x"}])
+    source.delete([{"id": 9}])
+    all_of_them = source.changes(since=1, net=net)
+    backend.races = [lambda: other.upsert_from(some, app_id="job")]
+    if net:
+        with pytest.raises(CommitConflict, match="builds on version 1, and slot 2 brought version 2"):
+            derived.upsert_from(all_of_them, app_id="job")
+        assert derived.upsert_from(source.changes(since=2, net=net), app_id="job") is not None
+    else:
+        derived.upsert_from(all_of_them, app_id="job")
+    assert rows(derived) == rows(source) == {0: 0, 1: 1, 2: 2} and derived.applied("job") == 4
+
+
+@pytest.mark.parametrize("net", [True, False])
+def test_after_a_restore_a_table_follows_on_from_what_it_was(net: bool) -> None:
+    source, derived = pair(FileIO(MemoryBackend("derived"), env=FakeEnv(3)))
+    source.upsert([{"id": 7, "v": 7, "more": "x"}])
+    derived.upsert_from(source.changes(since=1, net=True), app_id="job")
+    derived.restore(to=1)
+    assert derived.applied("job") == 1 and 7 not in rows(derived)
+    derived.upsert_from(source.changes(since=1, net=net), app_id="job")
+    assert rows(derived) == rows(source) and derived.applied("job") == 2
+
+
+def test_what_is_added_up_is_added_once() -> None:
+    backend = RacingBackend("race")
+    table = objcat.Lake(FileIO(backend, env=FakeEnv(5))).create_table(
+        "t", pa.schema([pa.field("id", pa.int64()), ("n", pa.int64())]), key=["id"]
+    )
+    other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
+
+    def add(of: objcat.Table, n: int, since: int, version: int) -> Any:
+        merge = of.merge([{"id": 1, "n": n}]).when_matched_update({"n": "target.n + source.n"}).when_not_matched_insert()
+        return merge.execute(app=objcat.AppVersion(app="sum", version=version, since=since))
+
+    add(table, 10, -1, 3)
+    backend.races = [lambda: add(other, 1, 3, 4)]
+    with pytest.raises(CommitConflict, match="builds on version 3, and slot 2 brought version 4"):
+        add(table, 3, 3, 6)
+    assert add(table, 1, 3, 4).already_applied
+    add(table, 2, 4, 6)
+    assert [row["n"] for row in table.scan().to_arrow().to_pylist()] == [13]
+    assert not list(table.fileio.list_keys("intents/"))
+    # After a restore, what builds on just the restored version leaves no gap.
+    table.restore(to=1)
+    with pytest.raises(StreamRewound):
+        table.upsert([{"id": 1, "n": 0}], app=objcat.AppVersion(app="sum", version=9))
+    add(table, 100, 3, 9)
+    assert [row["n"] for row in table.scan().to_arrow().to_pylist()] == [110]
