@@ -95,7 +95,7 @@ class LocalEngine:
         """Look up where the keys of a batch live. Raises storage errors."""
         batch: _Gathered = gathered.data
         keys = batch.keys
-        groups = locate(self._fileio, task, keys)
+        groups = locate(self._fileio, task, keys, gathered.files)
         new = groups < 0
         rows = np.bincount(keys.partition[new], minlength=len(keys.texts)).tolist()
         found = frozenset(np.unique(groups[~new]).tolist())

@@ -12,7 +12,7 @@ import numpy as np
 from fileio.store import FileIO
 from objcat.packing import homes_for
 from objcat.table import FileGroup, Manifests, Pruning, Snapshot, TableSpec
-from objcat.table.spec import SimpleIndex
+from objcat.table.spec import BloomIndex, SimpleIndex
 from objcat.tasks import Gathered, Located, LocateTask, WriteResult, WriteTask
 from objcat.timeline import Home, Txn
 from objcat.timeline.entry import Digests, Keys
@@ -69,7 +69,7 @@ class KeyIndex(Protocol):
 
 
 class SimpleLookup:
-    """Reads the keys of all file groups that may hold one of the batch, by the bounds of their files."""
+    """Reads the keys of all file groups that may hold one of the batch, by the bounds of their files; and by their bloom filters."""
 
     def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
         """As of `KeyIndex`."""
@@ -77,10 +77,11 @@ class SimpleLookup:
             # Equal keys in two partitions are two rows.
             candidates = [home for home in within_bounds(place, gathered.span.pruning) if home.partition in gathered.span.partitions]
             groups = tuple(place.live[home] for home in candidates)
-            return Found(engine.locate(gathered, LocateTask(task.spec, groups, task.former_partitions)), candidates)
+            known = replace(gathered, files=place.manifests.of_files)
+            return Found(engine.locate(known, LocateTask(task.spec, groups, task.former_partitions)), candidates)
 
 
-LOOKUPS: Mapping[type, KeyIndex] = {SimpleIndex: SimpleLookup()}
+LOOKUPS: Mapping[type, KeyIndex] = {SimpleIndex: SimpleLookup(), BloomIndex: SimpleLookup()}
 """How keys are found, by what a table keeps of its index."""
 
 

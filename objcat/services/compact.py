@@ -221,7 +221,7 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, logs: Lo
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     path = base_path(task.txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     kept = [log_schema(spec).empty_table()]
-    with BaseWriter(fileio, path, schema, group.home, bounded=spec.bounded) as writer:
+    with BaseWriter(fileio, path, schema, group.home, bounded=spec.bounded, filtered=spec.filtered) as writer:
         for rows, _ in current_cuts(fileio, spec, group, logs):
             live, deletes = parted(rows)
             writer.write(live.select(schema.names))

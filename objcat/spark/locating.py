@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,22 +25,47 @@ from objcat.errors import InvalidBatch
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed
-from objcat.spark.ship import missing_is_said, shipped
+from objcat.spark.ship import BatchFunction, missing_is_said, shipped
+from objcat.storage.filters import FILTERS_BYTES_MAX, Probe
 from objcat.table import TableSpec
+from objcat.table.kept import Kept
 from objcat.table.schema import arrow_type
 from objcat.tasks import PLACE_COLUMN, BatchKeys, Gathered, Located, LocateTask, waiting
-from objcat.tasks.locate import NOWHERE, KeySpan, known_keys, parts_of
+from objcat.tasks.locate import NOWHERE, KeySpan, Sieve, known_keys, parts_of
 
 GROUPS_PER_TASK = 32
+PROBED_KEYS_MAX = 1024**2
+"""Of a batch for which filters are asked. Of more keys one seems to lie in nearly every file; and every task gets all of them."""
 _PARTITION, _GROUPS, _HOMES = "_objcat_partition", "_objcat_groups", "_objcat_homes"
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredFrame:
-    """A batch that Spark keeps, with columns by number. names: of its columns."""
+    """A batch that Spark keeps, with columns by number. names: of its columns. probe: by which filters are asked; None: none are."""
 
     rows: DataFrame
     names: tuple[str, ...]
+    probe: Probe | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookedFor:
+    """The keys for which files were read, or left out."""
+
+    span: KeySpan
+    probe: Probe | None
+
+    def check(self, keys: BatchKeys, spec: TableSpec) -> None:
+        """Raises InvalidBatch where one of some keys is not among them."""
+        same = self.span.holds(keys, spec)
+        if self.probe is not None:
+            own = Probe.of(spec, keys.rows)
+            same &= all(bool(np.isin(mine, of).all()) for mine, of in zip(own.hashes, self.probe.hashes, strict=True))
+        if not same:
+            raise InvalidBatch(
+                "the batch gave other keys when it was computed again, as Spark had lost what it kept of it: checkpoint the frame before "
+                "you write it; nothing was written"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +85,32 @@ def gathered_frame(data: DataFrame, spec: TableSpec, former: Collection[str]) ->
         needed = {column.name for column in (*spec.key_columns, *spec.partition_columns)}
         numbers = [number for number, name in enumerate(names) if name in needed]
         keys = rows.select(*(quoted(str(number)) for number in numbers))
-        with missing_is_said():
-            told = keys.mapInArrow(shipped(span_of_batches, spec, [names[number] for number in numbers], former), "span binary").collect()
-        spans = [pickle.loads(bytes(row["span"])) for row in told]  # noqa: S301 - our own executors wrote it
-        yield Gathered(GatheredFrame(rows, names), KeySpan.of_all(spans))
+        named = [names[number] for number in numbers]
+        span = KeySpan.of_all(_told(keys, shipped(span_of_batches, spec, named, former)))
+        probe = None
+        if spec.filtered and 0 < span.rows <= PROBED_KEYS_MAX:
+            probe = Probe.of_all(_told(keys, shipped(probe_of_batches, spec, named, former)))
+        yield Gathered(GatheredFrame(rows, names, probe), span)
     finally:
         rows.unpersist()
+
+
+def _told(keys: DataFrame, function: BatchFunction) -> list[Any]:
+    """What the tasks say, in a pickled column."""
+    with missing_is_said():
+        rows = keys.mapInArrow(function, "told binary").collect()
+    return [pickle.loads(bytes(row["told"])) for row in rows]  # noqa: S301 - our own executors wrote it
 
 
 def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask) -> Located:
     """Look up where the keys of a frame live. Raises storage errors of the executors."""
     frame: GatheredFrame = gathered.data
     names = frame.names
-    joined = _with_groups(store, frame.rows, names, task)
+    joined = _with_groups(store, frame, task)
     columns = [*joined.schema.fields[:-1], StructField(PLACE_COLUMN, LongType()), StructField(_PARTITION, StringType())]
     partitions = tuple(group.home.partition for group in task.groups)
     rows = joined.mapInArrow(
-        shipped(place_batches, task.spec, names, partitions, gathered.span, task.former), StructType(columns)
+        shipped(place_batches, task.spec, names, partitions, LookedFor(gathered.span, frame.probe), task.former), StructType(columns)
     ).persist()
     with missing_is_said():
         group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")
@@ -104,8 +139,9 @@ def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) 
     return rows.repartition(F.shiftright(PLACE_COLUMN, 1))
 
 
-def _with_groups(store: StoreDescription, rows: DataFrame, names: Sequence[str], task: LocateTask) -> DataFrame:
+def _with_groups(store: StoreDescription, frame: GatheredFrame, task: LocateTask) -> DataFrame:
     """The batch with the numbers of the file groups that hold the key of a row, of whatever partition, as last column."""
+    rows, names = frame.rows, frame.names
     tasks = parts_of(task, GROUPS_PER_TASK)
     if not tasks:
         return rows.withColumn(_GROUPS, F.lit(None).cast("array<int>"))
@@ -115,7 +151,7 @@ def _with_groups(store: StoreDescription, rows: DataFrame, names: Sequence[str],
     fields = [pa.field(key, arrow_type(column.type)) for key, column in zip(keys, columns, strict=True)]
     schema = spark_schema(pa.schema([*fields, pa.field("number", pa.int32())]))
     numbered = spark.createDataFrame([(number, pickle.dumps(part)) for number, part in enumerate(tasks)], "number int, task binary")
-    known = numbered.repartition(len(tasks), "number").mapInArrow(shipped(read_keys, store, keys), schema)
+    known = numbered.repartition(len(tasks), "number").mapInArrow(shipped(read_keys, store, keys, frame.probe), schema)
     groups = known.groupBy(*keys).agg(F.collect_set("number").alias(_GROUPS))
     of_batch = [typed(F.col(quoted(str(names.index(column.name)))), column) for column in columns]
     same = [one == F.col(key) for one, key in zip(of_batch, keys, strict=True)]
@@ -125,22 +161,40 @@ def _with_groups(store: StoreDescription, rows: DataFrame, names: Sequence[str],
 def span_of_batches(
     spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: what is known of the keys of some batches. Yields one row."""
-    spans = []
+    """On a worker: what is known of the keys of some batches."""
+    yield from _telling(KeySpan.of_all([keys.span(spec) for keys in _keys_of(spec, names, former, batches)]))
+
+
+def probe_of_batches(
+    spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On a worker: the keys of some batches as filters are asked for them."""
+    probes = [Probe.of(spec, keys.rows) for keys in _keys_of(spec, names, former, batches)]
+    if probes:
+        yield from _telling(Probe.of_all(probes))
+
+
+def _keys_of(spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]) -> Iterator[BatchKeys]:
     for batch in batches:
         # The task that writes a row says what is wrong with it, in one sentence.
         with suppress(InvalidBatch):
-            spans.append(BatchKeys.of(spec, iter([pa.Table.from_batches([batch.rename_columns(list(names))])]), former).span(spec))
-    yield pa.RecordBatch.from_pydict({"span": pa.array([pickle.dumps(KeySpan.of_all(spans))], pa.binary())})
+            yield BatchKeys.of(spec, iter([pa.Table.from_batches([batch.rename_columns(list(names))])]), former)
 
 
-def read_keys(store: StoreDescription, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """On a worker: the keys of some pickled tasks."""
+def _telling(value: object) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"told": pa.array([pickle.dumps(value)], pa.binary())})
+
+
+def read_keys(
+    store: StoreDescription, names: Sequence[str], probe: Probe | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On a worker: the keys of some pickled tasks. probe: only of row groups that may hold one of its keys."""
+    sieve = None if probe is None else Sieve(probe, Kept(bytes_max=FILTERS_BYTES_MAX))
     with store.open() as fileio:
         for batch in batches:
             for pickled in batch.column("task").to_pylist():
                 first, task = pickle.loads(pickled)  # noqa: S301 - our own driver wrote it
-                for rows in known_keys(fileio, task):
+                for rows in known_keys(fileio, task, sieve=sieve):
                     numbers = pc.add(rows.column(PLACE_COLUMN), pa.scalar(first, pa.int32()))
                     yield from rows.drop_columns([PLACE_COLUMN]).append_column("n", numbers).rename_columns([*names, "number"]).to_batches()
 
@@ -149,12 +203,11 @@ def place_batches(
     spec: TableSpec,
     names: Sequence[str],
     partitions: Sequence[str],
-    span: KeySpan,
+    looked_for: LookedFor,
     former: frozenset[str],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: batches with the place of every row, and its partition. partitions: of every file group. span: by which file groups were
-    left out."""
+    """On a worker: batches with the place of every row, and its partition. partitions: of every file group."""
     for batch in batches:
         columns = batch.columns[:-1]
         rows = pa.Table.from_arrays(columns, names=list(names))
@@ -164,11 +217,7 @@ def place_batches(
             # The task that writes the row says what is wrong with it, in one sentence.
             places, texts = np.full(batch.num_rows, NOWHERE, np.int64), pa.array([""] * batch.num_rows)
         else:
-            if not span.holds(keys, spec):
-                raise InvalidBatch(
-                    "the batch gave other keys when it was computed again, as Spark had lost what it kept of it: checkpoint the frame "
-                    "before you write it; nothing was written"
-                )
+            looked_for.check(keys, spec)
             found = _of_partition(batch.column(batch.num_columns - 1), keys, partitions)
             places = np.where(found >= 0, found, waiting(keys.hashes))
             texts = pa.array(keys.texts, pa.string()).take(pa.array(keys.partition))

@@ -15,11 +15,15 @@ from fileio.base import Create, ObjectMeta, Version
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
+from objcat.storage.bloom import options_of
 from objcat.storage.bounds import bounds_of, row_groups_that_may_match
+from objcat.storage.filters import FileFilters, Probe, Source, read_filters
 from objcat.storage.fitting import fitted
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogObject, LogRows, Pruning, TableSchema, TableSpec
 from objcat.table.files import Bound
+from objcat.table.kept import Kept
+from objcat.table.schema import FIELD_ID_KEY
 from objcat.timeline import Home, Txn
 
 TXN_COLUMN = "_objcat_txn"
@@ -69,17 +73,27 @@ def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, 
 class BaseWriter:
     """Writes the base file of one home piece by piece: a context manager, which gives up what is not finished. For one thread.
 
-    schema: physical columns with field ids, and `_objcat_txn`. bounded: ids of columns that always get bounds. Holds a row group, and the
-    parts of the stream that are under way.
+    schema: physical columns with field ids, and `_objcat_txn`. bounded: ids of columns that always get bounds. filtered: of those that get
+    bloom filters. Holds a row group, and the parts of the stream that are under way.
     """
 
-    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, home: Home, *, bounded: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        fileio: FileIO,
+        path: str,
+        schema: pa.Schema,
+        home: Home,
+        *,
+        bounded: Collection[int] = (),
+        filtered: Collection[int] = (),
+    ) -> None:
         self._path = path
         self._home = home
         self._schema = schema
         self._rows = 0
         self._held: list[pa.Table] = []
-        self._file = _FileWriter(fileio, path, schema, dictionary=[TXN_COLUMN], bounded=bounded)
+        names = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in filtered]
+        self._file = _FileWriter(fileio, path, schema, dictionary=[TXN_COLUMN], bounded=bounded, filtered=names)
 
     @property
     def rows(self) -> int:
@@ -195,6 +209,24 @@ def base_pieces(
             yield as_of_schema(file.read_row_group(number, columns=list(columns)), columns, None if spec is None else spec.table_schema)
 
 
+def key_pieces(
+    fileio: FileIO, base: BaseFile, columns: Sequence[str], probe: Probe, kept: Kept[FileFilters], spec: TableSpec
+) -> Iterator[pa.Table]:
+    """Columns of the row groups of a base file in which some keys may lie, by its bloom filters; of all of them where it has none.
+
+    kept: what is known of files already: of one without such a row group, nothing is read then.
+    """
+    filters = kept.get(base.path)
+    if filters is not None and not filters.may_hold(probe):
+        return
+    with _opened(fileio, base.path, base.bytes) as (file, source):
+        if filters is None:
+            filters = read_filters(file.metadata, source, probe)
+            kept.put(base.path, filters, filters.bytes)
+        for number in filters.may_hold(probe):
+            yield as_of_schema(file.read_row_group(number, columns=list(columns)), columns, spec.table_schema)
+
+
 def pieces_of_txns(fileio: FileIO, base: BaseFile, columns: Sequence[str], txns: pa.Array, schema: TableSchema) -> Iterator[pa.Table]:
     """Rows of a base file that some transactions wrote, in these columns and `_objcat_txn`, one row group after another.
 
@@ -222,21 +254,44 @@ def log_pieces(
 class _FileWriter:
     """A Parquet file that is written to the store as its rows come."""
 
-    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, *, dictionary: bool | list[str], bounded: Collection[int]) -> None:
+    def __init__(
+        self,
+        fileio: FileIO,
+        path: str,
+        schema: pa.Schema,
+        *,
+        dictionary: bool | list[str],
+        bounded: Collection[int],
+        filtered: Sequence[str] = (),
+    ) -> None:
         self._schema = schema
+        self._dictionary = dictionary
         self._bounded = bounded
+        self._filtered = filtered
         self._footers: list[pq.FileMetaData] = []
         self._out = fileio.open_write(path, Create())
-        self._parquet = pq.ParquetWriter(
-            self._out, schema, compression=COMPRESSION, use_dictionary=dictionary, store_schema=False, metadata_collector=self._footers
-        )
+        self._parquet: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.Table, *, row_group_rows: int) -> None:
-        self._parquet.write_table(rows, row_group_size=row_group_rows)
+        self._begun(min(rows.num_rows, row_group_rows)).write_table(rows, row_group_size=row_group_rows)
+
+    def _begun(self, rows: int) -> pq.ParquetWriter:
+        """The writer, which must know how large filters have to be. rows: of the first row group; the others are about as large."""
+        if self._parquet is None:
+            self._parquet = pq.ParquetWriter(
+                self._out,
+                self._schema,
+                compression=COMPRESSION,
+                use_dictionary=self._dictionary,
+                store_schema=False,
+                metadata_collector=self._footers,
+                **({"bloom_filter_options": options_of(self._filtered, rows)} if self._filtered else {}),
+            )
+        return self._parquet
 
     def finish(self) -> tuple[int, dict[int, Bound]]:
         """The size of the file, and the bounds of its columns. Raises NotWritten, storage errors."""
-        self._parquet.close()
+        self._begun(0).close()
         size = int(self._out.tell())
         self._out.close()
         return size, bounds_of(self._footers[0], self._schema, always=self._bounded)
@@ -244,25 +299,35 @@ class _FileWriter:
     def abort(self) -> None:
         """Give up; nothing when it is finished."""
         if not self._out.closed:
-            with suppress(Exception):
-                self._parquet.close()
-            # Else it would try again when it is forgotten.
-            self._parquet.is_open = False
+            if self._parquet is not None:
+                with suppress(Exception):
+                    self._parquet.close()
+                # Else it would try again when it is forgotten.
+                self._parquet.is_open = False
             with suppress(FileIOError):
                 self._out.abort()
 
 
 @contextmanager
 def _open(fileio: FileIO, path: str, size: int) -> Iterator[pq.ParquetFile]:
-    """A Parquet file to read from, in one request when it is small. Raises CorruptTable, here or within the block, when it is missing."""
+    """As `_opened`."""
+    with _opened(fileio, path, size) as (file, _):
+        yield file
+
+
+@contextmanager
+def _opened(fileio: FileIO, path: str, size: int) -> Iterator[tuple[pq.ParquetFile, Source]]:
+    """A Parquet file to read from, in one request when it is small, and its bytes. Raises CorruptTable, here or within the block, when it
+    is missing."""
     try:
         if size <= WHOLE_BYTES_MAX:
-            with pq.ParquetFile(pa.BufferReader(fileio.read(path))) as file:
-                yield file
+            source = pa.BufferReader(fileio.read(path))
+            with pq.ParquetFile(source) as file:
+                yield file, source
             return
         meta = ObjectMeta(path, size, Version(""), 0)
         with fileio.open_read(path, meta=meta) as stream, pq.ParquetFile(stream, pre_buffer=True) as file:
-            yield file
+            yield file, stream
     except NotFound as error:
         raise CorruptTable(
             f"{path} is missing in {fileio.url} although a commit names it: the table, or that object, was deleted by hand; "

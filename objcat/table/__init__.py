@@ -5,11 +5,12 @@ from objcat.table.fold import TablesFold
 from objcat.table.manifest import Condition, Junction, Manifests, Pruning
 from objcat.table.schema import Column, TableSchema
 from objcat.table.snapshot import Snapshot
-from objcat.table.spec import Bucket, Simple, TableSpec
+from objcat.table.spec import Bloom, Bucket, Simple, TableSpec
 from objcat.table.state import Tables, TableState
 
 __all__ = [
     "BaseFile",
+    "Bloom",
     "Bucket",
     "Column",
     "Condition",

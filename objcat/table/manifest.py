@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from fileio.env import map_io, on_fork
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CorruptTable
+from objcat.table.kept import Kept
 from objcat.table.rows import CORE, Mask, bounded_columns, home_at
 from objcat.table.schema import arrow_type
 from objcat.table.spec import TableSpec
@@ -31,6 +32,8 @@ from objcat.timeline import Home
 from objcat.timeline.side import read_intact
 
 CACHE_BYTES_MAX = 256 * 1024**2
+FILES_BYTES_MAX = 128 * 1024**2
+"""Of what is kept of data files."""
 COMPRESSION = "zstd"
 
 
@@ -183,12 +186,13 @@ def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
 class Manifests:
     """Reads the manifests that snapshots stand on, and keeps them, which never change. Safe for many threads.
 
-    bytes_max: kept, the longest unused go first.
+    bytes_max: kept, the longest unused go first. of_files: what whoever reads data files wants to know of them again, by path.
     """
 
     def __init__(self, fileio: FileIO, *, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._fileio = fileio
         self._bytes_max = bytes_max
+        self.of_files: Kept[Any] = Kept(bytes_max=FILES_BYTES_MAX)
         self._kept: OrderedDict[str, Shard] = OrderedDict()
         self._lock = threading.Lock()
         on_fork(self)

@@ -22,6 +22,8 @@ COPY_ON_WRITE = "copy_on_write"
 """Writes merge with what is there and rewrite the base files of the buckets that they touch; readers merge nothing."""
 TIMES = ("timestamp", "timestamp_ntz", "date")
 """Types of ordering columns that a lateness can be measured by."""
+UNFILTERED = ("float", "double", "boolean")
+"""Types of key columns without bloom filters: equal floats may differ in their bits, and of booleans there are two."""
 KINDS = (MERGE_ON_READ, COPY_ON_WRITE)
 TABLE_SCOPE = "table"
 """A key identifies one row of the table: every partition column is a key column."""
@@ -81,7 +83,12 @@ class Simple(msgspec.Struct, frozen=True):
     file groups that may hold its own. File groups grow to the property `target_file_bytes`, whatever a partition holds."""
 
 
-Index: TypeAlias = Bucket | Simple
+class Bloom(msgspec.Struct, frozen=True):
+    """The bloom index as a user asks for it: as `Simple`, but base files hold bloom filters of their keys, and a write reads the keys of
+    those row groups only in which one of its own may lie. Floats and booleans have no filter."""
+
+
+Index: TypeAlias = Bucket | Simple | Bloom
 """An index as a user asks for it."""
 
 
@@ -102,6 +109,16 @@ class SimpleIndex(msgspec.Struct, frozen=True, kw_only=True, tag="simple"):
         return ()
 
 
+class BloomIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bloom"):
+    """The bloom index as a table keeps it. count: as of `SimpleIndex`."""
+
+    count: int = BUCKETS_MAX
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return ()
+
+
 class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
     """Of a table without a key: a row may live in any of `count` homes of its partition, so that each insert finds free ones."""
 
@@ -112,7 +129,7 @@ class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
         return ()
 
 
-KeptIndex: TypeAlias = BucketIndex | SimpleIndex | NoIndex
+KeptIndex: TypeAlias = BucketIndex | SimpleIndex | BloomIndex | NoIndex
 """An index as a table keeps it."""
 
 
@@ -162,6 +179,13 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Ids of the columns of which files always know the bounds."""
         ordering = () if self.ordering is None else (self.ordering,)
         return frozenset((*self.key, *ordering, *(column.id for column in self.partition_columns)))
+
+    @property
+    def filtered(self) -> frozenset[int]:
+        """Ids of the columns of which base files have bloom filters."""
+        if not isinstance(self.index, BloomIndex):
+            return frozenset()
+        return frozenset(column.id for column in self.key_columns if column.type not in UNFILTERED)
 
     @property
     def is_keyless(self) -> bool:
@@ -237,7 +261,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
         raise InvalidInput("a table needs a key: give key=['column', ...], or key=None where it shall only grow and keep every row")
     if len(set(key)) != len(key):
         raise InvalidInput(f"the key {list(key)} names a column twice: name each once")
-    kept = _simple(lateness_ms) if isinstance(index, Simple) else _bucketed(schema, index or Bucket(), key)
+    kept = _bucketed(schema, index or Bucket(), key) if index is None or isinstance(index, Bucket) else _located(index, lateness_ms)
     key_columns = [_named(schema, name) for name in key]
     for column in key_columns:
         if not isinstance(column.type, str):
@@ -272,13 +296,13 @@ def _bucketed(schema: TableSchema, index: Bucket, key: Sequence[str]) -> BucketI
     return BucketIndex(count=index.count, columns=tuple(_named(schema, name).id for name in hashed))
 
 
-def _simple(lateness_ms: int | None) -> SimpleIndex:
+def _located(index: Simple | Bloom, lateness_ms: int | None) -> SimpleIndex | BloomIndex:
     if lateness_ms is not None:
         raise InvalidInput(
-            "lateness is for tables with the bucket index: under the simple one new rows go to base files, whose rows are never late; "
+            "lateness is for tables with the bucket index: under the others new rows go to base files, whose rows are never late; "
             "leave lateness out, or choose index=objcat.Bucket(...)"
         )
-    return SimpleIndex()
+    return BloomIndex() if isinstance(index, Bloom) else SimpleIndex()
 
 
 def check_key_scope(spec: TableSpec) -> None:

@@ -38,7 +38,7 @@ def rewrite_without(fileio: FileIO, task: EraseTask) -> WriteResult:
         schema = task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
         path = base_path(task.txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
         before = 0
-        with BaseWriter(fileio, path, schema, group.home, bounded=task.spec.bounded) as writer:
+        with BaseWriter(fileio, path, schema, group.home, bounded=task.spec.bounded, filtered=task.spec.filtered) as writer:
             after = 0
             for rows, _ in current_cuts(fileio, task.spec, group, logs):
                 kept = _without(rows, task)

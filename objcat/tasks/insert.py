@@ -66,7 +66,7 @@ def _write_base(fileio: FileIO, task: WriteTask, runs: list[Run], home: Home) ->
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     given = 0
     ended = [log_schema(task.spec).empty_table()]
-    with BaseWriter(fileio, path, schema, home, bounded=task.spec.bounded) as writer:
+    with BaseWriter(fileio, path, schema, home, bounded=task.spec.bounded, filtered=task.spec.filtered) as writer:
         for rows in rows_of_home(task.spec, runs, home):
             given += rows.num_rows
             live, deletes = parted(rows)

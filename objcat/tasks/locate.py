@@ -19,11 +19,13 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.storage.batch import keyed
-from objcat.storage.files import base_pieces
+from objcat.storage.files import base_pieces, key_pieces
+from objcat.storage.filters import FILTERS_BYTES_MAX, FileFilters, Probe
 from objcat.storage.hashing import spark_hash
 from objcat.storage.logs import LogReader
 from objcat.storage.merge import OP_COLUMN, key_runs
 from objcat.table import FileGroup, Pruning, TableSpec
+from objcat.table.kept import Kept
 from objcat.tasks.model import PLACE_COLUMN
 from objcat.tasks.scan import bare
 
@@ -47,10 +49,12 @@ class LocateTask:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A batch whose keys were gone over once. data: for `Locator.locate`. span: what is known of them."""
+    """A batch whose keys were gone over once. data: for `Locator.locate`. span: what is known of them. files: what is
+    kept of data files."""
 
     data: Any
     span: KeySpan
+    files: Kept[Any] = field(default_factory=lambda: Kept(bytes_max=FILTERS_BYTES_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +186,27 @@ def _numbers(values: pa.Array) -> npt.NDArray[np.float64]:
     return np.asarray(whole.cast(pa.int64())).astype(np.float64)
 
 
-def known_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None) -> Iterator[pa.Table]:
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """By which row groups of base files are passed over that hold none of some keys. files: what is known of their filters."""
+
+    probe: Probe
+    files: Kept[FileFilters]
+
+    @classmethod
+    def of(cls, spec: TableSpec, keys: pa.Table, files: Kept[FileFilters]) -> Sieve | None:
+        """None where the table has no filters, or nothing is looked for. keys: the key columns, under physical names."""
+        return cls(Probe.of(spec, keys), files) if spec.filtered and keys.num_rows else None
+
+
+def known_keys(
+    fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None, sieve: Sieve | None = None
+) -> Iterator[pa.Table]:
     """The keys that live in the file groups of a task, each at least once, with the number of the group in `PLACE_COLUMN`.
 
-    hashes: ascending; only keys with one of these hashes. Holds about a row group, and the log rows that fit, see `LogReader`. Raises
-    CorruptTable, storage errors.
+    hashes: ascending; only keys with one of these hashes. sieve: only row groups of base files that may hold a key that it knows; log rows
+    have no filters, and all are read. Holds about a row group, and the log rows that fit, see `LogReader`. Raises CorruptTable, storage
+    errors.
     """
     names = [column.physical for column in task.spec.key_columns]
     logs = LogReader(fileio, names, task.spec.table_schema)
@@ -196,7 +216,11 @@ def known_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32
         group = task.groups[number]
         found = []
         if group.base is not None:
-            found += [_chosen(rows, number, hashes) for rows in base_pieces(fileio, group.base, names, spec=task.spec)]
+            if sieve is None:
+                pieces = base_pieces(fileio, group.base, names, spec=task.spec)
+            else:
+                pieces = key_pieces(fileio, group.base, names, sieve.probe, sieve.files, task.spec)
+            found += [_chosen(rows, number, hashes) for rows in pieces]
         found += [_chosen(rows.drop_columns([OP_COLUMN]), number, hashes) for part in group.logs for rows in logs.pieces(part)]
         logs.done(group)
         return found
@@ -219,9 +243,10 @@ def _chosen(rows: pa.Table, number: int, hashes: npt.NDArray[np.int32] | None) -
     return rows.append_column(PLACE_COLUMN, pa.array(np.full(rows.num_rows, number, np.int32)))
 
 
-def locate(fileio: FileIO, task: LocateTask, keys: BatchKeys) -> Ints:
-    """Of every key of a batch, the number of the file group that it lives in, or `NOWHERE`. Raises as `known_keys`."""
-    found = list(known_keys(fileio, task, hashes=np.unique(keys.hashes)))
+def locate(fileio: FileIO, task: LocateTask, keys: BatchKeys, files: Kept[Any]) -> Ints:
+    """Of every key of a batch, the number of the file group that it lives in, or `NOWHERE`. files: as of `Gathered`. Raises as
+    `known_keys`."""
+    found = list(known_keys(fileio, task, hashes=np.unique(keys.hashes), sieve=Sieve.of(task.spec, keys.rows, files)))
     numbers = np.full(keys.rows.num_rows, NOWHERE, np.int64)
     if not found:
         return numbers

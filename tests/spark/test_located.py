@@ -13,19 +13,21 @@ from pyspark.sql import functions as F
 
 import objcat
 from objcat.errors import NullKey
+from tests.tables.scrambling import with_keys_scrambled
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("a.b", pa.string()), pa.field("v", pa.float64())])
 
 
-@pytest.fixture(params=["merge_on_read", "copy_on_write"])
+@pytest.fixture(params=[("merge_on_read", objcat.Simple()), ("copy_on_write", objcat.Bloom())], ids=["simple", "bloom"])
 def table(tmp_path: Path, request: pytest.FixtureRequest) -> objcat.Table:
+    kind, index = request.param
     return objcat.connect(str(tmp_path)).create_table(
         "t",
         SCHEMA,
         key=["id", "a.b"],
         partition_by=["a.b"],
-        kind=request.param,
-        index=objcat.Simple(),
+        kind=kind,
+        index=index,
         properties={"target_file_bytes": "4096"},
     )
 
@@ -77,3 +79,32 @@ def test_files_that_cannot_hold_a_key_are_not_read(spark: SparkSession, table: o
     assert len(rows) == 600 and {row["id"] for row in rows if row["v"] == 1.0 and row["a.b"] == "x"} == set(range(1010, 1090))
     assert sum(row["v"] for row in rows) == 80
     assert spark.sparkContext._jsc.getPersistentRDDs().size() == kept
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_keys_are_read_only_where_a_bloom_filter_knows_one(
+    spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that no file is read by mistake.
+    monkeypatch.setattr("objcat.storage.bloom.FALSE_POSITIVES", 1e-7)
+    table = objcat.connect(str(tmp_path)).create_table(
+        "b",
+        pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string()), pa.field("v", pa.float64())]),
+        key=["id", "s"],
+        kind=kind,
+        index=objcat.Bloom(),
+        properties={"target_file_bytes": "4096"},
+    )
+    # Every file holds keys between all others.
+    for part in range(3):
+        table.insert([{"id": key, "s": str(key), "v": 0.0} for key in range(part, 300, 3)])
+    with with_keys_scrambled(table, without=7) as scrambled:
+        assert scrambled
+        table.upsert(spark.createDataFrame([(7, "7", 1.0)], "id long, s string, v double"))
+        with pytest.raises(PySparkException, match=r"(?i)corrupt|zstd|decompress|deserial"):
+            table.upsert(spark.range(20, 30).selectExpr("id", "cast(id as string) as s", "1.0d as v"))
+    table.upsert(spark.range(20, 30).selectExpr("id", "cast(id as string) as s", "2.0d as v"))
+    table.upsert(spark.range(28, 31).selectExpr("id", "cast(id as string) as s", "3.0d as v"))
+    found = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+    changed = {7: 1.0, **dict.fromkeys(range(20, 28), 2.0), **dict.fromkeys(range(28, 31), 3.0)}
+    assert found == {key: changed.get(key, 0.0) for key in range(300)} and table.scan().count() == 300

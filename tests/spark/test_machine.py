@@ -13,13 +13,14 @@ from hypothesis.stateful import run_state_machine_as_test
 from pyspark.sql import SparkSession
 
 import objcat
+from objcat.table.spec import Index
 from tests.tables.machine import BUCKETS, LOCATED, TableMachine
 
 STEPS = 6
 EXAMPLES = 3
 
 
-def machine(spark: SparkSession, chosen: tuple[objcat.Bucket | objcat.Simple, ...] = BUCKETS) -> type[TableMachine]:
+def machine(spark: SparkSession, chosen: tuple[Index, ...] = BUCKETS) -> type[TableMachine]:
     class SparkMachine(TableMachine):
         indexes = chosen
 
@@ -62,5 +63,5 @@ def test_both_engines_agree_with_a_dict_where_keys_are_located(spark: SparkSessi
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("indexes", [BUCKETS, LOCATED], ids=["buckets", "located"])
-def test_both_engines_agree_with_a_dict_for_long(spark: SparkSession, indexes: tuple[objcat.Bucket | objcat.Simple, ...]) -> None:
+def test_both_engines_agree_with_a_dict_for_long(spark: SparkSession, indexes: tuple[Index, ...]) -> None:
     run_state_machine_as_test(machine(spark, indexes), settings=settings(max_examples=60, stateful_step_count=15, deadline=None))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import objcat
+from objcat.table.spec import Index
 
 SCHEMA = pa.schema(
     [
@@ -33,7 +34,7 @@ def part_of(key: int) -> str:
 
 
 BUCKETS = (objcat.Bucket(1), objcat.Bucket(2), objcat.Bucket(4))
-LOCATED = (objcat.Simple(),)
+LOCATED = (objcat.Simple(), objcat.Bloom())
 """Indexes that are no hash: keys live in whatever file group took them."""
 
 
@@ -43,7 +44,7 @@ class TableMachine(RuleBasedStateMachine):
 
     lake: objcat.Lake
     spark: Any = None
-    indexes: tuple[objcat.Bucket | objcat.Simple, ...] = BUCKETS
+    indexes: tuple[Index, ...] = BUCKETS
 
     def batch(self, rows: list[dict[str, Any]], schema: pa.Schema) -> Any:
         return pa.Table.from_pylist(rows, schema)
