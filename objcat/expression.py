@@ -1,16 +1,19 @@
-"""Filters as Arrow expressions: applied exactly to rows, after checks that they fit the table."""
+"""Filters as Arrow expressions: applied exactly to rows, after checks that they fit the table; files are left out by what they imply."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.config import nearest
 from objcat.errors import InvalidPredicate
+from objcat.implied import implied_by
+from objcat.predicate import Predicate, parse_predicate
 from objcat.table import Pruning
 from objcat.table.schema import TableSchema
 
@@ -19,11 +22,12 @@ from objcat.table.schema import TableSchema
 class ArrowFilter:
     """A checked filter. expression: over the logical column names. columns: those that it reads. Picklable.
 
-    Arrow does not tell what an expression compares, so no file is left out because of it.
+    implied: what a row that passes is known to pass as well, and files are left out by; None: nothing is known.
     """
 
     expression: pc.Expression
     columns: tuple[str, ...]
+    implied: Predicate | None = None
 
     @property
     def text(self) -> str:
@@ -34,15 +38,17 @@ class ArrowFilter:
         """Over a table with the logical column names."""
         return self.expression
 
-    def to_pruning(self, *, only: Collection[str] | None = None) -> Pruning | None:  # noqa: ARG002 - the other kind of filter has bounds
-        return None
+    def to_pruning(self, *, only: Collection[str] | None = None) -> Pruning | None:
+        """As of the other kind of filter; None when nothing is known."""
+        return None if self.implied is None else self.implied.to_pruning(only=only)
 
     def to_failing(self) -> Pruning | None:
+        """Nobody knows which rows may fail: what is implied says of those that pass."""
         return None
 
-    def fixed(self) -> dict[str, list[object]]:
-        """No column is known to be fixed."""
-        return {}
+    def fixed(self) -> dict[str, list[Any]]:
+        """As of the other kind of filter."""
+        return {} if self.implied is None else self.implied.fixed()
 
 
 def check_expression(expression: pc.Expression, schema: TableSchema) -> ArrowFilter:
@@ -60,7 +66,24 @@ def check_expression(expression: pc.Expression, schema: TableSchema) -> ArrowFil
         empty.filter(expression)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
         raise InvalidPredicate(_reason(expression, str(error).splitlines()[0], schema)) from error
-    return ArrowFilter(expression, tuple(name for name in schema.names if not _fits(empty.drop_columns([name]), expression)))
+    read = tuple(name for name in schema.names if not _fits(empty.drop_columns([name]), expression))
+    return ArrowFilter(expression, read, implied_by(expression, schema))
+
+
+def both(one: Predicate | ArrowFilter, other: Predicate | ArrowFilter, schema: TableSchema) -> Predicate | ArrowFilter:
+    """The filter that passes what passes two checked filters."""
+    if isinstance(one, Predicate) and isinstance(other, Predicate):
+        return _and([one, other], schema)
+    known = [each if isinstance(each, Predicate) else each.implied for each in (one, other)]
+    implied = [predicate for predicate in known if predicate is not None]
+    read = tuple(dict.fromkeys((*one.columns, *other.columns)))
+    return ArrowFilter(one.to_arrow() & other.to_arrow(), read, _and(implied, schema) if implied else None)
+
+
+def _and(predicates: Sequence[Predicate], schema: TableSchema) -> Predicate:
+    # On lines of their own: a text may end in a comment.
+    texts = [f"({predicate.text}\n)" for predicate in predicates]
+    return predicates[0] if len(predicates) == 1 else parse_predicate(" AND ".join(texts), schema)
 
 
 def _fits(rows: pa.Table, expression: pc.Expression) -> bool:

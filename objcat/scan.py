@@ -14,7 +14,8 @@ from fileio.errors import MissingDependency
 from fileio.store import FileIO
 from objcat.arguments import shown
 from objcat.errors import CorruptTable, InvalidInput
-from objcat.read import ScanPlan
+from objcat.implied import implied_by
+from objcat.read import ScanPlan, narrow_plan
 from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
 from objcat.read.explain import Explanation, explain_plan
 from objcat.read.metadata import UNKNOWN, Extreme, as_numbers, extremes_of
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
+
+    from objcat.dataset import ScanDataset
 
 BATCH_ROWS_MAX = 64 * 1024
 
@@ -109,8 +112,33 @@ class Scan:
             raise MissingDependency("to_polars() needs polars: pip install 'objcat[local]'") from error
         return pl.DataFrame(self.to_arrow())
 
+    def to_polars_lazy(self) -> pl.LazyFrame:
+        """A polars LazyFrame: each `collect` reads the columns that it needs, and the files that its filters do not leave out.
+
+        Pinned to the snapshot; polars applies the filters, which mean what they mean to it. Raises MissingDependency; `collect` raises what
+        a scan raises, inside of polars' own error.
+        """
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise MissingDependency("to_polars_lazy() needs polars: pip install 'objcat[local]'") from error
+        from objcat.dataset import lazy_frame
+
+        return lazy_frame(pl, self.to_dataset(), is_pure=self.limit is None)
+
+    def to_dataset(self) -> ScanDataset:
+        """A `pyarrow.dataset.Dataset` over the rows, for whatever queries one: each read takes the columns that it names and leaves out the
+        files that its filter rules out. Pinned to the snapshot, read as often as you like. A filter over a scan with a limit is applied to
+        those rows.
+        """
+        from objcat.dataset import ScanDataset, Source
+
+        filterable = self.plan.snapshot.spec.table_schema.names if self.limit is None else ()
+        return ScanDataset(Source(self.schema, filterable, self._exactly, self._possibly))
+
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """The rows as a DuckDB relation over the stream of `to_batches`, which one query can consume once.
+        """The rows as a DuckDB relation over `to_dataset`: a query of it reads the columns that it names, and leaves out the files that its
+        conditions rule out. As many queries as you like; all see the one snapshot.
 
         connection: DuckDB's default one when None. No name is registered there. Raises MissingDependency.
         """
@@ -118,7 +146,7 @@ class Scan:
             import duckdb
         except ImportError as error:
             raise MissingDependency("to_duckdb() needs duckdb: pip install 'objcat[local]'") from error
-        return (connection or duckdb.default_connection()).from_arrow(self.to_batches())
+        return (connection or duckdb.default_connection()).from_arrow(self.to_dataset())
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """A lazy Spark DataFrame: native Parquet scans where the cluster reads the scheme, Arrow through `fileio` elsewhere."""
@@ -165,6 +193,20 @@ class Scan:
         return self._extreme(column, least=False)
 
     # ---- how
+
+    def _exactly(self, columns: Sequence[str] | None, where: pc.Expression | None, rows_max: int | None) -> Scan:
+        return self._narrowed(columns, where, rows_max)
+
+    def _possibly(self, columns: Sequence[str] | None, where: pc.Expression | None, rows_max: int | None) -> Scan:
+        unlimited = self.limit is None and rows_max is None
+        known = implied_by(where, self.plan.snapshot.spec.table_schema, floating=False) if unlimited and where is not None else None
+        return self._narrowed(columns, None if known is None else known.text, rows_max)
+
+    def _narrowed(self, columns: Sequence[str] | None, where: str | pc.Expression | None, rows_max: int | None) -> Scan:
+        """Some of its columns, and of its rows those that pass. where: None when it has a limit, which comes first."""
+        limit = min((most for most in (self.limit, rows_max) if most is not None), default=None)
+        plan = narrow_plan(self.plan, self._manifests, where=where, columns=columns)
+        return Scan(self._fileio, plan, self._manifests, limit=limit, check=self._check, commits=self._commits)
 
     def _commit_points(self) -> pa.Table:
         """When the rows were committed, to join with."""

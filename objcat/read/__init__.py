@@ -1,5 +1,5 @@
 """Reads: pure plans from a snapshot, run by either engine."""
 
-from objcat.read.plan import ScanPlan, plan_scan
+from objcat.read.plan import ScanPlan, narrow_plan, plan_scan
 
-__all__ = ["ScanPlan", "plan_scan"]
+__all__ = ["ScanPlan", "narrow_plan", "plan_scan"]

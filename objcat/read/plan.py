@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from fileio.config import nearest
 from objcat.arguments import shown
 from objcat.errors import InvalidInput, InvalidPredicate
-from objcat.expression import check_expression
+from objcat.expression import both, check_expression
 from objcat.predicate import parse_predicate
 from objcat.read.commits import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
 from objcat.storage.files import TXN_COLUMN
@@ -89,8 +89,24 @@ def plan_scan(
     Raises InvalidPredicate, and InvalidInput for an unknown column.
     """
     schema = snapshot.spec.table_schema
-    chosen = _chosen(columns, schema)
-    predicate = parse_filter(where, schema)
+    return _planned(snapshot, manifests, parse_filter(where, schema), _chosen(columns, schema), mode)
+
+
+def narrow_plan(plan: ScanPlan, manifests: Manifests, *, where: str | pc.Expression | None, columns: Sequence[str] | None) -> ScanPlan:
+    """The plan of the same snapshot for those of its rows that also pass `where`. columns: others than those of the plan.
+
+    Raises as `plan_scan`.
+    """
+    schema = plan.snapshot.spec.table_schema
+    chosen = plan.columns if columns is None else _chosen(columns, schema)
+    further = parse_filter(where, schema)
+    if further is None:
+        return replace(plan, columns=chosen)
+    predicate = further if plan.where is None else both(plan.where, further, schema)
+    return _planned(plan.snapshot, manifests, predicate, chosen, plan.mode)
+
+
+def _planned(snapshot: Snapshot, manifests: Manifests, predicate: Filter | None, chosen: tuple[str, ...], mode: str) -> ScanPlan:
     hashes = None if predicate is None else key_hashes(predicate, snapshot.spec)
     partitions = None if predicate is None else fixed_partitions(predicate, snapshot.spec)
     groups = snapshot.file_groups(
