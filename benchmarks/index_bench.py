@@ -51,6 +51,7 @@ INDEXES: dict[str, Callable[[int], Any]] = {
     "bucket": lambda groups: objcat.Bucket(min(groups, 65_536)),
     "simple": lambda _: objcat.Simple(),
     "bloom": lambda _: objcat.Bloom(),
+    "memory": lambda _: objcat.Memory(),
 }
 
 

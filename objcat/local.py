@@ -95,7 +95,17 @@ class LocalEngine:
         """Look up where the keys of a batch live. Raises storage errors."""
         batch: _Gathered = gathered.data
         keys = batch.keys
-        groups = locate(self._fileio, task, keys, gathered.files)
+        return self.located_at(gathered, locate(self._fileio, task, keys, gathered.files))
+
+    def keys_of(self, gathered: Gathered) -> BatchKeys:
+        """The keys of a batch, in its order."""
+        batch: _Gathered = gathered.data
+        return batch.keys
+
+    def located_at(self, gathered: Gathered, groups: npt.NDArray[np.int64]) -> Located:
+        """A batch whose keys were looked up elsewhere. groups: of every key, the number of its file group, or `NOWHERE`."""
+        batch: _Gathered = gathered.data
+        keys = batch.keys
         new = groups < 0
         rows = np.bincount(keys.partition[new], minlength=len(keys.texts)).tolist()
         found = frozenset(np.unique(groups[~new]).tolist())

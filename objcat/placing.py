@@ -6,14 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from fileio.store import FileIO
+from objcat.errors import InvalidInput
 from objcat.packing import homes_for
 from objcat.table import FileGroup, Manifests, Pruning, Snapshot, TableSpec
-from objcat.table.spec import BloomIndex, SimpleIndex
-from objcat.tasks import Gathered, Located, LocateTask, WriteResult, WriteTask
+from objcat.table.spec import BloomIndex, MemoryIndex, SimpleIndex
+from objcat.tasks import BatchKeys, Gathered, Located, LocateTask, WriteResult, WriteTask
+from objcat.tasks.keymap import KeyMap
 from objcat.timeline import Home, Txn
 from objcat.timeline.entry import Digests, Keys
 from objcat.timeline.side import put_digests
@@ -81,7 +85,43 @@ class SimpleLookup:
             return Found(engine.locate(known, LocateTask(task.spec, groups, task.former_partitions)), candidates)
 
 
-LOOKUPS: Mapping[type, KeyIndex] = {SimpleIndex: SimpleLookup(), BloomIndex: SimpleLookup()}
+@runtime_checkable
+class KeyHolder(Protocol):
+    """A `Locator` that has the keys of a batch in this process."""
+
+    def keys_of(self, gathered: Gathered) -> BatchKeys:
+        """The keys of a batch, in its order."""
+
+    def located_at(self, gathered: Gathered, groups: npt.NDArray[np.int64]) -> Located:
+        """As `locate`, where somebody else has looked. groups: of every key the number of its file group, or `NOWHERE`."""
+
+
+class MemoryLookup:
+    """Remembers where keys live, for each handle that writes. Beyond the bound that the table sets it reads keys."""
+
+    def __init__(self) -> None:
+        self._simple = SimpleLookup()
+        self._maps: WeakKeyDictionary[Manifests, dict[str, KeyMap]] = WeakKeyDictionary()
+
+    def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
+        """As of `KeyIndex`. Raises InvalidInput for a batch of Spark's."""
+        spec = task.spec
+        if not isinstance(engine, KeyHolder):
+            raise InvalidInput(
+                "the table has the memory index, which is in the process that writes, where Spark cannot ask it: write rows of this "
+                "process (frame.toArrow()), or create such tables with index=objcat.Bloom(); nothing was written"
+            )
+        maps = self._maps.setdefault(place.manifests, {})
+        known = maps.get(spec.table) or maps.setdefault(spec.table, KeyMap())
+        with engine.gathered(data, spec, task.former_partitions) as gathered:
+            found = known.locate(place.fileio, spec, place.live, engine.keys_of(gathered), bytes_max=spec.memory_index_bytes)
+            if found is not None:
+                groups, homes = found
+                return Found(engine.located_at(gathered, groups), homes)
+        return self._simple.find(place, engine, data, task)
+
+
+LOOKUPS: Mapping[type, KeyIndex] = {SimpleIndex: SimpleLookup(), BloomIndex: SimpleLookup(), MemoryIndex: MemoryLookup()}
 """How keys are found, by what a table keeps of its index."""
 
 

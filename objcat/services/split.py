@@ -62,7 +62,7 @@ def _check_partition(spec: TableSpec, partition: str) -> None:
         )
     if spec.is_located:
         raise InvalidInput(
-            "the table has the simple index, and so no buckets to split: new keys go to new files when those there are large"
+            "the index of the table looks keys up, so it has no buckets to split: new keys go to new files when those there are large"
         )
     known = (spec.partitioning, *spec.former)
     if all(partitioning.shape != shape_of(partition) for partitioning in known):

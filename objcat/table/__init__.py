@@ -5,7 +5,7 @@ from objcat.table.fold import TablesFold
 from objcat.table.manifest import Condition, Junction, Manifests, Pruning
 from objcat.table.schema import Column, TableSchema
 from objcat.table.snapshot import Snapshot
-from objcat.table.spec import Bloom, Bucket, Simple, TableSpec
+from objcat.table.spec import Bloom, Bucket, Memory, Simple, TableSpec
 from objcat.table.state import Tables, TableState
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "LogRows",
     "LogSlice",
     "Manifests",
+    "Memory",
     "Pruning",
     "Simple",
     "Snapshot",

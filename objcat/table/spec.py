@@ -33,6 +33,9 @@ KEY_SCOPES = (TABLE_SCOPE, PARTITION_SCOPE)
 TARGET_FILE_BYTES = "target_file_bytes"
 """Property: how large files shall become where rows may lie in any: in tables without a key, and under the simple index."""
 TARGET_FILE_BYTES_DEFAULT = 128 * 1024**2
+MEMORY_INDEX_BYTES = "memory_index_bytes"
+"""Property: what a writer may remember of a table with the memory index; one that would need more reads keys, as under the simple index."""
+MEMORY_INDEX_BYTES_DEFAULT = 1024**3
 SCHEMA_MODE = "schema_mode"
 """Property: what writes that do not say it themselves may do to the schema, one of `SchemaMode`."""
 TARGET_FILE_BYTES_MIN, TARGET_FILE_BYTES_MAX = 1024, 64 * 1024**3
@@ -88,7 +91,12 @@ class Bloom(msgspec.Struct, frozen=True):
     those row groups only in which one of its own may lie. Floats and booleans have no filter."""
 
 
-Index: TypeAlias = Bucket | Simple | Bloom
+class Memory(msgspec.Struct, frozen=True):
+    """The memory index as a user asks for it: as `Simple`, but whoever writes remembers where keys live, in 12 bytes for each, as far as
+    the property `memory_index_bytes` allows. For writers in this process; Spark does not write such tables."""
+
+
+Index: TypeAlias = Bucket | Simple | Bloom | Memory
 """An index as a user asks for it."""
 
 
@@ -119,6 +127,16 @@ class BloomIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bloom"):
         return ()
 
 
+class MemoryIndex(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
+    """The memory index as a table keeps it. count: as of `SimpleIndex`."""
+
+    count: int = BUCKETS_MAX
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return ()
+
+
 class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
     """Of a table without a key: a row may live in any of `count` homes of its partition, so that each insert finds free ones."""
 
@@ -129,7 +147,7 @@ class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
         return ()
 
 
-KeptIndex: TypeAlias = BucketIndex | SimpleIndex | BloomIndex | NoIndex
+KeptIndex: TypeAlias = BucketIndex | SimpleIndex | BloomIndex | MemoryIndex | NoIndex
 """An index as a table keeps it."""
 
 
@@ -211,6 +229,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
     def target_file_bytes(self) -> int:
         """How large files shall become where rows may lie in any."""
         return int(self.properties.get(TARGET_FILE_BYTES, TARGET_FILE_BYTES_DEFAULT))
+
+    @property
+    def memory_index_bytes(self) -> int:
+        """What a writer may remember of where keys live."""
+        return int(self.properties.get(MEMORY_INDEX_BYTES, MEMORY_INDEX_BYTES_DEFAULT))
 
     def partition_of(self, rows: pa.Table, live: Collection[str] = ()) -> Partitioned:
         """The partition of every row. rows: under physical names. live: partitions of former partitionings that have a file group."""
@@ -296,12 +319,14 @@ def _bucketed(schema: TableSchema, index: Bucket, key: Sequence[str]) -> BucketI
     return BucketIndex(count=index.count, columns=tuple(_named(schema, name).id for name in hashed))
 
 
-def _located(index: Simple | Bloom, lateness_ms: int | None) -> SimpleIndex | BloomIndex:
+def _located(index: Simple | Bloom | Memory, lateness_ms: int | None) -> SimpleIndex | BloomIndex | MemoryIndex:
     if lateness_ms is not None:
         raise InvalidInput(
             "lateness is for tables with the bucket index: under the others new rows go to base files, whose rows are never late; "
             "leave lateness out, or choose index=objcat.Bucket(...)"
         )
+    if isinstance(index, Memory):
+        return MemoryIndex()
     return BloomIndex() if isinstance(index, Bloom) else SimpleIndex()
 
 
@@ -342,11 +367,20 @@ def check_known_properties(properties: Mapping[str, str]) -> None:
     """Raises InvalidInput for a value that a property of objcat's own does not take."""
     if SCHEMA_MODE in properties:
         one_of(properties[SCHEMA_MODE], SchemaMode, what=f"the property {SCHEMA_MODE}")
+    _check_memory(properties)
     said = properties.get(TARGET_FILE_BYTES)
     if said is not None and (not said.isascii() or not said.isdigit() or not TARGET_FILE_BYTES_MIN <= int(said) <= TARGET_FILE_BYTES_MAX):
         raise InvalidInput(
             f"the property {TARGET_FILE_BYTES!r} is {said!r}: give bytes as text, a whole number from {TARGET_FILE_BYTES_MIN:,} to "
             f"{TARGET_FILE_BYTES_MAX:,}, e.g. '{TARGET_FILE_BYTES_DEFAULT}'"
+        )
+
+
+def _check_memory(properties: Mapping[str, str]) -> None:
+    said = properties.get(MEMORY_INDEX_BYTES, "0")
+    if not said.isascii() or not said.isdigit() or len(said) > 18:
+        raise InvalidInput(
+            f"the property {MEMORY_INDEX_BYTES!r} is {said!r}: give bytes as text, a whole number, e.g. '{MEMORY_INDEX_BYTES_DEFAULT}'"
         )
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import objcat
-from objcat.errors import NullKey
+from objcat.errors import InvalidInput, NullKey
 from tests.tables.scrambling import with_keys_scrambled
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("a.b", pa.string()), pa.field("v", pa.float64())])
@@ -108,3 +108,11 @@ def test_keys_are_read_only_where_a_bloom_filter_knows_one(
     found = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
     changed = {7: 1.0, **dict.fromkeys(range(20, 28), 2.0), **dict.fromkeys(range(28, 31), 3.0)}
     assert found == {key: changed.get(key, 0.0) for key in range(300)} and table.scan().count() == 300
+
+
+def test_a_frame_is_refused_where_the_writer_remembers_keys(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(str(tmp_path)).create_table("m", SCHEMA, key=["id"], index=objcat.Memory())
+    with pytest.raises(InvalidInput, match="the table has the memory index"):
+        table.upsert(spark.createDataFrame([(1, "x", 1.0)], "id long, `a.b` string, v double"))
+    table.upsert([{"id": 1, "a.b": "x", "v": 1.0}])
+    assert table.scan().to_spark(spark).count() == 1

@@ -21,7 +21,9 @@ from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("part", pa.string()), pa.field("v", pa.int64())])
 KINDS = ("merge_on_read", "copy_on_write")
-INDEXES = (objcat.Simple(), objcat.Bloom())
+READING = (objcat.Simple(), objcat.Bloom())
+"""Indexes under which a write reads keys."""
+INDEXES = (*READING, objcat.Memory())
 Rows = list[tuple[int, str, int]]
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 class IndexedLake(objcat.Lake):
     """index: of the tables of a test."""
 
-    index: objcat.Simple | objcat.Bloom
+    index: objcat.Simple | objcat.Bloom | objcat.Memory
 
 
 @pytest.fixture
@@ -206,6 +208,7 @@ def test_a_row_that_was_deleted_and_came_back_elsewhere_is_one_change(lake: Inde
     assert [row["v"] for row in table.incremental(since=since).to_arrow().to_pylist()] == [5]
 
 
+@pytest.mark.parametrize("lake", READING, indirect=True)
 def test_only_file_groups_that_may_hold_a_key_are_read(lake: IndexedLake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = create(lake, kind)
     for key in range(8):
@@ -284,6 +287,7 @@ def test_a_stream_is_located_batch_by_batch(lake: IndexedLake, kind: str, monkey
     assert rows(table) == [(key, "x", 1) for key in range(300)]
 
 
+@pytest.mark.parametrize("lake", READING, indirect=True)
 def test_files_that_cannot_hold_a_key_are_not_read(lake: IndexedLake, kind: str) -> None:
     table = create(lake, kind)
     for key in range(8):

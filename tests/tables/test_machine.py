@@ -18,7 +18,7 @@ class LocalMachine(TableMachine):
 
 
 class LocatedMachine(LocalMachine):
-    indexes = LOCATED
+    indexes = (*LOCATED, objcat.Memory())
 
 
 TestLocalMachine = LocalMachine.TestCase

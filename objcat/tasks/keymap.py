@@ -1,0 +1,179 @@
+"""Where keys live, as a writer remembers it: read once from the files of each file group, which never change.
+
+Kept are 64-bit digests of keys, of which two keys may have the same. Then one that is new is taken for one that is there, and goes to the
+file group of the other: as good a home as any, in which rows are told apart by their keys.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fileio.env import on_fork
+from fileio.store import FileIO
+from objcat.storage.files import constant
+from objcat.storage.hashing import key_digests
+from objcat.table import FileGroup, TableSpec
+from objcat.tasks.locate import NOWHERE, BatchKeys, Ints, LocateTask, known_keys
+from objcat.tasks.model import PLACE_COLUMN
+from objcat.timeline import Home
+
+ENTRY_BYTES = 12
+"""Of memory for a key: its digest, and the number of its file group."""
+ADDED_MIN = 4096
+"""Entries that may lie beside the great array, if it is small."""
+
+_Digests = npt.NDArray[np.uint64]
+_Slice = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read of a file group. number: of it, as long as it only grows."""
+
+    number: int
+    base: str | None
+    logs: frozenset[_Slice]
+
+
+@dataclass(slots=True)
+class _Entries:
+    """Digests in order, and the numbers of the file groups in which the keys live."""
+
+    digests: _Digests = field(default_factory=lambda: np.zeros(0, np.uint64))
+    numbers: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+
+    @classmethod
+    def of(cls, digests: _Digests, numbers: npt.NDArray[np.int32]) -> _Entries:
+        order = np.argsort(digests, kind="stable")
+        return cls(digests[order], numbers[order])
+
+
+class KeyMap:
+    """The keys of a table. Safe for many threads, which take turns.
+
+    Nothing in it is believed by itself: for every look-up it is brought to the files that are live then, by their paths.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        on_fork(self)
+        self._clear()
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._main = _Entries()
+        self._added: list[_Entries] = []
+        self._homes: list[Home | None] = []
+        self._known: dict[Home, _Known] = {}
+
+    @property
+    def keys(self) -> int:
+        """How many entries it holds."""
+        return len(self._main.digests) + sum(len(entries.digests) for entries in self._added)
+
+    @property
+    def bytes(self) -> int:
+        """Of memory that they take."""
+        return ENTRY_BYTES * self.keys
+
+    def locate(
+        self, fileio: FileIO, spec: TableSpec, live: Mapping[Home, FileGroup], keys: BatchKeys, *, bytes_max: int
+    ) -> tuple[Ints, Sequence[Home]] | None:
+        """Of every key of a batch the number of the home that it lives in among those returned, or `NOWHERE`.
+
+        live: all file groups of the partitions of the batch. Reads the keys of what is new there, or was written since. None when the map
+        would take more than `bytes_max`; then it holds nothing. Raises CorruptTable, storage errors.
+        """
+        with self._lock:
+            if not self._follow(fileio, spec, live, bytes_max):
+                self._clear()
+                return None
+            partitions = pa.DictionaryArray.from_arrays(pa.array(keys.partition), pa.array(keys.texts, pa.string()))
+            numbers = self._find(key_digests([partitions, *keys.rows.columns]))
+            # The map may know more partitions than those that are looked at, or an overwrite empties them.
+            found = {number: home for number in np.unique(numbers[numbers >= 0]).tolist() if (home := self._homes[number]) in live}
+            # The last one is that of `NOWHERE`.
+            places = np.full(len(self._homes) + 1, NOWHERE, np.int64)
+        places[list(found)] = np.arange(len(found))
+        return places[numbers], [home for home in found.values() if home is not None]
+
+    # ---- how
+
+    def _follow(self, fileio: FileIO, spec: TableSpec, live: Mapping[Home, FileGroup], bytes_max: int) -> bool:
+        """Read what was not read yet, and forget what is no more. False when that is too much."""
+        partitions = {home.partition for home in live}
+        for home in [home for home in self._known if home.partition in partitions and home not in live]:
+            self._forget(home)
+        unread: list[FileGroup] = []
+        now: dict[Home, _Known] = {}
+        for home, group in live.items():
+            base = None if group.base is None else group.base.path
+            logs = frozenset((part.object.path, part.start, part.end) for part in group.logs)
+            known = self._known.get(home)
+            if known is not None and known.base == base and known.logs <= logs:
+                if known.logs == logs:
+                    continue
+                new = tuple(part for part in group.logs if (part.object.path, part.start, part.end) not in known.logs)
+                unread.append(replace(group, base=None, logs=new))
+                now[home] = _Known(known.number, base, logs)
+            else:
+                self._forget(home)
+                unread.append(group)
+                now[home] = _Known(len(self._homes), base, logs)
+                self._homes.append(home)
+        rows = sum((group.base.rows if group.base is not None else 0) + sum(part.rows for part in group.logs) for group in unread)
+        if ENTRY_BYTES * (self.keys + rows) > bytes_max:
+            return False
+        if unread:
+            self._read(fileio, spec, unread, [now[group.home].number for group in unread])
+            self._known.update(now)
+        if sum(len(entries.digests) for entries in self._added) > max(ADDED_MIN, len(self._main.digests) // 8):
+            self._merge()
+        return True
+
+    def _forget(self, home: Home) -> None:
+        known = self._known.pop(home, None)
+        if known is not None:
+            self._homes[known.number] = None
+
+    def _read(self, fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], numbers: Sequence[int]) -> None:
+        found = []
+        for rows in known_keys(fileio, LocateTask(spec, tuple(groups))):
+            # All of one piece are of one group.
+            at = int(rows.column(PLACE_COLUMN)[0].as_py())
+            partition = constant(groups[at].home.partition, rows.num_rows)
+            digests = np.unique(key_digests([partition, *rows.drop_columns([PLACE_COLUMN]).columns]))
+            found.append((digests, np.full(len(digests), numbers[at], np.int32)))
+        if found:
+            self._added.append(_Entries.of(np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])))
+
+    def _merge(self) -> None:
+        """All entries in one array, without those of file groups that are no more, and the others numbered anew."""
+        digests = np.concatenate([entries.digests for entries in (self._main, *self._added)])
+        numbers = np.concatenate([entries.numbers for entries in (self._main, *self._added)])
+        alive = np.array([home is not None for home in self._homes], np.bool_)
+        kept = alive[numbers]
+        anew = (np.cumsum(alive) - 1).astype(np.int32)
+        self._main, self._added = _Entries.of(digests[kept], anew[numbers[kept]]), []
+        self._homes = [home for home in self._homes if home is not None]
+        self._known = {home: replace(known, number=int(anew[known.number])) for home, known in self._known.items()}
+
+    def _find(self, digests: _Digests) -> Ints:
+        alive = np.array([home is not None for home in self._homes], np.bool_)
+        result = np.full(len(digests), NOWHERE, np.int64)
+        for entries in (self._main, *self._added):
+            at, end = (np.searchsorted(entries.digests, digests, side) for side in ("left", "right"))
+            while len(rows := np.flatnonzero(at < end)):
+                numbers = entries.numbers[at[rows]]
+                result[rows[alive[numbers]]] = numbers[alive[numbers]]
+                at[rows] += 1
+        return result
