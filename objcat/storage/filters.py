@@ -51,7 +51,7 @@ class Probe:
     def of_all(cls, probes: Sequence[Probe]) -> Probe:
         """Of keys in parts, of which there is one."""
         hashes = tuple(np.concatenate(parts) for parts in zip(*(probe.hashes for probe in probes), strict=True))
-        first = pa.chunked_array([chunk for probe in probes for chunk in probe.first.chunks])
+        first = pa.chunked_array([chunk for probe in probes for chunk in probe.first.chunks], probes[0].first.type)
         return cls(probes[0].columns, hashes, probes[0].key, first)
 
     def within(self, bounds: Bounds | None) -> npt.NDArray[np.int64]:

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from fileio.env import on_fork
 from fileio.store import FileIO
-from objcat.storage.files import constant
 from objcat.storage.hashing import key_digests
 from objcat.table import FileGroup, TableSpec
 from objcat.tasks.locate import NOWHERE, BatchKeys, Ints, LocateTask, known_keys
@@ -27,6 +26,9 @@ ENTRY_BYTES = 12
 """Of memory for a key: its digest, and the number of its file group."""
 ADDED_MIN = 4096
 """Entries that may lie beside the great array, if it is small."""
+
+HASHED_ROWS = 128 * 1024
+"""Keys that are hashed together when file groups are read."""
 
 _Digests = npt.NDArray[np.uint64]
 _Slice = tuple[str, int, int]
@@ -50,8 +52,12 @@ class _Entries:
 
     @classmethod
     def of(cls, digests: _Digests, numbers: npt.NDArray[np.int32]) -> _Entries:
-        order = np.argsort(digests, kind="stable")
-        return cls(digests[order], numbers[order])
+        order = np.lexsort((numbers, digests))
+        digests, numbers = digests[order], numbers[order]
+        # A key may have rows in the base file and in the logs.
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (digests[1:] != digests[:-1]) | (numbers[1:] != numbers[:-1])
+        return cls(digests[is_new], numbers[is_new])
 
 
 class KeyMap:
@@ -146,15 +152,31 @@ class KeyMap:
             self._homes[known.number] = None
 
     def _read(self, fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], numbers: Sequence[int]) -> None:
-        found = []
+        homes = pa.array([group.home.partition for group in groups], pa.string())
+        held: list[pa.Table] = []
+        read: list[tuple[_Digests, npt.NDArray[np.int32]]] = []
+
+        def digest() -> None:
+            """File groups may be small, and many: their keys are hashed together."""
+            rows = pa.concat_tables(held)
+            at = rows.column(PLACE_COLUMN).combine_chunks()
+            partitions = pa.DictionaryArray.from_arrays(at, homes)
+            read.append(
+                (key_digests([partitions, *rows.drop_columns([PLACE_COLUMN]).columns]), np.array(numbers, np.int32)[np.asarray(at)])
+            )
+            held.clear()
+
+        count = 0
         for rows in known_keys(fileio, LocateTask(spec, tuple(groups))):
-            # All of one piece are of one group.
-            at = int(rows.column(PLACE_COLUMN)[0].as_py())
-            partition = constant(groups[at].home.partition, rows.num_rows)
-            digests = np.unique(key_digests([partition, *rows.drop_columns([PLACE_COLUMN]).columns]))
-            found.append((digests, np.full(len(digests), numbers[at], np.int32)))
-        if found:
-            self._added.append(_Entries.of(np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])))
+            held.append(rows)
+            count += rows.num_rows
+            if count >= HASHED_ROWS:
+                digest()
+                count = 0
+        if held:
+            digest()
+        if read:
+            self._added.append(_Entries.of(np.concatenate([one for one, _ in read]), np.concatenate([one for _, one in read])))
 
     def _merge(self) -> None:
         """All entries in one array, without those of file groups that are no more, and the others numbered anew."""

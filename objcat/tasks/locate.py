@@ -147,7 +147,7 @@ class KeySpan:
             values = keys.rows.column(spec.table_schema.by_id(column_id).physical)
             pairs = zip(firsts, lasts, strict=True)
             within = (pc.and_(pc.greater_equal(values, first), pc.less_equal(values, last)) for first, last in pairs)
-            if not pc.all(reduce(pc.or_, within)).as_py():
+            if not pc.all(reduce(pc.or_, within), min_count=0).as_py():
                 return False
         return self.partitions.issuperset(keys.texts)
 
