@@ -21,6 +21,7 @@ from tests.explorer.cast import (
     writer,
 )
 from tests.explorer.cells_lake import LAKE_CELLS
+from tests.explorer.cells_merges import MERGE_CELLS
 from tests.explorer.cells_rewrites import REWRITE_CELLS
 from tests.explorer.cells_services import SERVICE_CELLS
 from tests.explorer.engine import Cell
@@ -285,7 +286,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
     ),
 )
 
-CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *REWRITE_CELLS, *LAKE_CELLS)
+CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *REWRITE_CELLS, *MERGE_CELLS, *LAKE_CELLS)
 
 
 def cell_named(name: str) -> Cell:

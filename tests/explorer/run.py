@@ -21,6 +21,7 @@ from objcat.timeline.entry import decode_entry
 from tests.explorer.actors import Actor, Broke, Refused, Tree
 from tests.explorer.engine import Beginning, Cell, Coverage, Result, Search, Settings, Universe
 from tests.explorer.roles import CREATED, PREFIX
+from tests.explorer.roles_merges import evaluate_added, unchecked
 from tests.explorer.store import Contents, Profile, perform, settled
 from tests.explorer.toyfiles import toy_files
 
@@ -52,6 +53,8 @@ def _view(contents: Contents) -> View[Tables]:
 def world_of(cell: Cell) -> Iterator[None]:
     """The code under test as a cell wants it."""
     with toy_files(), ExitStack() as stack:
+        stack.enter_context(mock.patch("objcat.merging.evaluate", evaluate_added))
+        stack.enter_context(mock.patch("objcat.merging.check_program", unchecked))
         for module, name, value in cell.settings:
             stack.enter_context(mock.patch.object(import_module(module), name, value))
         yield
