@@ -115,6 +115,21 @@ def _no_rewrite(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(objcat.parts.Part, "redo", lambda self, *_: None)
 
 
+@bug("a merge that is not computed again", "P5", "merge, merge")
+def _merge_not_again(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "computed_from_changed")
+
+
+@bug("a merge that says nothing of what it was computed from", "P5", "merge, write")
+def _merge_unsaid(patch: pytest.MonkeyPatch) -> None:
+    footprint = objcat.parts.Part.footprint
+
+    def blind(self: Any, snapshot: Snapshot, **_: Any) -> Any:
+        return footprint(self, snapshot)
+
+    patch.setattr(objcat.parts.Part, "footprint", blind)
+
+
 @bug("two executors of one plan do not see each other", "P2", "two executors of one plan")
 def _plan_twice(patch: pytest.MonkeyPatch) -> None:
     judge = objcat.timeline.commit._settled_by
@@ -141,21 +156,6 @@ def _batch_twice(patch: pytest.MonkeyPatch) -> None:
 @bug("a transaction that says nothing of its second table", "P9", "transaction, write")
 def _second_unsaid(patch: pytest.MonkeyPatch) -> None:
     _plan_for_the_first(patch, "footprint")
-
-
-@bug("a merge that is not computed again", "P5", "merge, merge")
-def _merge_not_again(patch: pytest.MonkeyPatch) -> None:
-    _without(patch, "computed_from_changed")
-
-
-@bug("a merge that says nothing of what it was computed from", "P5", "merge, write")
-def _merge_unsaid(patch: pytest.MonkeyPatch) -> None:
-    footprint = objcat.parts.Part.footprint
-
-    def blind(self: Any, snapshot: Snapshot, **_: Any) -> Any:
-        return footprint(self, snapshot)
-
-    patch.setattr(objcat.parts.Part, "footprint", blind)
 
 
 @bug("a transaction that commits one of its tables", "P9", "transaction, write")
