@@ -34,6 +34,8 @@ BASE_ROW_GROUP_BYTES_MAX = 64 * 1024**2
 """Arrow bytes of a row group of a base file: what reads and merges hold is a few row groups."""
 LOG_ROW_GROUP_ROWS = 16 * 1024
 COMPRESSION = "zstd"
+DICTIONARY_BYTES_MAX = 64 * 1024
+"""A column whose distinct values take more is written as it is: giving up early costs less than a dictionary saves there."""
 WHOLE_BYTES_MAX = 1024**2
 """A file up to this size is read in one request, whichever columns are wanted: a second one costs more than the bytes."""
 
@@ -93,7 +95,7 @@ class BaseWriter:
         self._rows = 0
         self._held: list[pa.Table] = []
         names = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in filtered]
-        self._file = _FileWriter(fileio, path, schema, dictionary=[TXN_COLUMN], bounded=bounded, filtered=names)
+        self._file = _FileWriter(fileio, path, schema, bounded=bounded, filtered=names)
 
     @property
     def rows(self) -> int:
@@ -137,7 +139,7 @@ class BaseWriter:
 
 def write_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, bounded: Collection[int] = ()) -> LogObject:
     """Write rows with their operation in `_objcat_op`, sorted by (home, key). homes: whose rows they are. bounded: as of `write_base`."""
-    file = _FileWriter(fileio, path, rows.schema, dictionary=True, bounded=bounded)
+    file = _FileWriter(fileio, path, rows.schema, bounded=bounded)
     try:
         file.write(rows, row_group_rows=LOG_ROW_GROUP_ROWS)
         size, bounds = file.finish()
@@ -260,12 +262,10 @@ class _FileWriter:
         path: str,
         schema: pa.Schema,
         *,
-        dictionary: bool | list[str],
         bounded: Collection[int],
         filtered: Sequence[str] = (),
     ) -> None:
         self._schema = schema
-        self._dictionary = dictionary
         self._bounded = bounded
         self._filtered = filtered
         self._footers: list[pq.FileMetaData] = []
@@ -282,7 +282,8 @@ class _FileWriter:
                 self._out,
                 self._schema,
                 compression=COMPRESSION,
-                use_dictionary=self._dictionary,
+                dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
+                store_decimal_as_integer=True,
                 store_schema=False,
                 metadata_collector=self._footers,
                 **({"bloom_filter_options": options_of(self._filtered, rows)} if self._filtered else {}),
