@@ -32,10 +32,16 @@ import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.catalog.BucketSpec;
 import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory$;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -51,6 +57,7 @@ public class ObjcatFileIndex implements FileIndex {
   static final int BUCKET_KEYS_MAX = 256;
 
   private final String name;
+  private final boolean isLog;
   private final byte[] encoded;
   private final StructType constants;
   private final List bucketColumns;
@@ -61,8 +68,9 @@ public class ObjcatFileIndex implements FileIndex {
   private Map bounds;
 
   /** encoded: a deflated Arrow stream with one row for each file; see `_encoded` in native.py. */
-  public ObjcatFileIndex(String name, byte[] encoded, StructType constants, List bucketColumns) throws Exception {
+  public ObjcatFileIndex(String name, boolean isLog, byte[] encoded, StructType constants, List bucketColumns) throws Exception {
     this.name = name;
+    this.isLog = isLog;
     this.encoded = encoded;
     this.constants = constants;
     this.bucketColumns = bucketColumns;
@@ -544,6 +552,105 @@ public class ObjcatFileIndex implements FileIndex {
     }
   }
 
+  /**
+   * Takes out what serves a layout that a query does not use: buckets, which cost a task each, and the exchange that deals log rows to them.
+   * Spark does the first for plain scans only, and the second never. Runs last in the optimizer of a session that reads our files; what it
+   * does not know keeps the layout.
+   */
+  public static class Layout extends Rule {
+    private static final HashSet HARMLESS = new HashSet(Arrays.asList(new String[] {
+        "Project", "Filter", "Union", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Sort", "Sample", "ReturnAnswer", "Subquery",
+        "DeserializeToObject", "SerializeFromObject", "MapPartitions", "MapElements", "MapInArrow", "MapInPandas", "ArrowEvalPython", "BatchEvalPython"}));
+
+    public String ruleName() { return "ObjcatLayout"; }
+
+    public org.apache.spark.sql.catalyst.trees.TreeNode apply(org.apache.spark.sql.catalyst.trees.TreeNode plan) {
+      // Spark turns this setting off where a frame is cached: nobody knows what it will be used for.
+      return SQLConf$.MODULE$.get().autoBucketedScanEnabled() ? without((LogicalPlan) plan, false) : plan;
+    }
+
+    /** used: whether something above may use the layout. */
+    private static LogicalPlan without(LogicalPlan plan, boolean used) {
+      if (!used && plan instanceof RepartitionByExpression && isLog(plan)) return without((LogicalPlan) plan.children().apply(0), false);
+      if (!used && plan instanceof LogicalRelation) return plain((LogicalRelation) plan);
+      boolean below = used || !isHarmless(plan);
+      scala.collection.immutable.Seq children = plan.children();
+      List changed = new ArrayList();
+      boolean same = true;
+      for (int c = 0; c < children.size(); c++) {
+        LogicalPlan child = (LogicalPlan) children.apply(c);
+        LogicalPlan made = without(child, below);
+        same = same && made == child;
+        changed.add(made);
+      }
+      return same ? plan : (LogicalPlan) ((Object) plan.withNewChildren(PythonUtils.toSeq(changed)));
+    }
+
+    private static boolean isHarmless(LogicalPlan plan) {
+      if (plan instanceof Aggregate) return ((Aggregate) plan).groupingExpressions().isEmpty();
+      if (plan instanceof Join) {
+        scala.Option hint = ((Join) plan).hint().rightHint();
+        JoinType type = ((Join) plan).joinType();
+        boolean left = "LeftAnti".equals(type.toString()) || "LeftSemi".equals(type.toString()) || "LeftOuter".equals(type.toString()) || "Inner".equals(type.toString());
+        return left && hint.isDefined() && ((HintInfo) hint.get()).strategy().contains(BROADCAST$.MODULE$);
+      }
+      return HARMLESS.contains(plan.getClass().getSimpleName());
+    }
+
+    /** Whether log rows of ours, and nothing else, come out. */
+    private static boolean isLog(LogicalPlan plan) {
+      while (plan.children().size() > 0) plan = (LogicalPlan) plan.children().apply(0);
+      FileIndex index = index(plan);
+      return index instanceof ObjcatFileIndex && ((ObjcatFileIndex) index).isLog;
+    }
+
+    private static FileIndex index(LogicalPlan plan) {
+      if (!(plan instanceof LogicalRelation)) return null;
+      Object relation = ((LogicalRelation) plan).relation();
+      return relation instanceof HadoopFsRelation ? ((HadoopFsRelation) relation).location() : null;
+    }
+
+    private static LogicalPlan plain(LogicalRelation plan) {
+      if (!(index(plan) instanceof ObjcatFileIndex)) return plan;
+      HadoopFsRelation of = (HadoopFsRelation) ((Object) plan.relation());
+      if (of.bucketSpec().isEmpty()) return plan;
+      BaseRelation made = new HadoopFsRelation(
+          of.location(), of.partitionSchema(), of.dataSchema(), scala.Option.apply(null), of.fileFormat(), of.options(), of.sparkSession());
+      return copied(plan, made);
+    }
+
+    /** Spark's versions differ in what else a relation holds. */
+    private static LogicalPlan copied(LogicalRelation plan, BaseRelation relation) {
+      try {
+        java.lang.reflect.Method[] methods = LogicalRelation.class.getMethods();
+        for (int m = 0; m < methods.length; m++) {
+          if (!methods[m].getName().equals("copy")) continue;
+          Object[] given = new Object[methods[m].getParameterCount()];
+          given[0] = relation;
+          for (int g = 1; g < given.length; g++) given[g] = LogicalRelation.class.getMethod("copy$default$" + (g + 1), new Class[0]).invoke(plan, new Object[0]);
+          return (LogicalPlan) methods[m].invoke(plan, given);
+        }
+      } catch (ReflectiveOperationException e) {
+        return plan;
+      }
+      return plan;
+    }
+
+    /** Once for each session. */
+    static void install(org.apache.spark.sql.classic.SparkSession session) {
+      synchronized (session.experimental()) {
+        scala.collection.immutable.Seq had = session.experimental().extraOptimizations();
+        List rules = new ArrayList();
+        for (int r = 0; r < had.size(); r++) {
+          if (had.apply(r) instanceof Layout) return;
+          rules.add(had.apply(r));
+        }
+        rules.add(new Layout());
+        session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(rules));
+      }
+    }
+  }
+
   /** Makes frames. One object for each JVM, which Python holds. */
   public static class Relations {
     private final Map readers = new WeakHashMap();
@@ -553,8 +660,9 @@ public class ObjcatFileIndex implements FileIndex {
       Map said = (Map) new ObjectMapper().readValue(description, Map.class);
       StructType constants = (StructType) DataType.fromJson((String) said.get("constants"));
       StructType schema = (StructType) DataType.fromJson((String) said.get("schema"));
+      Layout.install(session);
       List hashed = (List) said.get("hashed");
-      FileIndex index = new ObjcatFileIndex((String) said.get("name"), files, constants, hashed);
+      FileIndex index = new ObjcatFileIndex((String) said.get("name"), ((Boolean) said.get("log")).booleanValue(), files, constants, hashed);
       int buckets = ((Number) said.get("buckets")).intValue();
       scala.Option spec = scala.Option.apply(
           buckets == 0 ? null : new BucketSpec(buckets, PythonUtils.toSeq(hashed), PythonUtils.toSeq(new ArrayList())));

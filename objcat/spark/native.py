@@ -72,7 +72,7 @@ class Relation:
     name: shown in its plans. files: one row for each, with `path` (below the root), `bytes`, `rows`, `bucket`, `bucket_count` (0: not
     known), `lower_<id>`, `upper_<id>`, `nulls_<id>` (see `objcat.table.rows`) and a column for each constant. hidden: columns of the
     files that are none of the table's. hashed: the columns that choose the bucket. buckets: the count under which all files were written,
-    when Spark may rely on it, else 0.
+    when Spark may rely on it, else 0. is_log: whether the files are log objects.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Relation:
     constants: tuple[Constant, ...] = ()
     hashed: tuple[Column, ...] = ()
     buckets: int = 0
+    is_log: bool = False
 
 
 def internal(column: Column) -> str:
@@ -128,6 +129,7 @@ def frame(spark: SparkSession, root: str, relation: Relation, *, row_index: str 
         "name": relation.name,
         "schema": spark_schema(physical).json(),
         "constants": json.dumps({"type": "struct", "fields": [_constant_field(constant) for constant in relation.constants]}),
+        "log": relation.is_log,
         "hashed": [column.physical for column in relation.hashed],
         "buckets": relation.buckets,
         "columns": names if row_index is None else [],

@@ -15,7 +15,7 @@ from tests.spark.plans import exchanges, text_of
 from tests.spark.scripts import comparable
 
 ORDERS = pa.schema([("o_key", pa.int64()), ("price", pa.float64())])
-KEPT = "l_key:bigint,tax:double,_objcat_op:tinyint"
+KEPT = "tax:double,_objcat_op:tinyint"
 LINES = pa.schema([("l_key", pa.int64()), ("line", pa.int32()), ("tax", pa.float64())])
 
 
@@ -135,3 +135,56 @@ def test_groups_without_log_rows_skip_the_merge(spark: SparkSession, tmp_path: P
     branches = text_of(frame).partition("== Initial Plan ==")[0]
     assert branches.count("FileScan parquet") >= 4  # the untouched files; the others; keys and rows of the log
     assert max(row.price for row in frame.collect()) == 2.0
+
+
+@pytest.fixture
+def few_logs(tmp_path: Path) -> objcat.Table:
+    """So few that they are dealt to the buckets where a layout is used."""
+    table = lines(tmp_path)
+    table.upsert(pa.table({"l_key": [1, 2, 3000], "line": [0, 1, 0], "tax": [7.0, 8.0, 9.0]}, schema=LINES))
+    return table
+
+
+def test_what_serves_no_layout_is_not_paid_for(spark: SparkSession, few_logs: objcat.Table) -> None:
+    rows = few_logs.scan().to_spark(spark)
+    small = spark.range(10).selectExpr("id as l_key", "id as more")
+    unused = {
+        "all rows": rows,
+        "a sum": rows.where("tax > 0").agg(F.sum("tax")),
+        "some rows": rows.select("tax").limit(5),
+        "a broadcast": rows.join(F.broadcast(small), "l_key"),
+    }
+    for name, frame in unused.items():
+        assert "Bucketed" not in text_of(frame) and "REPARTITION_BY_NUM" not in text_of(frame), name
+    assert unused["all rows"].count() == 3001
+    assert unused["a sum"].first() == (3001 * 2 + 5 + 6 + 7,)
+    assert unused["some rows"].count() == 5
+    assert unused["a broadcast"].count() == 30
+
+
+def test_what_serves_a_layout_stays_where_it_may_be_used(spark: SparkSession, few_logs: objcat.Table) -> None:
+    rows = few_logs.scan().to_spark(spark)
+    per_key = rows.groupBy("l_key").count()
+    for frame in (
+        per_key,
+        per_key.limit(3),
+        per_key.join(F.broadcast(spark.range(5)), F.col("id") == F.col("l_key")),
+        rows.select("l_key").distinct(),
+    ):
+        assert text_of(frame).count("REPARTITION_BY_NUM") == 1 and exchanges(frame) == 1
+    kept = rows.cache()
+    try:
+        assert kept.count() == 3001
+        assert "REPARTITION_BY_NUM" in text_of(kept)
+    finally:
+        kept.unpersist()
+
+
+def test_a_users_own_rules_and_repartitions_stay(spark: SparkSession, few_logs: objcat.Table) -> None:
+    rows = few_logs.scan().to_spark(spark)
+    few_logs.scan().to_spark(spark)
+    rules = spark._jsparkSession.experimental().extraOptimizations()
+    names = [rules.apply(i).ruleName() for i in range(rules.size())]
+    assert names.count("ObjcatLayout") == 1
+    assert rows.repartition(3, "l_key").rdd.getNumPartitions() == 3
+    assert sorted(rows.unionByName(rows.where("l_key = 1")).where("l_key = 1").toArrow().column("line").to_pylist()) == [0, 0, 1, 1, 2, 2]
