@@ -2,5 +2,6 @@
 
 from objcat.spark.configure import configure
 from objcat.spark.foreach import foreach_batch
+from objcat.spark.views import views
 
-__all__ = ["configure", "foreach_batch"]
+__all__ = ["configure", "foreach_batch", "views"]

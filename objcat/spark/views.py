@@ -1,0 +1,163 @@
+"""A lake as a catalog of a Spark session: `spark.sql` sees its tables, and every query the newest of them.
+
+The catalog, `ObjcatCatalog.java`, is compiled by the Janino that Spark ships. While Spark analyses a query it asks here, once for each
+table, in the thread of the query; what it gets is the lazy frame of a scan. So a query is pinned to the newest slots of the moment when it
+is analysed, and nothing of a table is kept from one query to the next.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import threading
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from fileio.errors import FileIOError
+from objcat.arguments import shown
+from objcat.errors import InvalidInput, NamespaceNotFound, ObjcatError, TableNotFound
+
+if TYPE_CHECKING:
+    from objcat.lake import Lake
+
+_SOURCE = "ObjcatCatalog"
+_TAKEN = frozenset({"spark_catalog", "system", "session", "builtin", "global_temp"})
+"""Names that mean something else to Spark."""
+
+
+class Views:
+    """What `views` has registered. Safe for many threads."""
+
+    def __init__(self, spark: SparkSession, catalog: str) -> None:
+        self._spark = spark
+        self.catalog = catalog
+
+    def __repr__(self) -> str:
+        return f"Views({self.catalog!r})"
+
+    def close(self) -> None:
+        """Take the catalog from the session again: its tables are not found any more. Frames that were made stay what they are."""
+        _catalogs(self._spark).register(self._jsession, self.catalog, None)
+        self._spark.conf.unset(_setting(self.catalog))
+
+    @property
+    def _jsession(self) -> Any:
+        return self._spark._jsparkSession
+
+
+def views(spark: SparkSession, lake: Lake, *, catalog: str = "lake") -> Views:
+    """Have `spark.sql` see every table of a lake, each query at the newest slots:
+
+        objcat.spark.views(spark, lake)
+        spark.sql("SELECT city, count(*) FROM lake.shop.orders GROUP BY city")
+        spark.sql("USE lake")
+
+    Tables and namespaces are looked up while a query is analysed: those that appear later are seen, dropped ones are gone, and what is
+    committed between two queries is in the second. A query sees one slot of a table however often it names it; a DataFrame stays at the
+    slots of the moment when it was made, as of `scan().to_spark(spark)`. `VERSION AS OF` a slot and `TIMESTAMP AS OF` read the past.
+    Read only: whatever writes is refused with a sentence that names `lake.sql(text, spark)`.
+    catalog: the name in this session; a lake that has it is replaced. Other sessions of the application, also those that `newSession` makes
+    and those of streams, do not know it: call this for each. Raises InvalidInput for a name that Spark uses otherwise, and for Spark
+    Connect.
+    """
+    if not hasattr(spark, "_jvm"):
+        raise InvalidInput("this session is of Spark Connect, whose catalogs are of the server: use lake.sql(text, spark)")
+    if not re.fullmatch(r"[A-Za-z]\w*", catalog, re.ASCII) or catalog.lower() in _TAKEN:
+        raise InvalidInput(f"catalog={shown(catalog)} is no name for a catalog of Spark: give another one, of letters, digits and _")
+    if spark.conf.get(_setting(catalog), _SOURCE) != _SOURCE:
+        raise InvalidInput(f"the session has another catalog {catalog!r}, as {_setting(catalog)} says: give catalog= another name")
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    made = Views(spark, catalog)
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    spark.conf.set(_setting(catalog), _SOURCE)
+    _catalogs(spark).register(spark._jsparkSession, catalog, _Answers(spark, lake))
+    return made
+
+
+def _setting(catalog: str) -> str:
+    return f"spark.sql.catalog.{catalog}"
+
+
+class _Answers:
+    """Answers the catalog's questions: JSON for JSON, or the frame of a table."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+
+    def apply(self, question: str) -> Any:
+        """`what` is asked `of` a dotted name. Never raises: what goes wrong is said."""
+        asked = json.loads(question)
+        try:
+            found = getattr(self, f"_{asked['what']}")(asked)
+        except (TableNotFound, NamespaceNotFound):
+            found = {"missing": True}
+        except InvalidInput as error:
+            found = {"refused": str(error)}
+        except (ObjcatError, FileIOError) as error:
+            found = {"failed": f"{type(error).__name__}: {error}"}
+        except Exception as error:  # noqa: BLE001 - Spark would show Python's stack as a text
+            found = {"failed": f"{type(error).__name__}: {error}"}
+        return json.dumps(found) if isinstance(found, dict) else found
+
+    def _load(self, asked: dict[str, Any]) -> Any:
+        as_of: int | dt.datetime | None = None
+        if asked["version"] is not None:
+            if not re.fullmatch(r"\d{1,15}", asked["version"]):
+                raise InvalidInput(f"VERSION AS OF {asked['version']!r} is no slot: write a whole number, or TIMESTAMP AS OF")
+            as_of = int(asked["version"])
+        elif asked["micros"] is not None:
+            as_of = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=asked["micros"])
+        return self._lake.table(asked["of"]).scan(as_of=as_of).to_spark(self._spark)._jdf
+
+    def _exists(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self._lake.table(asked["of"])
+        return {}
+
+    def _tables(self, asked: dict[str, Any]) -> dict[str, Any]:
+        above = asked["of"]
+        found = self._lake.tables(above or None)
+        return {"names": _children(found, above)}
+
+    def _namespaces(self, asked: dict[str, Any]) -> dict[str, Any]:
+        above = asked["of"] or ""
+        return {"names": _children(self._lake.namespaces(above or None), above)}
+
+    def _properties(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"properties": self._lake.namespace_properties(asked["of"]) if asked["of"] else {}}
+
+    class Java:
+        """What Java takes it for."""
+
+        implements = ("java.util.function.Function",)
+
+
+def _children(names: list[str], above: str) -> list[str]:
+    """The last parts of the names that lie directly in a namespace, of names that lie somewhere below it."""
+    depth = above.count(".") + 1 if above else 0
+    return [name.rpartition(".")[2] for name in names if name.count(".") == depth]
+
+
+_lock = threading.Lock()
+_KEPT = "_objcat_catalogs"
+
+
+def _catalogs(spark: SparkSession) -> Any:
+    """The object that makes catalogs, in the JVM of the session; compiled there when it is first asked for, and kept with its gateway."""
+    gateway = spark.sparkContext._gateway
+    with _lock:
+        kept = vars(gateway).get(_KEPT)
+        if kept is None:
+            jvm: Any = spark._jvm
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+            # Spark's interfaces have static methods.
+            compiler.setTargetVersion(8)
+            compiler.cook(resources.files("objcat.spark").joinpath(f"{_SOURCE}.java").read_text(encoding="utf-8"))
+            kept = compiler.getClassLoader().loadClass(f"{_SOURCE}$Catalogs").getConstructors()[0].newInstance(None)
+            vars(gateway)[_KEPT] = kept
+        return kept
