@@ -26,6 +26,7 @@ from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed
 from objcat.spark.ship import BatchFunction, missing_is_said, shipped
+from objcat.storage.bloom import Hashes
 from objcat.storage.filters import FILTERS_BYTES_MAX, Probe
 from objcat.table import TableSpec
 from objcat.table.kept import Kept
@@ -50,17 +51,21 @@ class GatheredFrame:
 
 @dataclass(frozen=True, slots=True)
 class LookedFor:
-    """The keys for which files were read, or left out."""
+    """The keys for which files were read, or left out. hashes: of each column whose filters were asked, in order."""
 
     span: KeySpan
-    probe: Probe | None
+    hashes: tuple[Hashes, ...]
+
+    @classmethod
+    def of(cls, span: KeySpan, probe: Probe | None) -> LookedFor:
+        return cls(span, () if probe is None else tuple(np.unique(hashes) for hashes in probe.hashes))
 
     def check(self, keys: BatchKeys, spec: TableSpec) -> None:
         """Raises InvalidBatch where one of some keys is not among them."""
         same = self.span.holds(keys, spec)
-        if self.probe is not None:
-            own = Probe.of(spec, keys.rows)
-            same &= all(bool(np.isin(mine, of).all()) for mine, of in zip(own.hashes, self.probe.hashes, strict=True))
+        if self.hashes:
+            pairs = zip(Probe.of(spec, keys.rows).hashes, self.hashes, strict=True)
+            same &= all(bool((of[np.minimum(np.searchsorted(of, own), len(of) - 1)] == own).all()) for own, of in pairs)
         if not same:
             raise InvalidBatch(
                 "the batch gave other keys when it was computed again, as Spark had lost what it kept of it: checkpoint the frame before "
@@ -110,7 +115,7 @@ def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask)
     columns = [*joined.schema.fields[:-1], StructField(PLACE_COLUMN, LongType()), StructField(_PARTITION, StringType())]
     partitions = tuple(group.home.partition for group in task.groups)
     rows = joined.mapInArrow(
-        shipped(place_batches, task.spec, names, partitions, LookedFor(gathered.span, frame.probe), task.former), StructType(columns)
+        shipped(place_batches, task.spec, names, partitions, LookedFor.of(gathered.span, frame.probe), task.former), StructType(columns)
     ).persist()
     with missing_is_said():
         group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")

@@ -12,7 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import objcat
-from objcat.errors import InvalidInput, NullKey
+from objcat.errors import InvalidBatch, InvalidInput, NullKey
+from objcat.spark.locating import LookedFor
+from objcat.storage.filters import Probe
+from objcat.tasks import BatchKeys
 from tests.tables.scrambling import with_keys_scrambled
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("a.b", pa.string()), pa.field("v", pa.float64())])
@@ -116,3 +119,22 @@ def test_a_frame_is_refused_where_the_writer_remembers_keys(spark: SparkSession,
         table.upsert(spark.createDataFrame([(1, "x", 1.0)], "id long, `a.b` string, v double"))
     table.upsert([{"id": 1, "a.b": "x", "v": 1.0}])
     assert table.scan().to_spark(spark).count() == 1
+
+
+def test_keys_that_nobody_has_looked_for_are_refused(table: objcat.Table) -> None:
+    spec = table.spec
+
+    def keys(*numbers: int, part: str = "x") -> BatchKeys:
+        rows = pa.table({"id": pa.array(numbers, pa.int64()), "a.b": [part] * len(numbers)})
+        return BatchKeys.of(spec, iter([rows]), frozenset())
+
+    given = keys(*range(0, 100, 2))
+    looked_for = LookedFor.of(given.span(spec), Probe.of(spec, given.rows) if spec.filtered else None)
+    looked_for.check(keys(2, 98), spec)
+    for other in (keys(2, 1000), keys(2, part="y"), keys(2, -1)):
+        with pytest.raises(InvalidBatch, match="gave other keys when it was computed again"):
+            looked_for.check(other, spec)
+    if spec.filtered:
+        # Within the range of all, but filters were not asked.
+        with pytest.raises(InvalidBatch, match="gave other keys"):
+            looked_for.check(keys(2, 3), spec)
