@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import datetime as dt
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import expressions as sql
 
 from fileio.errors import MissingDependency
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
@@ -81,6 +83,32 @@ class Source:
     def _found(self, rows: pa.Table) -> pa.Table:
         names = list(self.program.located)
         return conform_delete(pa.table([rows.column(self.program.located[name]) for name in names], names=names), self.spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which rows of a table a source may match. limits: by key column, the least and the greatest value of the source. buckets: under the
+    bucket count of the table's settings; None where the index is no hash. nothing: no key of the source is whole."""
+
+    limits: Mapping[str, tuple[Any, Any]]
+    buckets: frozenset[int] | None
+    nothing: bool = False
+
+    def where(self) -> str | None:
+        """As a filter; None where it leaves no row out."""
+        terms = []
+        for name, (least, greatest) in self.limits.items():
+            column = sql.column(name, quoted=True)
+            terms += [sql.GTE(this=column.copy(), expression=_literal(least)), sql.LTE(this=column, expression=_literal(greatest))]
+        return sql.and_(*terms).sql(dialect="spark") if terms else None
+
+    def holds(self, home: Home, spec: TableSpec) -> bool:
+        """Whether a file group may have such rows."""
+        return self.buckets is None or home.bucket % spec.index.count in self.buckets
+
+
+def _literal(value: Any) -> Tree:
+    return sql.cast(sql.Literal.string(value.isoformat()), "date") if isinstance(value, dt.date) else sql.convert(value)
 
 
 def _places_of(rows: pa.Table, spec: TableSpec, former: Collection[str]) -> pa.ChunkedArray:

@@ -17,7 +17,7 @@ from objcat.arguments import shown
 from objcat.batches import schema_of_batch
 from objcat.clauses import Act, Clause, Program, Value, When, merge_program, parsed, terms_of, update_program
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
-from objcat.evaluate import Evaluated, Source, check_program, evaluate, evaluate_rows
+from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
 from objcat.local import LocalEngine
 from objcat.predicate import parse_predicate
 from objcat.read import ScanPlan, plan_scan
@@ -113,13 +113,17 @@ class Merge:
 
             spark = given.sparkSession
             check_on_spark(program, snapshot.spec, given, spark)
-            target = Scan(fileio, plan, manifests)
             store, name = fileio.describe(), self.table.name
-            return _writes(
-                fileio,
-                snapshot,
-                lambda: evaluate_on_spark(program, snapshot.spec, target.to_spark(spark), given, store=store, table=name),
-            )
+            # What the source has nothing to do with is read where a clause is about it.
+            reaches = program.join in ("inner", "left") and len(plan.groups) > 1
+
+            def target(reach: Reach | None) -> Any:
+                return Scan(fileio, plan if reach is None else _within(plan, manifests, reach), manifests).to_spark(spark)
+
+            def compute_on_spark() -> Outcome | None:
+                return evaluate_on_spark(program, snapshot.spec, target, given, store=store, table=name, reaches=reaches)
+
+            return _writes(fileio, snapshot, compute_on_spark)
         check_program(program, snapshot.spec, schema)
         source = Source(given, program, snapshot.spec, former_of(snapshot, manifests))
 
@@ -168,7 +172,7 @@ def update(
             return _writes(
                 fileio,
                 snapshot,
-                lambda: evaluate_on_spark(program, spec, target.to_spark(spark), None, store=store, table=table.name),
+                lambda: evaluate_on_spark(program, spec, lambda _: target.to_spark(spark), None, store=store, table=table.name),
             )
         check_program(program, spec, None)
         if not plan.groups:
@@ -234,6 +238,18 @@ def _near(plan: ScanPlan, homes: Collection[Home]) -> ScanPlan:
         return tuple(group for group in groups if any(group.home.is_common(home) for home in by_partition.get(group.home.partition, ())))
 
     return replace(plan, plain=kept(plan.plain), merged=kept(plan.merged))
+
+
+def _within(plan: ScanPlan, manifests: Manifests, reach: Reach) -> ScanPlan:
+    """The plan of all columns, without groups and rows that a source cannot match."""
+    if reach.nothing:
+        return replace(plan, plain=(), merged=())
+    near = plan_scan(plan.snapshot, manifests, where=reach.where(), columns=None)
+
+    def kept(groups: Iterable[FileGroup]) -> tuple[FileGroup, ...]:
+        return tuple(group for group in groups if reach.holds(group.home, plan.snapshot.spec))
+
+    return replace(near, plain=kept(near.plain), merged=kept(near.merged))
 
 
 def _divided(where: Any, spec: TableSpec) -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -12,17 +12,21 @@ from pyspark.sql import functions as F
 from fileio.registry import StoreDescription
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, Tree, source_column, target_column
 from objcat.errors import InvalidInput, InvalidPredicate
-from objcat.evaluate import moved, said_twice
+from objcat.evaluate import Reach, moved, said_twice
 from objcat.services.compute import DELETED, Outcome
 from objcat.spark.engine import SparkEngine, arrow_schema
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
-from objcat.spark.routing import partition_columns
+from objcat.spark.routing import bucket_column, partition_columns
 from objcat.table import TableSpec
 from objcat.table.schema import Column as TableColumn
 from objcat.table.spec import PARTITION_SCOPE
 
-_KEY, _SOURCE_PLACE, _TARGET_PLACE, _PLACE, _RANK = (f"_objcat_{name}" for name in ("key", "source_place", "target_place", "place", "rank"))
+_KEY, _SOURCE_PLACE, _TARGET_PLACE, _PLACE, _RANK, _BUCKET = (
+    f"_objcat_{name}" for name in ("key", "source_place", "target_place", "place", "rank", "bucket")
+)
+_LIMITED = ("tinyint", "smallint", "int", "bigint", "date", "string")
+"""Types of key columns whose least and greatest values Spark and objcat order alike, and say alike whatever the session's settings are."""
 
 
 def check_on_spark(program: Program, spec: TableSpec, source: DataFrame | None, spark: SparkSession) -> None:
@@ -50,22 +54,61 @@ def check_on_spark(program: Program, spec: TableSpec, source: DataFrame | None, 
 
 
 def evaluate_on_spark(
-    program: Program, spec: TableSpec, target: DataFrame, source: DataFrame | None, *, store: StoreDescription, table: str
+    program: Program,
+    spec: TableSpec,
+    target: Callable[[Reach | None], DataFrame],
+    source: DataFrame | None,
+    *,
+    store: StoreDescription,
+    table: str,
+    reaches: bool = False,
 ) -> Outcome | None:
     """What a program makes of the rows of a table; None when nothing. The frame is kept by Spark until the outcome is closed.
 
-    target: rows of the table, all columns. Raises InvalidBatch when two rows of the source are for one row of the table, InvalidInput when
-    a row would move.
+    target: rows of the table, all columns; where it is given a reach, others than those of that reach may be left out. reaches: ask the
+    source for it first, in a job of its own; the source is computed once all the same, and kept by Spark meanwhile. Raises InvalidBatch
+    when two rows of the source are for one row of the table, InvalidInput when a row would move.
     """
+    if source is None:
+        return _evaluated(program, spec, _target(target(None), spec, partition_columns(spec)), store=store, table=table, joined=False)
+    places = partition_columns(spec)
+    located = _source(source, program, spec, places)
+    if not reaches:
+        rows = _joined(located, _target(target(None), spec, places), program, spec, len(places))
+        return _evaluated(program, spec, rows, store=store, table=table, joined=True)
+    located = located.persist()
+    try:
+        rows = _joined(located, _target(target(_reach(located, spec)), spec, places), program, spec, len(places))
+        return _evaluated(program, spec, rows, store=store, table=table, joined=True)
+    finally:
+        located.unpersist()
+
+
+def _reach(located: DataFrame, spec: TableSpec) -> Reach:
+    """Of the source as `_source` gives it; one job."""
+    limited = [(f"{_KEY}{n}", column.name) for n, column in enumerate(spec.key_columns) if column.type in _LIMITED]
+    hashed = bool(spec.bucket_columns) and not any(column.type in ("float", "double") for column in spec.bucket_columns)
+    whole = F.lit(True)
+    for n in range(len(spec.key_columns)):
+        whole = whole & F.col(f"{_KEY}{n}").isNotNull()
+    asked = [F.count(F.lit(1)).alias("rows"), *(F.collect_set(_BUCKET).alias("buckets") for _ in range(hashed))]
+    for key, _ in limited:
+        asked += [F.min(key).alias(f"least_{key}"), F.max(key).alias(f"greatest_{key}")]
+    (found,) = located.where(whole).agg(*asked).collect()
+    if not found["rows"]:
+        return Reach({}, None, nothing=True)
+    limits = {name: (found[f"least_{key}"], found[f"greatest_{key}"]) for key, name in limited}
+    return Reach(limits, frozenset(found["buckets"]) if hashed else None)
+
+
+def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: StoreDescription, table: str, joined: bool) -> Outcome | None:
+    """rows: of the table, beside those of the source where it is joined."""
     names = spec.table_schema.names
     places = partition_columns(spec)
-    rows = _target(target, spec, places)
-    if source is not None:
-        rows = _joined(_source(source, program, spec, places), rows, program, spec, len(places))
     numbered = rows.withColumn(NUMBER, F.expr(_sql(program.number))).where(F.col(NUMBER).isNotNull())
     if program.late is not None:
         numbered = numbered.where(~F.coalesce(F.expr(_sql(program.late)), F.lit(False)))
-    sides = (_SOURCE_PLACE, _TARGET_PLACE) if source is not None else (_TARGET_PLACE,)
+    sides = (_SOURCE_PLACE, _TARGET_PLACE) if joined else (_TARGET_PLACE,)
     came = [F.coalesce(*(F.col(f"{side}{n}") for side in sides)).alias(f"{_PLACE}{n}") for n in range(len(places))]
     become = [F.expr(_sql(program.columns[name])).alias(name) for name in names]
     deletes = [number for number, act in enumerate(program.acts) if act is Act.DELETE]
@@ -75,7 +118,7 @@ def evaluate_on_spark(
         if not sum(counts.values()):
             found.unpersist()
             return None
-        if source is not None:
+        if joined:
             _check_once(found, spec, len(places))
         if spec.key_scope == PARTITION_SCOPE:
             _check_stays(found, spec, places)
@@ -112,7 +155,8 @@ def _source(source: DataFrame, program: Program, spec: TableSpec, places: Sequen
     located = numbered.select("*", *(column.alias(name) for name, column in said.items()))
     keys = [_as_stored(column).alias(f"{_KEY}{n}") for n, column in enumerate(spec.key_columns)]
     placed = [place.alias(f"{_SOURCE_PLACE}{n}") for n, place in enumerate(places)]
-    rows = located.select(*numbered.columns, *keys, *placed, F.lit(True).alias(SOURCE_HERE))
+    bucket = [bucket_column(spec).alias(_BUCKET)] if spec.bucket_columns else []
+    rows = located.select(*numbered.columns, *keys, *placed, *bucket, F.lit(True).alias(SOURCE_HERE))
     if program.ordering is None:
         return rows
     by = [*(f"{_KEY}{n}" for n in range(len(keys))), *(f"{_SOURCE_PLACE}{n}" for n in range(len(places)))]

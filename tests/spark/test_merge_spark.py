@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
+from objcat.scan import Scan
+from tests.spark.plans import files_read
 from tests.tables.test_merge import KINDS, SCHEMA, TABLES, counts, make, row, values
 
 ENDS = [("merge_on_read", 1), ("copy_on_write", 2), ("merge_on_read", 3), ("copy_on_write", 0)]
@@ -110,3 +114,75 @@ def test_a_derived_table_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     derived.upsert_from(source.changes(since=1, net=True), app_id="job", spark=spark)
     assert values(derived) == values(source) and derived.applied("job") == 3
     assert derived.upsert_from(source.changes(since=3, net=True), app_id="job", spark=spark) is None
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
+    """The frames by which writes read their tables."""
+    frames: list[DataFrame] = []
+    to_spark = Scan.to_spark
+
+    def watched(self: Scan, spark: SparkSession) -> DataFrame:
+        frames.append(to_spark(self, spark))
+        return frames[-1]
+
+    monkeypatch.setattr(Scan, "to_spark", watched)
+    return frames
+
+
+@pytest.mark.parametrize(
+    ("settings", "ids", "files"),
+    [
+        pytest.param({"key": ["id"], "index": objcat.Bucket(8)}, [3], 1, marks=pytest.mark.slow),
+        ({"key": ["id"], "index": objcat.Bucket(8)}, [3, 4, 1000], 3),
+        ({"key": ["id"], "index": objcat.Bucket(8)}, [None], 0),
+        ({"key": ["id"], "index": objcat.Bucket(1), "partition_by": ["v"], "key_scope": "partition"}, [17, 18], 2),
+        pytest.param({"key": ["city", "id"], "index": objcat.Bucket(1), "partition_by": ["city"]}, [3, 6], 1, marks=pytest.mark.slow),
+        pytest.param(
+            {"key": ["id"], "index": objcat.Simple(), "partition_by": ["v"], "key_scope": "partition"}, [5], 1, marks=pytest.mark.slow
+        ),
+    ],
+    ids=repr,
+)
+def test_a_merge_reads_the_files_that_its_source_can_match(
+    spark: SparkSession, tmp_path: Path, scanned: list[DataFrame], settings: dict[str, Any], ids: list[int | None], files: int
+) -> None:
+    table = make(tmp_path, count=40, kind="copy_on_write", **settings)
+    every = table.stats().groups
+    source = spark.createDataFrame([(i, "abc"[(i or 0) % 3], i) for i in ids], "id int, city string, v bigint")
+    result = table.merge(source).when_matched_update({"note": "'met'"}).execute()
+    matched = {i for i in ids if i is not None and i < 40}
+    assert {i for i, note in values(table, "note").items() if note == "met"} == matched
+    assert (0 if result is None else result.updated) == len(matched)
+    assert files_read(scanned[-1]) == files < every
+    gone = table.merge(source.where("id is not null")).when_not_matched_by_source_delete().execute()
+    assert files_read(scanned[-1]) == every
+    assert counts(gone) == (0, 0, 40 - len(matched)) and set(values(table)) == matched
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data_type", "keys"),
+    [
+        (pa.string(), ["", "a'b", "c\\d", "e\nf\t", "Zürich", "日本", "😀", "z" * 300]),
+        (pa.date32(), [dt.date(1969, 12, 31), dt.date(2026, 1, 1), dt.date(9999, 12, 31)]),
+        (pa.int8(), [-128, -1, 0, 127]),
+        (pa.int64(), [-(2**63), -1, 0, 2**63 - 1]),
+        (pa.float64(), [-0.5, 0.0, 1e300]),
+        (pa.decimal128(20, 3), [Decimal("-1.5"), Decimal("0.001"), Decimal("12345678901234567.999")]),
+        (pa.timestamp("us", "UTC"), [dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 3, 29, 1, 30, tzinfo=dt.UTC)]),
+        (pa.bool_(), [True, False]),
+    ],
+    ids=str,
+)
+def test_a_merge_finds_keys_of_every_type(spark: SparkSession, tmp_path: Path, data_type: pa.DataType, keys: list[Any]) -> None:
+    schema = pa.schema([pa.field("k", data_type, nullable=False), ("v", pa.int64())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.Bucket(4))
+    for number, key in enumerate(keys):
+        table.upsert([{"k": key, "v": number}])
+    table.compact()
+    for chosen in ([keys[0]], keys[1:]):
+        source = spark.createDataFrame(pa.table({"k": pa.array(chosen, data_type)}))
+        merged = table.merge(source).when_matched_update({"v": "v + 100"}).execute()
+        assert counts(merged) == (0, len(chosen), 0)
+    assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [100 + number for number in range(len(keys))]
