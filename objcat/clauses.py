@@ -344,7 +344,8 @@ def _given(sides: Sides, clause: Clause, located: Mapping[str, str], *, source: 
 def _located(sides: Sides, on: str | Tree | None) -> dict[str, str]:
     """Which column of the source says the value of a column by which rows are found."""
     spec, source = sides.spec, sides.source or ()
-    names = list(dict.fromkeys(column.name for column in (*spec.key_columns, *spec.partition_columns)))
+    homes = [] if spec.is_global else spec.partition_columns
+    names = list(dict.fromkeys(column.name for column in (*spec.key_columns, *homes)))
     found = {name: name for name in names}
     if on is not None:
         found |= _pairs(sides, on, names)

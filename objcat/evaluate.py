@@ -113,11 +113,11 @@ def _literal(value: Any) -> Tree:
 
 def _places_of(rows: pa.Table, spec: TableSpec, former: Collection[str]) -> pa.ChunkedArray:
     """The partition of every row. rows: under logical names."""
-    return _places(located(rows, spec) if spec.partition_columns else rows, spec, former)
+    return _places(located(rows, spec) if spec.partition_columns and not spec.is_global else rows, spec, former)
 
 
 def _places(found: pa.Table, spec: TableSpec, former: Collection[str]) -> pa.ChunkedArray:
-    if not spec.partition_columns:
+    if not spec.partition_columns or spec.is_global:
         return pa.chunked_array([constant("", found.num_rows)])
     partitions = spec.partition_of(found, former)
     return pa.chunked_array([pa.array(partitions.texts, pa.string()).take(pa.array(partitions.codes))])

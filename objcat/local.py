@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +35,8 @@ from objcat.tasks import (
     write_unrouted,
     written_columns,
 )
+from objcat.tasks.locate import NOWHERE
+from objcat.tasks.moves import Moving, find_lives, moves_of
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
@@ -94,6 +96,8 @@ class LocalEngine:
     def locate(self, gathered: Gathered, task: LocateTask) -> Located:
         """Look up where the keys of a batch live. Raises storage errors."""
         batch: _Gathered = gathered.data
+        if task.spec.is_global:
+            return self._locate_moves(batch.data, task)
         keys = batch.keys
         return self.located_at(gathered, locate(self._fileio, task, keys, gathered.files))
 
@@ -113,6 +117,26 @@ class LocalEngine:
         counts = {text: count for text, count in zip(keys.texts, rows, strict=True) if count}
         return Located(_Found(batch.data, places, keys.partition, keys.texts), counts, found)
 
+    def _locate_moves(self, data: Rows, task: LocateTask) -> Located:
+        moving = Moving.of(task.spec, _tables(data), task.former, task.operation, task.delete_when)
+        keys = moving.keys
+        partitions = [group.home.partition for group in task.groups]
+        moves = moves_of(find_lives(self._fileio, task, moving), keys, moving.deleted, partitions)
+        counts = np.zeros(len(moves.places), np.bool_)
+        counts[moving.winners] = True
+        new, leaving = (moves.places < 0) & counts, (moves.left >= 0) & counts
+        rows = np.bincount(keys.partition[new], minlength=len(keys.texts)).tolist()
+        found = frozenset(np.unique(np.concatenate((moves.places[counts & ~new], moves.left[leaving]))).tolist())
+        # A row that does not count has no place, and needs none.
+        places = np.where(counts, moves.places, 0)
+        return Located(
+            _Found(data, places, keys.partition, keys.texts, counts, np.where(leaving, moves.left, NOWHERE)),
+            {text: count for text, count in zip(keys.texts, rows, strict=True) if count},
+            found,
+            left=int(leaving.sum()),
+            moved=int((moves.was_row & counts).sum()),
+        )
+
     def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """As `write`."""
         found: _Found = located.data
@@ -121,8 +145,16 @@ class LocalEngine:
         def batches() -> Iterator[pa.RecordBatch]:
             start = 0
             for batch in _batches(found.data):
-                yield batch.append_column(PLACE_COLUMN, pa.array(places[start : start + batch.num_rows]))
-                start += batch.num_rows
+                end = start + batch.num_rows
+                own = batch.append_column(PLACE_COLUMN, pa.array(places[start:end]))
+                if found.counts is None:
+                    yield own
+                else:
+                    yield own.filter(pa.array(found.counts[start:end]))
+                    left = found.left[start:end]
+                    ends = batch.append_column(PLACE_COLUMN, pa.array((-1 - left).astype(np.int32)))
+                    yield ends.filter(pa.array(left >= 0))
+                start = end
 
         return write_routed(self._fileio, task, "local-0", batches())
 
@@ -137,12 +169,17 @@ class _Gathered:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A batch with the places of its rows, see `objcat.tasks.locate.placed`."""
+    """A batch with the places of its rows, see `objcat.tasks.locate.placed`.
+
+    Where keys move: counts, which rows are not superseded by another of the batch; left: the file groups that their keys leave.
+    """
 
     data: Rows
     places: npt.NDArray[np.int64]
     partition: npt.NDArray[np.int64]
     texts: tuple[str, ...]
+    counts: npt.NDArray[np.bool_] | None = None
+    left: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def _tables(data: Rows) -> Iterator[pa.Table]:

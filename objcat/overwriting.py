@@ -62,6 +62,11 @@ def _touched(table: Written, snapshot: Snapshot, change: Change, where: Any, *, 
     spec = snapshot.spec
     if whole or (where is None and not spec.partition_columns):
         return lambda _batch: EVERYTHING
+    if spec.is_global:
+        raise InvalidInput(
+            "a key is unique in the whole table, and keys of the batch may live in partitions that stay: overwrite() the table whole, or "
+            "take partitions away by delete_partition() and upsert() the batch"
+        )
     predicate = parse_filter(where, spec.table_schema)
     if predicate is None:
         return frozenset

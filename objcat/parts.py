@@ -195,7 +195,7 @@ class Part:
     def summary(self) -> Summary:
         """What was written, and what became of rows of the table: exact where they were read, else not known.
 
-        Rows of an insert are declared to be new.
+        Rows of an insert are declared to be new. A row that went to another home was updated.
         """
         written = self.all
         sizes = [base.bytes for base in written.bases] + [log.bytes for log in written.logs]
@@ -203,9 +203,9 @@ class Part:
         blind = written.rows if all(change.operation is Operation.INSERT for change in self.changes) else None
         return Summary(
             rows=written.rows,
-            inserted=sum(home.inserted for home in homes) if homes else blind,
-            updated=sum(home.updated for home in homes) if homes else None,
-            deleted=sum(home.deleted for home in homes) if homes else None,
+            inserted=sum(home.inserted for home in homes) - written.moved if homes else blind,
+            updated=sum(home.updated for home in homes) + written.moved if homes else None,
+            deleted=sum(home.deleted for home in homes) - written.moved if homes else None,
             files=len(sizes),
             bytes=sum(sizes),
         )
@@ -287,8 +287,8 @@ class Part:
         """Run the engine over a batch, or over its rows of some homes, above what the batches before it wrote."""
         change, task = self.changes[number], self._task(self.changes[number], snapshot, txn, only=only)
         if task.spec.is_located:
-            partitions = change.engine.partitions(change.data, task.spec, task.former_partitions)
-            live = self._live(snapshot, txn, partitions)
+            within = None if task.spec.is_global else change.engine.partitions(change.data, task.spec, task.former_partitions)
+            live = self._live(snapshot, txn, within)
             place = Placing(self._fileio, self._manifests, snapshot, live, _homes(self.written))
             return write_located(place, change.engine, change.data, task)
         written = change.engine.write(change.data, task)
@@ -332,7 +332,9 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[Change], w
     pairs = list(zip(changes, written, strict=True))
     deletes = [result for change, result in pairs if change.operation is Operation.DELETE]
     others = [result for change, result in pairs if change.operation is not Operation.DELETE]
-    common = _homes(deletes) & _homes(others)
+    homes = (_homes(deletes), _homes(others))
+    # A key that was moved has left the home that the delete found it in, or the other way round.
+    common = homes[0] | homes[1] if spec.is_global else homes[0] & homes[1]
     if not common:
         return
     key = [column.physical for column in spec.key_columns]
@@ -341,8 +343,8 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[Change], w
     barriers = [rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), pc.is_null(rows.column(ordering)))) for rows in deleted]
     kept = [rows for result in others for log in result.logs for rows in _rows_of(fileio, log, common, key)]
     kept += [_at(read_base(fileio, base, key), base.home) for result in others for base in result.bases if base.home in common]
-    # Equal keys in two homes are two rows.
-    located = [*key, _HOME]
+    # Equal keys in two homes are two rows, unless keys move between homes.
+    located = key if spec.is_global else [*key, _HOME]
     both = _keys(barriers, located).join(_keys(kept, located), keys=located, join_type="inner")
     if both.num_rows:
         shown = ", ".join(f"{column.name}={both.column(column.physical)[0].as_py()!r}" for column in spec.key_columns)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -78,11 +79,12 @@ class SimpleLookup:
     def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
         """As of `KeyIndex`."""
         with engine.gathered(data, task.spec, task.former_partitions) as gathered:
-            # Equal keys in two partitions are two rows.
-            candidates = [home for home in within_bounds(place, gathered.span.pruning) if home.partition in gathered.span.partitions]
-            groups = tuple(place.live[home] for home in candidates)
+            candidates = within_bounds(place, gathered.span.pruning)
+            if not task.spec.is_global:
+                # Equal keys in two partitions are two rows.
+                candidates = [home for home in candidates if home.partition in gathered.span.partitions]
             known = replace(gathered, files=place.manifests.of_files)
-            return Found(engine.locate(known, LocateTask(task.spec, groups, task.former_partitions)), candidates)
+            return Found(engine.locate(known, LocateTask.of(task, [place.live[home] for home in candidates])), candidates)
 
 
 @runtime_checkable
@@ -111,6 +113,9 @@ class MemoryLookup:
                 "the table has the memory index, which is in the process that writes, where Spark cannot ask it: write rows of this "
                 "process (frame.toArrow()), or create such tables with index=objcat.Bloom(); nothing was written"
             )
+        if spec.is_global:
+            # Of a key that moves more has to be known than where it is.
+            return self._simple.find(place, engine, data, task)
         maps = self._maps.setdefault(place.manifests, {})
         known = maps.get(spec.table) or maps.setdefault(spec.table, KeyMap())
         with engine.gathered(data, spec, task.former_partitions) as gathered:
@@ -156,7 +161,9 @@ def _write(place: Placing, engine: Locator[Any], found: Found, task: WriteTask) 
     touched = {homes[number] for number in located.found} | {home for chosen in targets.values() for home in chosen}
     there = touched & live.keys()
     groups = {home: live[home] for home in there} if task.spec.rewrites else {}
-    return engine.write_placed(located, numbered, replace(task, homes=tuple(numbers), live_homes=frozenset(there), groups=groups))
+    written = engine.write_placed(located, numbered, replace(task, homes=tuple(numbers), live_homes=frozenset(there), groups=groups))
+    # What ends a row where its key was is no row of the batch.
+    return msgspec.structs.replace(written, rows=written.rows - located.left, moved=located.moved)
 
 
 def keys_of(fileio: FileIO, txn: Txn, written: Sequence[WriteResult]) -> Keys:

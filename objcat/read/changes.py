@@ -37,10 +37,11 @@ class ChangesPlan:
         return None if self.latest else COMMIT_SLOT
 
     def tasks(self, *, count_max: int) -> list[ChangeTask]:  # noqa: ARG002 - each class is one state, which is not divided
-        """One for each class; where the index is no hash, one for all classes of a partition."""
+        """One for each class; where the index is no hash, one for all classes between which keys move."""
         dealt: dict[object, list[Changed]] = {}
         for number, changed in enumerate(self.classes):
-            dealt.setdefault(changed.partition if self.spec.is_located else number, []).append(changed)
+            within = changed.partition if not self.spec.is_global else ""
+            dealt.setdefault(within if self.spec.is_located else number, []).append(changed)
         return [ChangeTask(self.spec, tuple(some), self.columns, self.net, self.latest, self.where) for some in dealt.values()]
 
 

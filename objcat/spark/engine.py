@@ -22,6 +22,7 @@ from objcat.errors import InvalidBatch, ObjcatError
 from objcat.predicate import Predicate
 from objcat.spark.jobs import described
 from objcat.spark.locating import GatheredFrame, LocatedFrame, gathered_frame, located_frame, placed_frame
+from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
 from objcat.spark.names import quoted
 from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_worth_a_shuffle, partition_columns
 from objcat.spark.ship import BatchFunction, missing_is_said, shipped
@@ -109,12 +110,15 @@ class SparkEngine:
         """Look up where the keys of the frame live, by a join; Spark keeps the frame until it is written. Raises storage errors."""
         frame: GatheredFrame = gathered.data
         with described(frame.rows.sparkSession, f"objcat: find the keys of {self._table}"):
+            if task.spec.is_global:
+                return moving_frame(self._store, frame.rows, frame.names, task)
             return located_frame(self._store, gathered, task)
 
     def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """As `write`."""
-        batch: LocatedFrame = located.data
-        return self._run(placed_frame(batch, targets), [*batch.names, PLACE_COLUMN], task)
+        batch: LocatedFrame | MovingFrame = located.data
+        frame = moved_frame(batch, targets) if isinstance(batch, MovingFrame) else placed_frame(batch, targets)
+        return self._run(frame, [*batch.names, PLACE_COLUMN], task)
 
     def _run(self, numbered: DataFrame, names: Sequence[str], task: WriteTask) -> WriteResult:
         """Write a frame whose columns go by number. names: their names."""

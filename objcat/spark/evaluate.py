@@ -70,8 +70,8 @@ def evaluate_on_spark(
     when two rows of the source are for one row of the table, InvalidInput when a row would move.
     """
     if source is None:
-        return _evaluated(program, spec, _target(target(None), spec, partition_columns(spec)), store=store, table=table, joined=False)
-    places = partition_columns(spec)
+        return _evaluated(program, spec, _target(target(None), spec, _places(spec)), store=store, table=table, joined=False)
+    places = _places(spec)
     located = _source(source, program, spec, places)
     if not reaches:
         rows = _joined(located, _target(target(None), spec, places), program, spec, len(places))
@@ -104,7 +104,7 @@ def _reach(located: DataFrame, spec: TableSpec) -> Reach:
 def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: StoreDescription, table: str, joined: bool) -> Outcome | None:
     """rows: of the table, beside those of the source where it is joined."""
     names = spec.table_schema.names
-    places = partition_columns(spec)
+    places = _places(spec)
     numbered = rows.withColumn(NUMBER, F.expr(_sql(program.number))).where(F.col(NUMBER).isNotNull())
     if program.late is not None:
         numbered = numbered.where(~F.coalesce(F.expr(_sql(program.late)), F.lit(False)))
@@ -201,6 +201,11 @@ def _check_stays(found: DataFrame, spec: TableSpec, places: Sequence[Column]) ->
         stays = stays & place.eqNullSafe(F.col(f"{_PLACE}{n}"))
     if not found.where(~F.col(DELETED) & ~stays).limit(1).isEmpty():
         raise moved(next(column.name for column in spec.partition_columns if column.id not in spec.key))
+
+
+def _places(spec: TableSpec) -> Sequence[Column]:
+    """What a row is found by besides its key."""
+    return () if spec.is_global else partition_columns(spec)
 
 
 def _sql(tree: Tree) -> str:

@@ -85,6 +85,8 @@ def check_delete_columns(given: list[str], spec: TableSpec) -> None:
 
 def _located_by(spec: TableSpec) -> list[Column]:
     """The columns that say which row is meant and where it lives."""
+    if spec.is_global:
+        return spec.key_columns
     return [*spec.key_columns, *(column for column in spec.partition_columns if column.id not in spec.key)]
 
 
@@ -105,6 +107,16 @@ def keyed(batch: pa.Table, spec: TableSpec) -> pa.Table:
     for column in spec.key_columns:
         _refuse_null(rows, column, role="key")
     return normalise_keys(rows, spec)
+
+
+def ordered(batch: pa.Table, spec: TableSpec) -> pa.ChunkedArray | None:
+    """The ordering values of a batch; None where it has none. Raises InvalidBatch and NullKey."""
+    column = spec.ordering_column
+    if column is None or column.name not in batch.column_names:
+        return None
+    values = _cast(batch.column(column.name), column)
+    _refuse_null(pa.table({column.physical: values}), column, role="ordering")
+    return values
 
 
 def normalise_keys(table: pa.Table, spec: TableSpec) -> pa.Table:

@@ -26,7 +26,7 @@ UNFILTERED = ("float", "double", "boolean")
 """Types of key columns without bloom filters: equal floats may differ in their bits, and of booleans there are two."""
 KINDS = (MERGE_ON_READ, COPY_ON_WRITE)
 TABLE_SCOPE = "table"
-"""A key identifies one row of the table: every partition column is a key column."""
+"""A key identifies one row of the table: every partition column is a key column, or keys are looked up in all partitions."""
 PARTITION_SCOPE = "partition"
 """A key identifies one row of its partition: the same key with another value of a partition column is another row."""
 KEY_SCOPES = (TABLE_SCOPE, PARTITION_SCOPE)
@@ -216,6 +216,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         return not isinstance(self.index, (BucketIndex, NoIndex))
 
     @property
+    def is_global(self) -> bool:
+        """Whether keys are looked up in all partitions, since the key does not say in which one it lives: rows may move between them."""
+        return self.is_located and self.key_scope == TABLE_SCOPE and any(column.id not in self.key for column in self.partition_columns)
+
+    @property
     def rewrites(self) -> bool:
         """Whether writes rewrite what they touch (copy-on-write) rather than append to it."""
         return self.kind == COPY_ON_WRITE
@@ -332,14 +337,15 @@ def _located(index: Simple | Bloom | Memory, lateness_ms: int | None) -> SimpleI
 
 def check_key_scope(spec: TableSpec) -> None:
     """Raises InvalidInput when equal keys could lie in two partitions of a table whose keys are unique."""
-    if spec.is_keyless or spec.key_scope == PARTITION_SCOPE:
+    if spec.is_keyless or spec.is_located or spec.key_scope == PARTITION_SCOPE:
         return
     for field in spec.partitioning.fields:
         if field.column not in spec.key:
             name = spec.table_schema.by_id(field.column).name
             raise InvalidInput(
                 f"the partition column {name!r} is not in the key {[column.name for column in spec.key_columns]}, so one key could lie in "
-                "several partitions: add it to the key, or say key_scope='partition', where a key is unique in its partition only"
+                "several partitions: add it to the key; or say key_scope='partition', where a key is unique in its partition only; or "
+                "choose an index that looks keys up wherever they are, index=objcat.Simple()"
             )
 
 

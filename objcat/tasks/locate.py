@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
+from objcat.predicate import Predicate
 from objcat.storage.batch import keyed
 from objcat.storage.files import base_pieces, key_pieces
 from objcat.storage.filters import FILTERS_BYTES_MAX, FileFilters, Probe
@@ -26,7 +27,7 @@ from objcat.storage.logs import LogReader
 from objcat.storage.merge import OP_COLUMN, key_runs
 from objcat.table import FileGroup, Pruning, TableSpec
 from objcat.table.kept import Kept
-from objcat.tasks.model import PLACE_COLUMN
+from objcat.tasks.model import PLACE_COLUMN, Operation, WriteTask
 from objcat.tasks.scan import bare
 
 Ints = npt.NDArray[np.int64]
@@ -40,11 +41,21 @@ _PARTITION = "_objcat_partition"
 
 @dataclass(frozen=True, slots=True)
 class LocateTask:
-    """Find the keys of a batch in some file groups, which are numbered in order. former: as `former_partitions` of `WriteTask`."""
+    """Find the keys of a batch in some file groups, which are numbered in order. former: as `former_partitions` of `WriteTask`.
+
+    operation, delete_when: of the write, where keys move between partitions.
+    """
 
     spec: TableSpec
     groups: tuple[FileGroup, ...]
     former: frozenset[str] = frozenset()
+    operation: Operation = Operation.UPSERT
+    delete_when: Predicate | None = None
+
+    @classmethod
+    def of(cls, task: WriteTask, groups: Sequence[FileGroup]) -> LocateTask:
+        """What is to be found before a write. task: without homes."""
+        return cls(task.spec, tuple(groups), task.former_partitions, task.operation, task.delete_when)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +73,22 @@ class Located:
     """A batch whose keys were looked up.
 
     data: for `Engine.place`. new: how many rows have keys that live nowhere, by partition. found: the numbers of the file groups that hold
-    keys of other rows. release: gives up what holds the batch.
+    keys of other rows, or that they leave. release: gives up what holds the batch. left: how many keys leave a file group for another;
+    moved: how many of them had a row there.
     """
 
     data: Any
     new: Mapping[str, int]
     found: frozenset[int]
     release: Callable[[], object] = lambda: None
+    left: int = 0
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BatchKeys:
-    """The keys of a batch in its order. rows: the key columns under physical names. partition: of every row, the number of a text."""
+    """The keys of a batch in its order. rows: the key columns under physical names. partition: of every row, the number of a text; of keys
+    that may live in any partition the empty one."""
 
     rows: pa.Table
     partition: Ints
@@ -88,9 +103,13 @@ class BatchKeys:
         keys, partitions = [], []
         for batch in batches:
             rows = keyed(batch, spec)
+            keys.append(bare(rows.select(names)))
+            if spec.is_global:
+                numbers.setdefault("", 0)
+                partitions.append(np.zeros(rows.num_rows, np.int64))
+                continue
             found = spec.partition_of(rows, former)
             own = np.array([numbers.setdefault(text, len(numbers)) for text in found.texts], np.int64)
-            keys.append(bare(rows.select(names)))
             partitions.append(own[found.codes] if rows.num_rows else np.zeros(0, np.int64))
         rows = pa.concat_tables(keys)
         return cls(rows, np.concatenate(partitions), tuple(numbers), spark_hash(rows.columns))

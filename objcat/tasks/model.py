@@ -23,7 +23,8 @@ Filter: TypeAlias = Predicate | ArrowFilter
 OP_FIELD = pa.field(OP_COLUMN, pa.int8(), nullable=False)
 TXN_FIELD = pa.field(TXN_COLUMN, pa.string(), nullable=False)
 PLACE_COLUMN = "_objcat_place"
-"""Of a row under an index that is no hash: twice the number of its home in `WriteTask.homes`, and one more when its key is new there."""
+"""Of a row under an index that is no hash: twice the number of its home in `WriteTask.homes`, and one more when its key is new there. Below
+zero: the key leaves the home -1 - that, since its row goes to another."""
 PLACE_FIELD = pa.field(PLACE_COLUMN, pa.int32(), nullable=False)
 
 
@@ -104,8 +105,8 @@ class Rewritten(msgspec.Struct, frozen=True, array_like=True):
 class WriteResult(msgspec.Struct, frozen=True):
     """Files that a task wrote. rows: after folding repeated keys. rewritten: the homes that a copy-on-write task has read.
 
-    placed, updated: under an index that is no hash: digests of the keys that were inserted or deleted, and of the others; 8 bytes each,
-    little endian.
+    placed, updated: under an index that is no hash: digests of the keys that were inserted, moved or deleted, and of the others; 8 bytes
+    each, little endian. moved: rows that were there and went to another home.
     """
 
     bases: tuple[BaseFile, ...] = ()
@@ -114,6 +115,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     rewritten: tuple[Rewritten, ...] = ()
     placed: bytes = b""
     updated: bytes = b""
+    moved: int = 0
 
     def __add__(self, other: WriteResult) -> WriteResult:
         return WriteResult(
@@ -123,6 +125,7 @@ class WriteResult(msgspec.Struct, frozen=True):
             self.rewritten + other.rewritten,
             self.placed + other.placed,
             self.updated + other.updated,
+            self.moved + other.moved,
         )
 
 

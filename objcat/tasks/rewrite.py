@@ -80,7 +80,8 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: Sequence[Ru
             live, tombstones = parted(before if on_top is None else settled(pa.concat_tables([before, on_top]), spec))
             rows_after += live.num_rows
             written += 0 if on_top is None else _count(live, TXN_COLUMN, task.txn)
-            ended += 0 if on_top is None or task.delete_when is None else _ended(before, live, spec)
+            # Whatever the operation, a row that goes to another home is deleted here.
+            ended += _ended(before, live, spec) if on_top is not None and _count(on_top, OP_COLUMN, OP_DELETE) else 0
             writer.write(live.select(schema.names))
             kept.append(tombstones)
         ended = rows_before - rows_after if task.operation is Operation.DELETE else ended

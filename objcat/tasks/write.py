@@ -54,10 +54,8 @@ def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
     """
     spec = task.spec
     if spec.is_located:
-        places = rows.column(PLACE_COLUMN)
-        fitted = _conformed(task, rows.drop_columns([PLACE_COLUMN])).append_column(PLACE_FIELD, places)
-    else:
-        fitted = _conformed(task, rows)
+        return _by_place(task, _conformed_in_place(task, rows))
+    fitted = _conformed(task, rows)
     partitions = spec.partition_of(fitted, task.former_partitions)
     key = [column.physical for column in spec.key_columns]
     if len(partitions.texts) > 1:
@@ -70,8 +68,6 @@ def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
     if len(partitions.texts) > 1:
         codes = np.asarray(partitions.codes)[by_key]
         fitted = fitted.drop_columns([_PARTITION_FIELD.name])
-    if spec.is_located:
-        return _by_place(task, fitted.take(pa.array(by_key)))
     return Prepared(*_by_home(task, fitted, by_key, partitions.texts, codes))
 
 
@@ -85,6 +81,21 @@ def _conformed(task: WriteTask, rows: pa.Table) -> pa.Table:
     deleting = task.operation is Operation.DELETE
     fitted = conform_delete(rows, task.spec) if deleting else conform(rows, task.spec)
     return fitted.append_column(OP_FIELD, pa.array(np.full(fitted.num_rows, OP_DELETE if deleting else OP_UPSERT, dtype=np.int8)))
+
+
+def _conformed_in_place(task: WriteTask, rows: pa.Table) -> pa.Table:
+    """As `_conformed`, with the place of every row. Of a key that leaves a home nothing is left there: a delete, whatever it follows."""
+    places = np.asarray(rows.column(PLACE_COLUMN).to_numpy())
+    rows = rows.drop_columns([PLACE_COLUMN])
+    leaving = places < 0
+    if not leaving.any():
+        return _conformed(task, rows).append_column(PLACE_FIELD, pa.array(places))
+    schema = log_schema(task.spec)
+    stays, goes = np.flatnonzero(~leaving), np.flatnonzero(leaving)
+    keys = rows.select([column.name for column in task.spec.key_columns]).take(pa.array(goes))
+    ends = conform_delete(keys, task.spec).append_column(OP_FIELD, pa.array(np.full(len(goes), OP_DELETE, np.int8)))
+    both = pa.concat_tables([_conformed(task, rows.take(pa.array(stays))).cast(schema), ends.cast(schema)])
+    return both.append_column(PLACE_FIELD, pa.array(np.concatenate((places[stays], places[goes]))))
 
 
 def deleted_by(rows: pa.Table, delete_when: Predicate) -> npt.NDArray[np.bool_]:
@@ -106,6 +117,7 @@ def written_columns(given: Sequence[str], spec: TableSpec, delete_when: Predicat
 
 
 _NUMBER = "_objcat_number"
+_HOME = "_objcat_home"
 _PARTITION_FIELD = pa.field("_objcat_partition", pa.int32(), nullable=False)
 
 
@@ -144,17 +156,27 @@ _UINT16_VALUES = 2**16
 
 
 def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
-    """Rows sorted by key that name their homes, as rows sorted by (home, key)."""
+    """Rows that name their homes, each key once in a home, sorted by (home, key)."""
+    if not fitted.num_rows:
+        return Prepared(fitted.drop_columns([PLACE_COLUMN]), ())
+    spec = task.spec
     places = np.asarray(fitted.column(PLACE_COLUMN).to_numpy())
-    rows = fitted.drop_columns([PLACE_COLUMN])
-    if not rows.num_rows:
-        return Prepared(rows, ())
-    numbers, home_of_row = np.unique(places >> 1, return_inverse=True)
+    home_numbers = np.where(places < 0, -1 - places, places >> 1)
+    ordering = None if spec.ordering_column is None else spec.ordering_column.physical
+    # A key is in one home of its partition. Where it leaves one for another it is in both.
+    numbered = fitted.append_column(_HOME, pa.array(home_numbers))
+    by_key = winners(numbered, key=[_HOME, *(column.physical for column in spec.key_columns)], ordering=ordering)
+    places, home_numbers = places[by_key], home_numbers[by_key]
+    rows = fitted.take(pa.array(by_key)).drop_columns([PLACE_COLUMN])
+    numbers, home_of_row = np.unique(home_numbers, return_inverse=True)
     homes = [task.homes[number] for number in numbers.tolist()]
     deleted = np.asarray(rows.column(OP_COLUMN).to_numpy()) == OP_DELETE
     is_placed = ((places & 1) == 1) | deleted
-    partitions = pa.DictionaryArray.from_arrays(pa.array(home_of_row.astype(np.int32)), pa.array([home.partition for home in homes]))
-    digests = key_digests([partitions, *(rows.column(column.physical) for column in task.spec.key_columns)])
+    digested = [rows.column(column.physical) for column in spec.key_columns]
+    if not spec.is_global:
+        texts = pa.array([home.partition for home in homes])
+        digested.insert(0, pa.DictionaryArray.from_arrays(pa.array(home_of_row.astype(np.int32)), texts))
+    digests = key_digests(digested)
     by_home = sorted(range(len(homes)), key=homes.__getitem__)
     rank = np.empty(len(homes), np.int64)
     rank[by_home] = np.arange(len(homes))

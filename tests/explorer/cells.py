@@ -22,6 +22,7 @@ from tests.explorer.cast import (
 )
 from tests.explorer.cells_lake import LAKE_CELLS
 from tests.explorer.cells_merges import MERGE_CELLS
+from tests.explorer.cells_moves import MOVE_CELLS
 from tests.explorer.cells_rewrites import REWRITE_CELLS
 from tests.explorer.cells_services import SERVICE_CELLS
 from tests.explorer.engine import Cell
@@ -286,7 +287,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
     ),
 )
 
-CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *REWRITE_CELLS, *MERGE_CELLS, *LAKE_CELLS)
+CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *REWRITE_CELLS, *MERGE_CELLS, *MOVE_CELLS, *LAKE_CELLS)
 
 
 def cell_named(name: str) -> Cell:

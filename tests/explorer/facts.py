@@ -25,7 +25,7 @@ CATALOG = "names"
 class Change(NamedTuple):
     """What an entry says of one table. bases: (home, path). logs: (path, ((home, start, end), ...)). apps: (name, version).
 
-    ordered, properties: of the table from now on, where the entry creates it or changes how it is made up.
+    ordered, located, properties: of the table from now on, where the entry creates it or changes how it is made up.
     """
 
     table: str
@@ -40,6 +40,7 @@ class Change(NamedTuple):
     restores: int | None = None
     apps: tuple[tuple[str, int], ...] = ()
     ordered: bool = False
+    located: bool = False
     properties: tuple[tuple[str, str], ...] | None = None
 
     @property
@@ -96,7 +97,8 @@ class Group(NamedTuple):
 class TableAt(NamedTuple):
     """A table as of one slot: groups by what the entries say of files, rows by what their writers meant.
 
-    ordered: rows are measured by their values, deletes too. ended: of such a table, keys whose greatest value is that of a delete.
+    ordered: rows are measured by their values, deletes too. ended: of such a table, keys whose greatest value is that of a delete. located:
+    keys live in whatever home took them.
     """
 
     groups: Mapping[HomeKey, Group]
@@ -109,6 +111,7 @@ class TableAt(NamedTuple):
     ordered: bool
     ended: Rows
     properties: Mapping[str, str]
+    located: bool = False
 
     @property
     def files(self) -> frozenset[str]:
@@ -255,6 +258,7 @@ def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, i
         restores=footprint.get("restores"),
         apps=tuple(sorted(apps.items())),
         ordered=spec is not None and spec.get("ordering") is not None,
+        located=spec is not None and spec["index"]["type"] not in ("bucket", "none"),
         properties=None if spec is None else tuple(sorted(spec.get("properties", {}).items())),
     )
 
@@ -322,7 +326,7 @@ def _advance(table: TableAt, change: Change, slot: Slot, before: tuple[Tables, .
     properties = table.properties if change.properties is None else dict(change.properties)
     if lost := sorted(table.properties.keys() - properties.keys()):
         broken = broken or f"P5: slot {number} takes away the property {lost[0]}, which nobody meant"
-    table = table._replace(ordered=table.ordered or change.ordered, properties=properties)
+    table = table._replace(ordered=table.ordered or change.ordered, located=table.located or change.located, properties=properties)
     rows, ended, wrong = _meant(table, slot)
     return table._replace(
         bound=max(table.bound, change.bound or 0),
@@ -446,6 +450,8 @@ def paths_of(group: Group) -> list[str]:
 def read_rows(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple[Rows, Rows]:
     """The rows of a table as its files hold them, and the deletes that won where they are measured; every file must be there."""
     best: dict[int, tuple[str, bool]] = {}
+    if table.located:
+        return _read_each(table, files, prefix)
     for (_, bucket, count), group in table.groups.items():
         parts = [Block(-1, group.base, 0, 1 << 30)] if group.base else []
         for block in (*parts, *group.blocks):
@@ -458,6 +464,25 @@ def read_rows(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple[
                     best[key] = value, deleted
     rows, ended = _divided(best)
     return rows, ended if table.ordered else {}
+
+
+def _read_each(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple[Rows, Rows]:
+    """As `read_rows`, of a table whose homes say nothing of keys: each home by itself. A key that is in two of them has both values."""
+    rows: dict[int, str] = {}
+    ended: dict[int, str] = {}
+    for group in table.groups.values():
+        best: dict[int, tuple[str, bool]] = {}
+        for block in (*([Block(-1, group.base, 0, 1 << 30)] if group.base else []), *group.blocks):
+            for key, value, deleted in _content(files[prefix + block.path])[block.start : block.end]:
+                if deleted and (not table.ordered or value is None):
+                    best.pop(key, None)
+                elif table.ordered:
+                    _measure(best, key, value, deleted=deleted)
+                else:
+                    best[key] = value, False
+        for found, all_found in zip(_divided(best), (rows, ended), strict=True):
+            all_found.update({key: f"{all_found[key]} and {value}" if key in all_found else value for key, value in found.items()})
+    return rows, ended
 
 
 @lru_cache(maxsize=100_000)

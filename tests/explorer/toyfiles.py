@@ -53,6 +53,10 @@ class ToyBaseWriter:
     def __exit__(self, *_: object) -> None:
         pass
 
+    @property
+    def rows(self) -> int:
+        return sum(rows.num_rows for rows in self._rows)
+
     def write(self, rows: pa.Table) -> None:
         self._rows.append(rows.cast(self._rows[0].schema))
 

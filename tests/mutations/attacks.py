@@ -57,6 +57,7 @@ ATTACKS: Mapping[str, tuple[str, ...]] = {
     "a key moved by a global index while another upsert uses its old place": (
         f"{CONFLICTS}test_races_for_one_key_under_an_index",
         "insert-insert digest skipped",
+        "a move that does not place its key",
         MODEL,
     ),
     "delete of a key and its index row racing an update": (f"{CONFLICTS}test_races_for_one_key_under_an_index", MODEL),
@@ -92,7 +93,11 @@ ATTACKS: Mapping[str, tuple[str, ...]] = {
     "two changes of one schema with one field id": (f"{CONFLICTS}test_two_changes_of_one_schema_with_one_field_id",),
     "a RESTORE under a running writer": ("restore racing a writer",),
     "a RESTORE that forgets savepoints": ("a restore that forgets savepoints",),
-    "a key moved while it is updated in place": (f"{CONFLICTS}test_races_for_one_key_under_an_index", MODEL),
+    "a key moved while it is updated in place": (
+        f"{CONFLICTS}test_races_for_one_key_under_an_index",
+        "a move that leaves the row where it was",
+        MODEL,
+    ),
     "a tombstone that an index lookup does not see": (
         f"{CONFLICTS}test_races_for_one_key_under_an_index",
         "tests/timeline/test_conflict_model.py::test_two_operations_of_every_kind_in_all_orders",

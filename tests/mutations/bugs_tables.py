@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import objcat.handle
+import objcat.local
 import objcat.parts
+import objcat.placing
 import objcat.scan
+import objcat.tasks.moves
 import objcat.timeline.archive
 import objcat.timeline.checkpoint
 import objcat.timeline.collect
@@ -23,13 +28,15 @@ import objcat.timeline.sweep
 import objcat.write
 import tests.explorer.roles_services
 from fileio.base import PutOutcome, Version, Written
+from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.table import FileGroup, Snapshot
-from objcat.tasks import scan_groups
+from objcat.tasks import WriteResult, scan_groups
+from objcat.tasks.moves import Moves
 from objcat.timeline import Action, Candidate, Committer, Entry, Timeline, Txn, View
 from objcat.timeline.checkpoint import Root, root_key
 from objcat.timeline.commit import remove_files
-from objcat.timeline.entry import HistoryRow, log_key
+from objcat.timeline.entry import HistoryRow, Keys, log_key
 from objcat.timeline.outcomes import Outcomes
 from objcat.timeline.state import TableMarks
 from tests.explorer.roles import BUCKETS
@@ -65,6 +72,27 @@ def _both_rewrote(patch: pytest.MonkeyPatch) -> None:
 @bug("insert-insert digest skipped", "P9", "place, place")
 def _digests_skipped(patch: pytest.MonkeyPatch) -> None:
     _without(patch, "placed_one_key")
+
+
+@bug("a move that does not place its key", "P5", "move, move")
+def _move_unplaced(patch: pytest.MonkeyPatch) -> None:
+    keys_of = objcat.placing.keys_of
+
+    def updated(fileio: FileIO, txn: Txn, written: Sequence[WriteResult]) -> Keys:
+        return keys_of(fileio, txn, [WriteResult(updated=result.placed + result.updated) for result in written])
+
+    patch.setattr(objcat.parts, "keys_of", updated)
+
+
+@bug("a move that leaves the row where it was", "P5", "move, update in place")
+def _move_leaves(patch: pytest.MonkeyPatch) -> None:
+    moves_of = objcat.tasks.moves.moves_of
+
+    def staying(*args: Any) -> Moves:
+        moves = moves_of(*args)
+        return replace(moves, left=np.full_like(moves.left, -1))
+
+    patch.setattr(objcat.local, "moves_of", staying)
 
 
 @bug("restore racing a writer", "P5", "restore, rewrite")

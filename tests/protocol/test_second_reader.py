@@ -17,7 +17,7 @@ import re
 import sys
 import types
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,7 @@ class Subject:
         domain: str | None = None,
         evolves: bool = False,
         index: objcat.Bucket | objcat.Simple | None = None,
+        partition_by: Sequence[str] = (),
     ) -> None:
         self.world, self.name, self.ordered, self.evolves = world, name, ordered, evolves
         self.schema, self.key, self.maker = SHAPES[shape]
@@ -142,6 +143,7 @@ class Subject:
             index=index or objcat.Bucket(2),
             kind=kind,
             domain=domain,
+            partition_by=partition_by,
             properties={"target_file_bytes": "2048"},
         )
         self.splits = SPLITS_MAX if self.table.spec.is_located else 0
@@ -471,6 +473,17 @@ def test_every_slot_of_a_table_whose_keys_are_located(tmp_path: Path, seed: int,
     for _ in range(40):
         subject.step(WEIGHTS)
     assert compare(world.lake, world.dump(tmp_path)) > 15
+
+
+@pytest.mark.parametrize(("seed", "ordered", "kind"), [(44, True, "merge_on_read"), (45, False, "copy_on_write")])
+def test_every_slot_of_a_table_whose_rows_move(tmp_path: Path, seed: int, ordered: bool, kind: str) -> None:
+    world = World(seed)
+    # So that late rows are of another partition than their keys.
+    subject = Subject(world, "city.things", "money", ordered=ordered, kind=kind, index=objcat.Simple(), partition_by=["o"])
+    for _ in range(30):
+        subject.step(WEIGHTS)
+    assert subject.table.spec.is_global
+    assert compare(world.lake, world.dump(tmp_path)) > 10
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ STEPS = 6
 EXAMPLES = 3
 
 
-def machine(spark: SparkSession, chosen: tuple[Index, ...] = BUCKETS) -> type[TableMachine]:
+def machine(spark: SparkSession, chosen: tuple[Index, ...] = BUCKETS, *, moves: bool = False) -> type[TableMachine]:
     class SparkMachine(TableMachine):
         indexes = chosen
+        moving = moves
 
         def __init__(self) -> None:
             super().__init__()
@@ -60,8 +61,17 @@ def test_both_engines_agree_with_a_dict_where_keys_are_located(spark: SparkSessi
     )
 
 
+@pytest.mark.timeout(600)
+def test_both_engines_agree_with_a_dict_where_keys_move(spark: SparkSession) -> None:
+    run_state_machine_as_test(
+        machine(spark, LOCATED, moves=True), settings=settings(max_examples=1, stateful_step_count=STEPS, deadline=None, derandomize=True)
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("indexes", [BUCKETS, LOCATED], ids=["buckets", "located"])
-def test_both_engines_agree_with_a_dict_for_long(spark: SparkSession, indexes: tuple[Index, ...]) -> None:
-    run_state_machine_as_test(machine(spark, indexes), settings=settings(max_examples=60, stateful_step_count=15, deadline=None))
+@pytest.mark.parametrize(("indexes", "moves"), [(BUCKETS, False), (LOCATED, False), (LOCATED, True)], ids=["buckets", "located", "moving"])
+def test_both_engines_agree_with_a_dict_for_long(spark: SparkSession, indexes: tuple[Index, ...], *, moves: bool) -> None:
+    run_state_machine_as_test(
+        machine(spark, indexes, moves=moves), settings=settings(max_examples=60, stateful_step_count=15, deadline=None)
+    )

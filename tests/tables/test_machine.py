@@ -21,8 +21,15 @@ class LocatedMachine(LocalMachine):
     indexes = (*LOCATED, objcat.Memory())
 
 
+class MovingMachine(LocatedMachine):
+    moving = True
+
+
 TestLocalMachine = LocalMachine.TestCase
 TestLocalMachine.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)
 
 TestLocatedMachine = LocatedMachine.TestCase
 TestLocatedMachine.settings = settings(max_examples=25, stateful_step_count=10, deadline=None)
+
+TestMovingMachine = MovingMachine.TestCase
+TestMovingMachine.settings = settings(max_examples=25, stateful_step_count=10, deadline=None)

@@ -1,0 +1,182 @@
+"""Looking keys up on Spark that are unique in the whole table, see `objcat.tasks.moves`: rows may leave one partition for another.
+
+As `objcat.spark.locating`, and before it is placed a batch is folded: of the rows of one key, which may say several partitions, one counts.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
+
+from fileio.registry import StoreDescription
+from objcat.errors import InvalidBatch
+from objcat.spark.locating import GROUPS_PER_TASK
+from objcat.spark.names import quoted
+from objcat.spark.native import spark_schema
+from objcat.spark.routing import typed
+from objcat.spark.ship import missing_is_said, shipped
+from objcat.storage.merge import OP_COLUMN, OP_DELETE
+from objcat.table.schema import arrow_type
+from objcat.tasks import PLACE_COLUMN, Located, LocateTask
+from objcat.tasks.locate import NOWHERE, parts_of
+from objcat.tasks.moves import ORDERING, Lives, Moving, living_keys, moves_of
+
+_PARTITION, _HOMES, _LEFT, _MOVED = "_objcat_partition", "_objcat_homes", "_objcat_left", "_objcat_moved"
+_NUMBER, _IS_ROW, _HAS_LOST, _LIVES = "_objcat_number", "_objcat_is_row", "_objcat_has_lost", "_objcat_lives"
+_POSITION, _TURN, _ORDER = "_objcat_position", "_objcat_turn", "_objcat_order"
+_ADDED = [
+    StructField(PLACE_COLUMN, LongType()),
+    StructField(_PARTITION, StringType()),
+    StructField(_LEFT, IntegerType()),
+    StructField(_MOVED, BooleanType()),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MovingFrame:
+    """A batch with columns by number, where every row goes, its partition, the file group that its key leaves, and whether it moves a row.
+    names: of the columns of the batch."""
+
+    rows: DataFrame
+    names: tuple[str, ...]
+
+
+def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ...], task: LocateTask) -> Located:
+    """Look up where the keys of a frame live, whose columns go by number. Raises storage errors of the executors."""
+    spec, columns = task.spec, batch.columns
+    keys = {f"_objcat_key_{number}": column for number, column in enumerate(spec.key_columns)}
+
+    def of_batch(name: str) -> Column:
+        return F.col(quoted(str(names.index(name))))
+
+    rows = batch.withColumn(_POSITION, F.monotonically_increasing_id())
+    for name, column in keys.items():
+        rows = rows.withColumn(name, typed(of_batch(column.name), column))
+    ordering = spec.ordering_column
+    decides = ordering is not None and ordering.name in names
+    if ordering is not None and decides:
+        rows = rows.withColumn(_ORDER, typed(of_batch(ordering.name), ordering))
+    # A row without an ordering value is kept, and refused by the task that writes it.
+    newest = [F.col(_ORDER).desc_nulls_first()] if decides else []
+    turn = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest, F.col(_POSITION).desc()))
+    rows = rows.withColumn(_TURN, turn).where(F.col(_TURN) == 1)
+    lives = _living(store, rows, list(keys), task)
+    if lives is None:
+        rows = rows.withColumn(_LIVES, F.lit(None).cast(f"struct<{_NUMBER}: int, {_IS_ROW}: boolean>"))
+        decides = False
+    else:
+        rows = rows.join(lives.toDF(*(f"{name}_there" for name in keys), _LIVES), [F.col(n) == F.col(f"{n}_there") for n in keys], "left")
+    lost = F.coalesce(F.col(f"{_LIVES}.{ORDERING}") > F.col(_ORDER), F.expr("false")) if decides else F.lit(False)
+    told = [F.col(f"{_LIVES}.{_NUMBER}").alias(_NUMBER), F.col(f"{_LIVES}.{_IS_ROW}").alias(_IS_ROW), lost.alias(_HAS_LOST)]
+    known = rows.select(*(quoted(name) for name in columns), *told)
+    partitions = tuple(group.home.partition for group in task.groups)
+    schema = StructType([*known.schema.fields[:-3], *_ADDED])
+    placed = known.mapInArrow(shipped(move_batches, replace(task, groups=()), names, partitions), schema).persist()
+    with missing_is_said():
+        counted = {(row["what"], row["which"]): row["count"] for row in _counts(placed).collect()}
+    new = {which: count for (what, which), count in counted.items() if what == "new"}
+    found = frozenset(int(which) for what, which in counted if what in ("at", "left"))
+    left = sum(count for (what, _), count in counted.items() if what == "left")
+    return Located(MovingFrame(placed, names), new, found, placed.unpersist, left=left, moved=counted.get(("moved", ""), 0))
+
+
+def moved_frame(located: MovingFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
+    """The batch with columns by number and `PLACE_COLUMN` last, the rows of a home in one partition; a row whose key leaves a home is there
+    twice. targets: as of `Locator`."""
+    rows = located.rows
+    if targets:
+        chosen = rows.sparkSession.createDataFrame(
+            [(text, list(homes)) for text, homes in targets.items()], f"of string, {_HOMES} array<int>"
+        )
+        rows = rows.join(F.broadcast(chosen), F.col(_PARTITION) == F.col("of"), "left")
+    else:
+        rows = rows.withColumn(_HOMES, F.lit(None).cast("array<int>"))
+    place, left = F.col(PLACE_COLUMN), F.col(_LEFT)
+    turn = F.pmod(-1 - place, F.size(_HOMES)).cast("int") + 1
+    code = F.when(place >= 0, place * 2).otherwise(F.element_at(_HOMES, turn).cast("bigint") * 2 + 1).cast("int")
+    codes = F.when(left >= 0, F.array(code, -1 - left)).otherwise(F.array(code))
+    columns = [quoted(str(number)) for number in range(len(located.names))]
+    rows = rows.select(*columns, F.explode(codes).alias(PLACE_COLUMN))
+    # Without a number, so that Spark makes as many tasks as there are bytes for.
+    return rows.repartition(F.when(place < 0, -1 - place).otherwise(F.shiftright(PLACE_COLUMN, 1)))
+
+
+def _living(store: StoreDescription, rows: DataFrame, keys: Sequence[str], task: LocateTask) -> DataFrame | None:
+    """The keys that live in the file groups of a task, each once, with where, and what is there; None where there are no file groups."""
+    spec, tasks = task.spec, parts_of(task, GROUPS_PER_TASK)
+    if not tasks:
+        return None
+    spark = rows.sparkSession
+    fields = [pa.field(key, arrow_type(column.type)) for key, column in zip(keys, spec.key_columns, strict=True)]
+    told = [pa.field(_NUMBER, pa.int32()), pa.field(_IS_ROW, pa.bool_())]
+    if spec.ordering_column is not None:
+        told.append(pa.field(ORDERING, arrow_type(spec.ordering_column.type)))
+    numbered = spark.createDataFrame([(number, pickle.dumps(part)) for number, part in enumerate(tasks)], "number int, task binary")
+    schema = pa.schema([*fields, *told])
+    known = numbered.repartition(len(tasks), "number").mapInArrow(shipped(read_lives, store, schema.names), spark_schema(schema))
+    return known.groupBy(*keys).agg(F.max(F.struct(*(field.name for field in told))).alias(_LIVES))
+
+
+def _counts(placed: DataFrame) -> DataFrame:
+    """How many rows go where: `what` is new (by partition), at (by file group), left (by file group), or moved."""
+    place, left = F.col(PLACE_COLUMN), F.col(_LEFT)
+
+    def entry(what: str, which: Column) -> Column:
+        return F.struct(F.lit(what).alias("what"), which.cast("string").alias("which"))
+
+    entries = F.array(
+        F.when(place < 0, entry("new", F.col(_PARTITION))).otherwise(entry("at", place)),
+        F.when(left >= 0, entry("left", left)),
+        F.when(F.col(_MOVED), entry("moved", F.lit(""))),
+    )
+    one = placed.select(F.explode(entries).alias("entry")).where(F.col("entry").isNotNull())
+    return one.groupBy(F.col("entry.what").alias("what"), F.col("entry.which").alias("which")).count()
+
+
+def read_lives(store: StoreDescription, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """On a worker: the keys that live in the file groups of some pickled tasks. names: of the columns to give."""
+    with store.open() as fileio:
+        for batch in batches:
+            for pickled in batch.column("task").to_pylist():
+                first, task = pickle.loads(pickled)  # noqa: S301 - our own driver wrote it
+                keys = [column.physical for column in task.spec.key_columns]
+                for rows in living_keys(fileio, task):
+                    numbers = pc.add(rows.column(PLACE_COLUMN), pa.scalar(first, pa.int32()))
+                    columns = [*(rows.column(key) for key in keys), numbers, pc.not_equal(rows.column(OP_COLUMN), OP_DELETE)]
+                    if ORDERING in names:
+                        columns.append(rows.column(ORDERING))
+                    yield from pa.Table.from_arrays(columns, names=list(names)).to_batches()
+
+
+def move_batches(
+    task: LocateTask, names: Sequence[str], partitions: Sequence[str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On a worker: batches with where every row goes. task: without file groups. partitions: of every file group."""
+    for batch in batches:
+        columns, (number, is_row, has_lost) = batch.columns[:-3], batch.columns[-3:]
+        rows = pa.Table.from_arrays(columns, names=list(names))
+        try:
+            moving = Moving.of(task.spec, iter([rows]), task.former, task.operation, task.delete_when)
+        except InvalidBatch:
+            # The task that writes the row says what is wrong with it, in one sentence.
+            nowhere = np.full(batch.num_rows, NOWHERE, np.int64)
+            added = [nowhere, pa.array([""] * batch.num_rows), nowhere.astype(np.int32), np.zeros(batch.num_rows, np.bool_)]
+        else:
+            # Null where the key lives nowhere.
+            yes = pa.array([True])
+            flags = (np.asarray(pc.is_in(values, value_set=yes).to_numpy(zero_copy_only=False)) for values in (is_row, has_lost))
+            lives = Lives(np.asarray(number.fill_null(NOWHERE)).astype(np.int64), *flags)
+            moves = moves_of(lives, moving.keys, moving.deleted, partitions)
+            texts = pa.array(moving.keys.texts, pa.string()).take(pa.array(moving.keys.partition))
+            added = [moves.places, texts, moves.left.astype(np.int32), moves.was_row]
+        names_added = [field.name for field in _ADDED]
+        arrays = [pa.array(values) if isinstance(values, np.ndarray) else values for values in added]
+        yield pa.RecordBatch.from_arrays([*columns, *arrays], names=[*batch.schema.names[:-3], *names_added])

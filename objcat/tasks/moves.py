@@ -1,0 +1,185 @@
+"""Finding where keys live that are unique in the whole table, in whichever partition, and which of them move.
+
+A key lives in the one file group whose rows of it, merged, leave a row, or a delete that has an ordering value. A row of another partition
+than that makes its key move: it is deleted there, whatever was there, and written to a home of its partition. A row that has lost against
+what is there moves nothing: it goes to where the key lives, and loses there for whoever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.store import FileIO
+from objcat.predicate import Predicate
+from objcat.storage.batch import keyed, located, ordered
+from objcat.storage.hashing import spark_hash
+from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, winners
+from objcat.table import TableSpec
+from objcat.tasks.current import current_cuts, loaded_logs
+from objcat.tasks.locate import NOWHERE, BatchKeys, Ints, LocateTask, waiting
+from objcat.tasks.model import PLACE_COLUMN, Operation
+from objcat.tasks.write import deleted_by
+
+Flags = npt.NDArray[np.bool_]
+
+ORDERING = "_objcat_ordering"
+"""The ordering value of a key, where a column decides."""
+GROUPS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """The rows of a batch in its order, by what decides where they go.
+
+    keys: with the partition that each row says. ordering: None where the batch has no such column. deleted: which of them are deletes;
+    where these belong their keys say alone, and their partition is that of nulls.
+    """
+
+    keys: BatchKeys
+    ordering: pa.ChunkedArray | None
+    deleted: Flags
+
+    @classmethod
+    def of(
+        cls, spec: TableSpec, batches: Iterator[pa.Table], former: Collection[str], operation: Operation, delete_when: Predicate | None
+    ) -> Moving:
+        """former, delete_when: as of `WriteTask`. Raises InvalidBatch and NullKey."""
+        names = [column.physical for column in spec.key_columns]
+        numbers: dict[str, int] = {}
+        orderings: list[pa.Array] = []
+        keys, partitions, deletes = [], [], []
+        for batch in batches:
+            deleted = np.full(batch.num_rows, operation is Operation.DELETE)
+            if delete_when is not None:
+                deleted = deleted_by(batch, delete_when)
+            own = np.full(batch.num_rows, numbers.setdefault(nowhere(spec, former), len(numbers)) if deleted.any() else 0, np.int64)
+            if not deleted.all():
+                found = spec.partition_of(located(batch.filter(pa.array(~deleted)), spec), former)
+                codes = np.array([numbers.setdefault(text, len(numbers)) for text in found.texts], np.int64)
+                own[~deleted] = codes[found.codes]
+            values = ordered(batch, spec)
+            keys.append(keyed(batch, spec).select(names).replace_schema_metadata(None))
+            partitions.append(own)
+            deletes.append(deleted)
+            orderings += [] if values is None else values.chunks
+        rows = pa.concat_tables(keys)
+        ordering = pa.chunked_array(orderings) if orderings else None
+        hashed = BatchKeys(rows, np.concatenate(partitions), tuple(numbers), spark_hash(rows.columns))
+        return cls(hashed, ordering, np.concatenate(deletes))
+
+    @property
+    def winners(self) -> npt.NDArray[np.int64]:
+        """The rows that count, one for each key: the others have lost within the batch, whichever partition they say."""
+        op = pa.array(np.where(self.deleted, np.int8(OP_DELETE), np.int8(OP_UPSERT)))
+        rows = self.keys.rows.append_column(OP_COLUMN, op)
+        key = self.keys.rows.column_names
+        if self.ordering is None:
+            return winners(rows, key=key, ordering=None)
+        return winners(rows.append_column(ORDERING, self.ordering), key=key, ordering=ORDERING)
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Where the key of every row of a batch lives. number: of the file group, or `NOWHERE`. is_row: there is a row of it, else a delete.
+    has_lost: what is there is newer than the row."""
+
+    number: Ints
+    is_row: Flags
+    has_lost: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Where every row of a batch goes. places: numbers of file groups, or of `waiting`. left: the file group that its key leaves, or
+    `NOWHERE`. was_row: of those that leave one, whether there was a row."""
+
+    places: Ints
+    left: Ints
+    was_row: Flags
+
+
+def nowhere(spec: TableSpec, former: Collection[str]) -> str:
+    """The partition of deletes of keys that live nowhere."""
+    columns = spec.partition_columns
+    schema = spec.table_schema.to_arrow_physical(nullable=True)
+    nulls = [pa.nulls(1, schema.field(column.physical).type) for column in columns]
+    return spec.partition_of(pa.table(nulls, names=[column.physical for column in columns]), former).texts[0]
+
+
+def moves_of(lives: Lives, keys: BatchKeys, deleted: Flags, partitions: Sequence[str]) -> Moves:
+    """Which rows of a batch go where. partitions: of every file group."""
+    code = {text: number for number, text in enumerate(keys.texts)}
+    of_group = np.array([code.get(partition, NOWHERE) for partition in partitions], np.int64)
+    there = lives.number >= 0
+    is_other = np.zeros(len(there), np.bool_)
+    is_other[there] = of_group[lives.number[there]] != keys.partition[there]
+    moves = is_other & ~deleted & ~lives.has_lost
+    places = np.where(there & ~moves, lives.number, waiting(keys.hashes))
+    return Moves(places, np.where(moves, lives.number, NOWHERE), moves & lives.is_row)
+
+
+def find_lives(fileio: FileIO, task: LocateTask, moving: Moving) -> Lives:
+    """Where the keys of a batch live, see the head of this module. Raises as `living_keys`."""
+    keys = moving.keys
+    count = keys.rows.num_rows
+    number, is_row, has_lost = np.full(count, NOWHERE, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    found = list(living_keys(fileio, task, hashes=np.unique(keys.hashes)))
+    if not found:
+        return Lives(number, is_row, has_lost)
+    known = pa.concat_tables(found)
+    both = pa.concat_tables([known.select(keys.rows.column_names), keys.rows])
+    order, last = key_runs(both, keys.rows.column_names)
+    first = np.concatenate(([0], last[:-1] + 1))
+    # Rows of one key keep their order, and what is known comes first: a key lives in one place.
+    heads = np.empty(len(order), np.int64)
+    heads[order] = np.repeat(order[first], last - first + 1)
+    head = heads[known.num_rows :]
+    there = head < known.num_rows
+    of_known = head[there]
+    number[there] = np.asarray(known.column(PLACE_COLUMN).to_numpy()).astype(np.int64)[of_known]
+    is_row[there] = np.asarray(known.column(OP_COLUMN).to_numpy())[of_known] != OP_DELETE
+    if moving.ordering is not None:
+        newer = pc.less(moving.ordering.filter(pa.array(there)), known.column(ORDERING).take(pa.array(of_known)))
+        has_lost[there] = np.asarray(newer.to_numpy())
+    return Lives(number, is_row, has_lost)
+
+
+def living_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None) -> Iterator[pa.Table]:
+    """The keys that live in the file groups of a task, with the number of the group in `PLACE_COLUMN`, the operation of what is there, and
+    its `ORDERING` where a column decides.
+
+    hashes: ascending; only keys with one of these hashes. Holds some row groups, and the log rows that fit, see `LogReader`. Raises
+    CorruptTable, storage errors.
+    """
+    wanted = (*task.spec.key, *(() if task.spec.ordering is None else (task.spec.ordering,)))
+    schema = task.spec.table_schema
+    narrow = msgspec.structs.replace(schema, columns=tuple(column for column in schema.columns if column.id in wanted))
+    spec = msgspec.structs.replace(task.spec, table_schema=narrow)
+    logs = loaded_logs(fileio, spec, task.groups)
+    key = [column.physical for column in spec.key_columns]
+
+    def keys(number: int) -> list[pa.Table]:
+        group = task.groups[number]
+        found = []
+        for rows, _ in current_cuts(fileio, spec, group, logs):
+            kept = {name: rows.column(name) for name in (*key, OP_COLUMN)}
+            if spec.ordering_column is not None:
+                kept[ORDERING] = rows.column(spec.ordering_column.physical)
+            chosen = pa.table(kept)
+            if hashes is not None:
+                chosen = chosen.filter(pa.array(np.isin(spark_hash([chosen.column(name) for name in key]), hashes)))
+            found.append(chosen.append_column(PLACE_COLUMN, pa.array(np.full(chosen.num_rows, number, np.int32))))
+        logs.done(group)
+        return found
+
+    for start in range(0, len(task.groups), GROUPS_AT_ONCE):
+        wave = range(start, min(start + GROUPS_AT_ONCE, len(task.groups)))
+        for tables in fileio.env.map(keys, wave):
+            yield from (table for table in tables if table.num_rows)

@@ -1,0 +1,39 @@
+"""The named cells of keys that move between partitions: whoever else moves them or changes them in place, each is in one."""
+
+from __future__ import annotations
+
+from objcat.table.spec import COPY_ON_WRITE
+from tests.explorer.actors import Actor
+from tests.explorer.cast import FRESH, LOG, play
+from tests.explorer.engine import Cell
+from tests.explorer.roles_moves import CreateMoving, Move
+
+EMPTY = (Actor("creator", 15, CreateMoving()),)
+"""A new table."""
+PLACED = (*EMPTY, Actor("first", 12, Move("a0")))
+"""With a row, at slot 1."""
+REPLACED = (Actor("creator", 15, CreateMoving(COPY_ON_WRITE)), Actor("first", 12, Move("a0")))
+"""The same in a copy-on-write table."""
+MEASURED = (Actor("creator", 15, CreateMoving(ordering="v")), Actor("first", 12, Move("a0")))
+"""The same in a table in which the greater value wins, so that a row that comes late stays where it is."""
+MOVES = (play("move", 1, Move("b1")), play("move", 2, Move("c2")))
+IN_PLACE = play("update", 2, Move("a2"))
+
+MOVE_CELLS: tuple[Cell, ...] = (
+    Cell(name="move, move", actors=MOVES, prelude=PLACED, all_succeed=True, states_min=300),
+    Cell(name="move, move: copy on write", actors=MOVES, prelude=REPLACED, all_succeed=True, states_min=330),
+    Cell(name="move, move: one comes late", actors=MOVES, prelude=MEASURED, all_succeed=True, states_min=300),
+    Cell(name="move, update in place", actors=(MOVES[0], IN_PLACE), prelude=PLACED, all_succeed=True, states_min=280),
+    Cell(name="two first writes to two partitions", actors=MOVES, prelude=EMPTY, all_succeed=True, states_min=220),
+    Cell(
+        name="move, move: 1 fault at the log",
+        actors=MOVES,
+        prelude=PLACED,
+        faults_max=1,
+        where=LOG,
+        faults=FRESH,
+        all_succeed=True,
+        states_min=4_600,
+        slow=True,
+    ),
+)
