@@ -210,9 +210,11 @@ def test_a_row_that_was_deleted_and_came_back_elsewhere_is_one_change(lake: Inde
 
 @pytest.mark.parametrize("lake", READING, indirect=True)
 def test_only_file_groups_that_may_hold_a_key_are_read(lake: IndexedLake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = create(lake, kind)
+    # Each insert makes one file: two are more than the target, and one is not.
+    table = create(lake, kind, target=1500)
     for key in range(8):
         table.insert(batch(10 * key, 10 * key + 9))
+    assert len(table.refresh().file_groups(table.manifests)) == 8
     asked: list[int] = []
     init = LocateTask.__init__
 
@@ -289,9 +291,11 @@ def test_a_stream_is_located_batch_by_batch(lake: IndexedLake, kind: str, monkey
 
 @pytest.mark.parametrize("lake", READING, indirect=True)
 def test_files_that_cannot_hold_a_key_are_not_read(lake: IndexedLake, kind: str) -> None:
-    table = create(lake, kind)
+    # Each insert makes one file: two are more than the target, and one is not.
+    table = create(lake, kind, target=1500)
     for key in range(8):
         table.insert(batch(10 * key, 10 * key + 9))
+    assert len(table.refresh().file_groups(table.manifests)) == 8
     hidden = {group.base.path: table.fileio.read(group.base.path) for group in table.refresh().file_groups(table.manifests) if group.base}
     keys = {path: pq.read_table(pa.BufferReader(data)).column("id").to_pylist() for path, data in hidden.items()}
     hidden = {path: data for path, data in hidden.items() if 40 not in keys[path]}
