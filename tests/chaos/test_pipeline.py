@@ -48,12 +48,13 @@ HOPS_MIN, OVERTAKEN_MIN = 3, 1
 
 @dataclass(slots=True)
 class Derived(Happened):
-    """overtaken: derivers that found that their twin had been first."""
+    """hops: commits to the derived table that has the fewest. overtaken: derivers that found that their twin had been first."""
 
+    hops: int = 0
     overtaken: int = 0
 
     def enough(self, plan: Plan) -> bool:
-        return Happened.enough(self, plan) and self.overtaken >= OVERTAKEN_MIN
+        return Happened.enough(self, plan) and self.hops >= HOPS_MIN and self.overtaken >= OVERTAKEN_MIN
 
 
 class Pipeline(Supervisor):
@@ -68,6 +69,10 @@ class Pipeline(Supervisor):
     def _count(self, tail: Tail) -> None:
         Supervisor._count(self, tail)
         assert isinstance(self.happened, Derived)
+        commits = Counter[Work]()
+        for place in self.places:
+            commits[WORKS[place.number]] += sum(tail.commits_of[f"p{place.number}-{life}"] for life in range(1, place.lives + 1))
+        self.happened.hops = min(commits["copies"], commits["sums"])
         self.happened.overtaken = tail.errors["CommitConflict"] + tail.errors["AlreadyApplied"]
 
 
