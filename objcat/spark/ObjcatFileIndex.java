@@ -32,6 +32,7 @@ import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.catalog.BucketSpec;
 import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.JoinType;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -675,9 +676,22 @@ public class ObjcatFileIndex implements FileIndex {
       return names.length == 0 ? made : made.toDF(names);
     }
 
-    /** A projection, in one call from Python whatever it selects. expressions: a JSON array of SQL. */
-    public Object select(org.apache.spark.sql.classic.Dataset rows, String expressions) throws Exception {
-      return rows.selectExpr(texts((List) new ObjectMapper().readValue(expressions, List.class)));
+    /** Projections and filters, one above the other, analysed once. steps: a JSON array of SQL for filters, and of arrays of SQL. */
+    public Object shaped(org.apache.spark.sql.classic.Dataset rows, String steps) throws Exception {
+      org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) ((Object) rows.sparkSession());
+      ParserInterface parser = session.sessionState().sqlParser();
+      LogicalPlan plan = rows.logicalPlan();
+      for (Iterator it = ((List) new ObjectMapper().readValue(steps, List.class)).iterator(); it.hasNext(); ) {
+        Object step = it.next();
+        if (step instanceof String) {
+          plan = new Filter(parser.parseExpression((String) step), plan);
+          continue;
+        }
+        List chosen = new ArrayList();
+        for (Iterator texts = ((List) step).iterator(); texts.hasNext(); ) chosen.add(parser.parseExpression((String) texts.next()));
+        plan = new Project(PythonUtils.toSeq(chosen), plan);
+      }
+      return org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(session, plan);
     }
 
     private static String[] texts(List list) { return (String[]) list.toArray(new String[0]); }

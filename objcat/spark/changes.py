@@ -15,7 +15,7 @@ from objcat.predicate import Predicate
 from objcat.read.changes import ChangesPlan
 from objcat.read.incremental import HIDDEN, IncrementalPlan
 from objcat.spark.names import quoted
-from objcat.spark.native import native_root
+from objcat.spark.native import native_root, shaped
 from objcat.spark.ship import shipped
 from objcat.spark.snapshot import native_rows
 from objcat.storage.files import TXN_COLUMN
@@ -46,16 +46,17 @@ def feed_dataframe(spark: SparkSession, store: StoreDescription, plan: Increment
 
 def _native(spark: SparkSession, root: str, plan: IncrementalPlan) -> DataFrame:
     """The merged rows of the groups, of which those count that a transaction of the range wrote."""
-    rows = native_rows(spark, root, plan.scan(), plan.bounds())
-    if isinstance(plan.where, Predicate):
-        rows = rows.where(plan.where.to_spark_sql())
+    chosen = [quoted(name) for name in plan.columns]
+    filters = [plan.where.to_spark_sql()] if isinstance(plan.where, Predicate) else []
     txns = plan.commits.column(TXN_COLUMN).to_pylist()
     is_listed = len(txns) <= LISTED_MAX
     if is_listed:
-        rows = rows.where(F.col(TXN_COLUMN).isin(txns))
-    if not is_listed or any(name in HIDDEN for name in plan.columns):
-        rows = rows.join(F.broadcast(spark.createDataFrame(plan.commits)), TXN_COLUMN)
-    return rows.select([quoted(name) for name in plan.columns])
+        listed = ", ".join(f"'{txn}'" for txn in txns)
+        filters.append(f"{TXN_COLUMN} IN ({listed or 'NULL'})")
+    if is_listed and not any(name in HIDDEN for name in plan.columns):
+        return native_rows(spark, root, plan.scan(), plan.bounds(), then=[*filters, chosen])
+    rows = native_rows(spark, root, plan.scan(), plan.bounds(), then=filters)
+    return shaped(rows.join(F.broadcast(spark.createDataFrame(plan.commits)), TXN_COLUMN), chosen)
 
 
 def read_tasks(store: StoreDescription, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

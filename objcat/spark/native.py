@@ -11,7 +11,7 @@ import json
 import re
 import threading
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -145,9 +145,15 @@ def frame(spark: SparkSession, root: str, relation: Relation, *, row_index: str 
 
 
 def selected(rows: DataFrame, expressions: Iterable[str]) -> DataFrame:
-    """A projection of SQL texts over internal names: one call into the JVM, where `select` takes several for each column."""
+    """A projection of SQL texts over internal names, each a name, a star, or with a name by AS."""
+    return shaped(rows, list(expressions))
+
+
+def shaped(rows: DataFrame, *steps: str | Sequence[str]) -> DataFrame:
+    """Projections (as of `selected`) and filters (SQL texts), one above the other: one call into the JVM and one analysis for all."""
     spark = rows.sparkSession
-    return DataFrame(_relations(spark).select(rows._jdf, json.dumps(list(expressions))), spark)
+    said = [step if isinstance(step, str) else list(step) for step in steps]
+    return DataFrame(_relations(spark).shaped(rows._jdf, json.dumps(said)), spark)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

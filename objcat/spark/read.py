@@ -14,7 +14,7 @@ from objcat.predicate import Predicate
 from objcat.read import ScanPlan
 from objcat.read.plan import COMMIT_COLUMNS
 from objcat.spark.names import quoted
-from objcat.spark.native import native_root, selected, spark_schema
+from objcat.spark.native import native_root, shaped, spark_schema
 from objcat.spark.ship import shipped
 from objcat.spark.snapshot import native_rows
 from objcat.storage.files import TXN_COLUMN
@@ -39,17 +39,17 @@ def scan_dataframe(
     """
     root = native_root(spark, store)
     chosen = [quoted(name) for name in plan.columns]
-    native = root is not None and (plan.where is None or isinstance(plan.where, Predicate))
-    if not native:
-        rows = _through_arrow(spark, store, plan)
-    else:
-        assert root is not None
-        rows = native_rows(spark, root, plan, bounds())
-        if isinstance(plan.where, Predicate):
-            rows = rows.where(plan.where.to_spark_sql())
-    if any(name in COMMIT_COLUMNS for name in plan.columns):
-        rows = rows.join(F.broadcast(spark.createDataFrame(commits())), TXN_COLUMN, "left")
-    return selected(rows, chosen) if native else rows.select(chosen)
+    with_commits = any(name in COMMIT_COLUMNS for name in plan.columns)
+    if root is not None and (plan.where is None or isinstance(plan.where, Predicate)):
+        filters = [] if plan.where is None else [plan.where.to_spark_sql()]
+        rows = native_rows(spark, root, plan, bounds(), then=filters if with_commits else [*filters, chosen])
+        return shaped(_with_commits(rows, commits()), chosen) if with_commits else rows
+    rows = _through_arrow(spark, store, plan)
+    return (_with_commits(rows, commits()) if with_commits else rows).select(chosen)
+
+
+def _with_commits(rows: DataFrame, commits: pa.Table) -> DataFrame:
+    return rows.join(F.broadcast(rows.sparkSession.createDataFrame(commits)), TXN_COLUMN, "left")
 
 
 def _through_arrow(spark: SparkSession, store: StoreDescription, plan: ScanPlan) -> DataFrame:

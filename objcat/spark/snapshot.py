@@ -16,7 +16,7 @@ from objcat.read.plan import COMMIT_COLUMNS
 from objcat.spark.files import BLOCK_BITS, RANK_BITS_BELOW, BaseRows, LogRowsOf, Sources, segment_rows, sources_of, txn_of
 from objcat.spark.merge import ORDER, PART, RANK, Rows, merged
 from objcat.spark.names import quoted
-from objcat.spark.native import Constant, Relation, frame, internal, selected, spark_schema, with_bounds
+from objcat.spark.native import Constant, Relation, frame, internal, selected, shaped, spark_schema, with_bounds
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.lateness import horizon
 from objcat.storage.merge import OP_COLUMN
@@ -38,12 +38,15 @@ BEFORE_ALL = -(10**17)
 """As microseconds or days: earlier than any value."""
 
 
-def native_rows(spark: SparkSession, root: str, plan: ScanPlan, bounds: pa.Table | None) -> DataFrame:
+def native_rows(
+    spark: SparkSession, root: str, plan: ScanPlan, bounds: pa.Table | None, *, then: Sequence[str | Sequence[str]] = ()
+) -> DataFrame:
     """The rows of a plan's file groups, merged, under logical names; hidden columns too. Lazy, and without a Python worker.
 
-    root: as `native_root` says. bounds: of the files, None when nothing is known of them.
+    root: as `native_root` says. bounds: of the files, None when nothing is known of them. then: filters and projections of these rows, as
+    of `shaped`.
     """
-    return _Snapshot(spark, root, plan, bounds).rows()
+    return _Snapshot(spark, root, plan, bounds).rows(then)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +60,27 @@ class _Snapshot:
     def spec(self) -> TableSpec:
         return self.plan.snapshot.spec
 
-    def rows(self) -> DataFrame:
+    def rows(self, then: Sequence[str | Sequence[str]]) -> DataFrame:
         scoped = self.spec.key_scope == PARTITION_SCOPE
         # Deletes that a compaction kept change nothing in the rows that it wrote.
         alone = sources_of([replace(group, logs=()) for group in self.plan.plain], scoped=scoped)
         layered = sources_of(self.plan.merged, scoped=scoped, by_home=self.spec.is_located)
         buckets = self._buckets([*alone.bases, *layered.bases])
-        frames = []
+        plain, merging = [], []
         if alone.bases:
-            frames.append(selected(self._base(alone.bases, buckets), self._kept()))
+            plain.append(self._base(alone.bases, buckets))
         if layered.logs and not self.spec.is_keyless:
-            frames.extend(merged(self._merge(layered, buckets)))
+            merging = merged(self._merge(layered, buckets))
         else:
             if layered.bases:
-                frames.append(selected(self._base(layered.bases, buckets), self._kept()))
+                plain.append(self._base(layered.bases, buckets))
             if layered.logs:
-                frames.append(selected(self._logs(layered.logs), self._kept()))
-        if not frames:
-            frames.append(self.spark.createDataFrame([], spark_schema(self._empty())))
-        return self._logical(reduce(DataFrame.union, frames))
+                plain.append(self._logs(layered.logs))
+        if not plain and not merging:
+            plain.append(self.spark.createDataFrame([], spark_schema(self._empty())))
+        if len(plain) == 1 and not merging:
+            return self._logical(plain[0], then)
+        return self._logical(reduce(DataFrame.union, [*(selected(rows, self._kept()) for rows in plain), *merging]), then)
 
     def _kept(self) -> tuple[str, ...]:
         """Columns of the result, under internal names."""
@@ -85,8 +90,8 @@ class _Snapshot:
         columns = [(internal(column), arrow_type(column.type, physical=True)) for column in self.spec.table_schema.columns]
         return pa.schema([*columns, (TXN_COLUMN, pa.string()), (_FILE, pa.string())])
 
-    def _logical(self, rows: DataFrame) -> DataFrame:
-        """Logical names; a nested column whose fields were renamed is cast, field by field."""
+    def _logical(self, rows: DataFrame, then: Sequence[str | Sequence[str]]) -> DataFrame:
+        """Logical names, and what comes after them; a nested column whose fields were renamed is cast, field by field."""
         columns = self.spec.table_schema.columns
         for column in columns:
             said, kept = (spark_schema(pa.schema([("v", arrow_type(column.type, physical=physical))]))["v"] for physical in (False, True))
@@ -97,7 +102,7 @@ class _Snapshot:
             chosen.append(f"{_FILE} AS {FILE_COLUMN}")
         if any(name in COMMIT_COLUMNS for name in self.plan.columns):
             chosen.append(TXN_COLUMN)
-        return selected(rows, chosen)
+        return shaped(rows, chosen, *then)
 
     # ---- relations
 
