@@ -156,7 +156,7 @@ class Scan:
             spark,
             self._fileio.describe(),
             self.plan,
-            bounds=lambda: self.plan.snapshot.bounds(self._manifests),
+            bounds=lambda: self.plan.bounds(self._manifests),
             commits=self._commit_points,
         )
         return frame if self.limit is None else frame.limit(self.limit)

@@ -75,8 +75,7 @@ class IncrementalPlan:
 
     def bounds(self) -> pa.Table:
         """What is known of the columns of the files of the groups, see `Snapshot.bounds`. Raises as `Manifests.load`."""
-        homes = frozenset(group.home for group in self.groups)
-        return self.snapshot.live(self.manifests, None, homes=homes).bounds()
+        return self.snapshot.bounds(self.manifests, homes={group.home for group in self.groups})
 
     def _task(self, groups: tuple[FileGroup, ...]) -> IncrementTask:
         known = {base.path: self.newest[base.path] for group in groups if (base := group.base) is not None and base.path in self.newest}

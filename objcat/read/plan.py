@@ -57,6 +57,11 @@ class ScanPlan:
         read = [name for name in chosen if name not in COMMIT_COLUMNS]
         return ScanTask(self.snapshot.spec, tuple(groups), (*read, TXN_COLUMN) if by_txn else tuple(read), self.where)
 
+    def bounds(self, manifests: Manifests) -> pa.Table:
+        """What is known of the columns of the files that are read, see `Snapshot.bounds`. Raises as `Manifests.load`."""
+        homes = None if self.where is None else {group.home for group in self.groups}
+        return self.snapshot.bounds(manifests, homes=homes)
+
     def tasks(self, groups: Sequence[FileGroup], *, count_max: int) -> list[ScanTask]:
         """The groups dealt to at most `count_max` tasks of about equal bytes, neighbours together."""
         wanted = max(1, min(count_max, len(groups)))

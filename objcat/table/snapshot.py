@@ -81,13 +81,14 @@ class Snapshot:
         live = self.live(manifests)
         return live.paths()
 
-    def bounds(self, manifests: Manifests) -> pa.Table:
+    def bounds(self, manifests: Manifests, *, homes: Collection[Home] | None = None) -> pa.Table:
         """What is known of the columns of live files: `base_path`, `rows`, and the bounds of `objcat.table.rows`.
 
         The bounds of a row cover its base file, which may be none (null) or superseded, and log rows on top: all rows of the table lie
-        within those of some row here. Raises as `Manifests.load`.
+        within those of some row here. homes: only what is known of these, from the manifests of their partitions. Raises as
+        `Manifests.load`.
         """
-        return self.live(manifests, None).bounds()
+        return self.live(manifests, None, homes=homes).bounds()
 
     def live(
         self,

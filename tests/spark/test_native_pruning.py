@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
+from fileio.testing.env import FakeEnv
+from objcat.table import levels
 from tests.spark.plans import files_read
 from tests.spark.scripts import comparable
 
@@ -218,3 +220,21 @@ def test_metadata_is_not_taken_for_columns(spark: SparkSession, tmp_path: Path) 
     scan = table.scan(where="_metadata = -1 and row_index <= 0 and file_name > 'f'")
     assert comparable(scan.to_spark(spark).toArrow()) == comparable(scan.to_arrow())
     assert scan.to_arrow().num_rows == 2000
+
+
+def test_what_is_known_is_asked_only_of_files_that_are_read(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "SHARD_ITEMS", 8)
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
+    # With this clock checkpoints are written at once.
+    lake = objcat.connect(tmp_path, env=FakeEnv(3))
+    written = lake.create_table("t", schema, key=["id"], partition_by=["city"], key_scope="partition", index=objcat.Bucket(1))
+    written.upsert([{"id": i, "city": f"city {i}"} for i in range(100)])
+    for _ in range(40):
+        written.upsert([{"id": 0, "city": "city 0"}])
+    table = objcat.connect(tmp_path).table("t")
+    assert len(table.snapshot.table.manifest) >= 5
+    before = table.fileio.metrics.snapshot().requests.get("get", 0)
+    rows = table.scan(where="city = 'city 50'").to_spark(spark)
+    assert table.fileio.metrics.snapshot().requests["get"] - before <= 2
+    assert [tuple(row) for row in rows.collect()] == [(50, "city 50")]
+    assert table.scan().to_spark(spark).where("city = 'city 51'").count() == 1
