@@ -36,6 +36,7 @@ import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.JoinType;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -58,7 +59,6 @@ public class ObjcatFileIndex implements FileIndex {
   static final int BUCKET_KEYS_MAX = 256;
 
   private final String name;
-  private final boolean isLog;
   private final byte[] encoded;
   private final StructType constants;
   private final List bucketColumns;
@@ -69,9 +69,8 @@ public class ObjcatFileIndex implements FileIndex {
   private Map bounds;
 
   /** encoded: a deflated Arrow stream with one row for each file; see `_encoded` in native.py. */
-  public ObjcatFileIndex(String name, boolean isLog, byte[] encoded, StructType constants, List bucketColumns) throws Exception {
+  public ObjcatFileIndex(String name, byte[] encoded, StructType constants, List bucketColumns) throws Exception {
     this.name = name;
-    this.isLog = isLog;
     this.encoded = encoded;
     this.constants = constants;
     this.bucketColumns = bucketColumns;
@@ -559,6 +558,8 @@ public class ObjcatFileIndex implements FileIndex {
    * does not know keeps the layout.
    */
   public static class Layout extends Rule {
+    /** Of an exchange of ours: users' stay. Where Spark loses it on the way, the exchange stays too. */
+    static final TreeNodeTag DEALT = new TreeNodeTag("objcat_dealt");
     private static final HashSet HARMLESS = new HashSet(Arrays.asList(new String[] {
         "Project", "Filter", "Union", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Sort", "Sample", "ReturnAnswer", "Subquery",
         "DeserializeToObject", "SerializeFromObject", "MapPartitions", "MapElements", "MapInArrow", "MapInPandas", "ArrowEvalPython", "BatchEvalPython"}));
@@ -572,7 +573,7 @@ public class ObjcatFileIndex implements FileIndex {
 
     /** used: whether something above may use the layout. */
     private static LogicalPlan without(LogicalPlan plan, boolean used) {
-      if (!used && plan instanceof RepartitionByExpression && isLog(plan)) return without((LogicalPlan) plan.children().apply(0), false);
+      if (!used && plan instanceof RepartitionByExpression && plan.getTagValue(DEALT).isDefined()) return without((LogicalPlan) plan.children().apply(0), false);
       if (!used && plan instanceof LogicalRelation) return plain((LogicalRelation) plan);
       boolean below = used || !isHarmless(plan);
       scala.collection.immutable.Seq children = plan.children();
@@ -596,13 +597,6 @@ public class ObjcatFileIndex implements FileIndex {
         return left && hint.isDefined() && ((HintInfo) hint.get()).strategy().contains(BROADCAST$.MODULE$);
       }
       return HARMLESS.contains(plan.getClass().getSimpleName());
-    }
-
-    /** Whether log rows of ours, and nothing else, come out. */
-    private static boolean isLog(LogicalPlan plan) {
-      while (plan.children().size() > 0) plan = (LogicalPlan) plan.children().apply(0);
-      FileIndex index = index(plan);
-      return index instanceof ObjcatFileIndex && ((ObjcatFileIndex) index).isLog;
     }
 
     private static FileIndex index(LogicalPlan plan) {
@@ -663,7 +657,7 @@ public class ObjcatFileIndex implements FileIndex {
       StructType schema = (StructType) DataType.fromJson((String) said.get("schema"));
       Layout.install(session);
       List hashed = (List) said.get("hashed");
-      FileIndex index = new ObjcatFileIndex((String) said.get("name"), ((Boolean) said.get("log")).booleanValue(), files, constants, hashed);
+      FileIndex index = new ObjcatFileIndex((String) said.get("name"), files, constants, hashed);
       int buckets = ((Number) said.get("buckets")).intValue();
       scala.Option spec = scala.Option.apply(
           buckets == 0 ? null : new BucketSpec(buckets, PythonUtils.toSeq(hashed), PythonUtils.toSeq(new ArrayList())));
@@ -693,6 +687,9 @@ public class ObjcatFileIndex implements FileIndex {
       }
       return org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(session, plan);
     }
+
+    /** Says of the exchange that a frame ends with that it serves a layout, see `Layout`. */
+    public void dealt(org.apache.spark.sql.classic.Dataset rows) { rows.logicalPlan().setTagValue(Layout.DEALT, Boolean.TRUE); }
 
     private static String[] texts(List list) { return (String[]) list.toArray(new String[0]); }
 

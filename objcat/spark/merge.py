@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from objcat.spark.native import selected
+from objcat.spark.native import dealt, selected
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT
 
 RANK = "_objcat_rank"
@@ -102,7 +102,7 @@ def _broadcast(rows: Rows) -> list[DataFrame]:
 
 def _spread(winners: DataFrame, rows: Rows) -> DataFrame:
     winners = selected(winners, rows.columns)
-    return winners if rows.spread is None else winners.repartition(rows.spread[0], *rows.spread[1])
+    return winners if rows.spread is None else dealt(winners, *rows.spread)
 
 
 _EXISTS = f"{OP_COLUMN} = {OP_UPSERT}"

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,11 +23,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from fileio.registry import StoreDescription
+from objcat.spark.janino import compiled
 from objcat.table.schema import Column, TableSchema
 
 _CONNECTORS = {"s3": "s3a", "gs": "gs"}
 _AZURE = re.compile(r"^az://([^/]+)(.*)$")
-_SOURCE = "ObjcatFileIndex"
 
 OPTIONS: Mapping[str, str] = {
     "ignoreMissingFiles": "false",
@@ -72,7 +70,7 @@ class Relation:
     name: shown in its plans. files: one row for each, with `path` (below the root), `bytes`, `rows`, `bucket`, `bucket_count` (0: not
     known), `lower_<id>`, `upper_<id>`, `nulls_<id>` (see `objcat.table.rows`) and a column for each constant. hidden: columns of the
     files that are none of the table's. hashed: the columns that choose the bucket. buckets: the count under which all files were written,
-    when Spark may rely on it, else 0. is_log: whether the files are log objects.
+    when Spark may rely on it, else 0.
     """
 
     name: str
@@ -83,7 +81,6 @@ class Relation:
     constants: tuple[Constant, ...] = ()
     hashed: tuple[Column, ...] = ()
     buckets: int = 0
-    is_log: bool = False
 
 
 def internal(column: Column) -> str:
@@ -129,7 +126,6 @@ def frame(spark: SparkSession, root: str, relation: Relation, *, row_index: str 
         "name": relation.name,
         "schema": spark_schema(physical).json(),
         "constants": json.dumps({"type": "struct", "fields": [_constant_field(constant) for constant in relation.constants]}),
-        "log": relation.is_log,
         "hashed": [column.physical for column in relation.hashed],
         "buckets": relation.buckets,
         "columns": names if row_index is None else [],
@@ -154,6 +150,13 @@ def shaped(rows: DataFrame, *steps: str | Sequence[str]) -> DataFrame:
     spark = rows.sparkSession
     said = [step if isinstance(step, str) else list(step) for step in steps]
     return DataFrame(_relations(spark).shaped(rows._jdf, json.dumps(said)), spark)
+
+
+def dealt(rows: DataFrame, count: int, columns: Sequence[str]) -> DataFrame:
+    """Rows dealt to buckets by the hash of columns, where a query uses that; elsewhere `Layout` takes the exchange out again."""
+    found = rows.repartition(count, *columns)
+    _relations(rows.sparkSession).dealt(found._jdf)
+    return found
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -182,23 +185,10 @@ def _constant_field(constant: Constant) -> dict[str, Any]:
 
 # ---- the index in the JVM ----------------------------------------------------------------------------------------
 
-_lock = threading.Lock()
-_KEPT = "_objcat_relations"
-
 
 def _relations(spark: SparkSession) -> Any:
-    """The object that makes frames, in the JVM of the session; compiled there when it is first asked for, and kept with its gateway."""
-    gateway = spark.sparkContext._gateway
-    with _lock:
-        kept = vars(gateway).get(_KEPT)
-        if kept is None:
-            jvm: Any = spark._jvm
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-            compiler.cook(resources.files("objcat.spark").joinpath(f"{_SOURCE}.java").read_text(encoding="utf-8"))
-            kept = compiler.getClassLoader().loadClass(f"{_SOURCE}$Relations").getConstructors()[0].newInstance(None)
-            vars(gateway)[_KEPT] = kept
-        return kept
+    """The object that makes frames."""
+    return compiled(spark, "ObjcatFileIndex", "Relations")
 
 
 def _encoded(root: str, relation: Relation) -> bytes:

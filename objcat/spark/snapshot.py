@@ -199,7 +199,6 @@ class _Snapshot:
             name=f"objcat {self.spec.table} slot {self.plan.snapshot.slot} log",
             files=files,
             schema=self.spec.table_schema,
-            is_log=True,
             nullable=True,
             hidden=(OP_FIELD,),
             constants=(

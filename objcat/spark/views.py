@@ -10,8 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import threading
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -19,6 +17,7 @@ from pyspark.sql import SparkSession
 from fileio.errors import FileIOError
 from objcat.arguments import shown
 from objcat.errors import InvalidInput, NamespaceNotFound, ObjcatError, TableNotFound
+from objcat.spark.janino import compiled
 
 if TYPE_CHECKING:
     from objcat.lake import Lake
@@ -142,22 +141,6 @@ def _children(names: list[str], above: str) -> list[str]:
     return [name.rpartition(".")[2] for name in names if name.count(".") == depth]
 
 
-_lock = threading.Lock()
-_KEPT = "_objcat_catalogs"
-
-
 def _catalogs(spark: SparkSession) -> Any:
-    """The object that makes catalogs, in the JVM of the session; compiled there when it is first asked for, and kept with its gateway."""
-    gateway = spark.sparkContext._gateway
-    with _lock:
-        kept = vars(gateway).get(_KEPT)
-        if kept is None:
-            jvm: Any = spark._jvm
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-            # Spark's interfaces have static methods.
-            compiler.setTargetVersion(8)
-            compiler.cook(resources.files("objcat.spark").joinpath(f"{_SOURCE}.java").read_text(encoding="utf-8"))
-            kept = compiler.getClassLoader().loadClass(f"{_SOURCE}$Catalogs").getConstructors()[0].newInstance(None)
-            vars(gateway)[_KEPT] = kept
-        return kept
+    """The object that makes catalogs."""
+    return compiled(spark, _SOURCE, "Catalogs", target=8)

@@ -188,3 +188,12 @@ def test_a_users_own_rules_and_repartitions_stay(spark: SparkSession, few_logs: 
     assert names.count("ObjcatLayout") == 1
     assert rows.repartition(3, "l_key").rdd.getNumPartitions() == 3
     assert sorted(rows.unionByName(rows.where("l_key = 1")).where("l_key = 1").toArrow().column("line").to_pylist()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_users_repartition_of_log_rows_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a table without base files, where nothing but log rows is below it."""
+    table = objcat.connect(tmp_path).create_table("t", ORDERS, key=["o_key"], index=objcat.Bucket(4))
+    table.upsert(pa.table({"o_key": list(range(50)), "price": [1.0] * 50}, schema=ORDERS))
+    rows = table.scan().to_spark(spark)
+    for frame in (rows.repartition(3, "o_key"), rows.union(rows.repartition(3, "o_key"))):
+        assert "REPARTITION_BY_NUM" in text_of(frame)
