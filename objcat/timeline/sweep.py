@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,8 +40,8 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
     """Settle every transaction that has left an intent or files and has written nothing for so long, and delete what it left.
 
     One without a slot is rolled back: should its writer still live, it is refused with Fenced, so the age is a matter of politeness and
-    any value is safe. Of a rolled back one everything below its prefix goes; of a committed one, only files that its entry does not name
-    (left by tasks that failed, or by a redo). Plans that wait for an executor stay until they are settled.
+    any value is safe; 0 takes whatever there is. Of a rolled back one everything below its prefix goes; of a committed one, only files
+    that its entry does not name (left by tasks that failed, or by a redo). Plans that wait for an executor stay until they are settled.
 
     view: of this log, of whatever slot. names_of: the files that the changes of an entry name, all of them.
     Costs a LIST for every 1,000 intents and data files, and one GET for every committed transaction that has files: a task for quiet hours.
@@ -54,6 +55,9 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
     intent = committer.announce(own, Action.ROLLBACK, view.log, engine="sweep")
     try:
         cutoff_ms = fileio.env.now_ms() + intent.result() - int(older_than_s * 1000)
+        if older_than_s == 0:
+            # Most stores tell whole seconds: what was written a moment ago may look younger than the clock allows.
+            cutoff_ms = sys.maxsize
         traces, plans = _find(fileio)
         view = timeline.refresh(view)
         old = {txn: found for txn, found in traces.items() if txn != own and found.touched_ms <= cutoff_ms}

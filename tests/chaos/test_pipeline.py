@@ -132,7 +132,9 @@ def check(tables: Mapping[str, objcat.Table]) -> None:
             # All changes in their order may be brought again; what is net, or added up, may not.
             assert since <= until < later and (name == COPY or since == until), brought
     for table in tables.values():
-        assert not examine(table.timeline, deep=True).findings
+        # A delete that was lost, or is under way, may leave an intent behind: no illness.
+        report = examine(table.timeline, deep=True)
+        assert report.healthy, report.findings
 
 
 @pytest.mark.parametrize(
