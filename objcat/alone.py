@@ -16,7 +16,7 @@ from objcat.arguments import instance, name_list, one_of, span_ms, text, text_ma
 from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
 from objcat.handle import Table
 from objcat.lifecycle import create
-from objcat.table import Bloom, Bucket, Memory, Simple, Tables, TablesFold, TableSpec
+from objcat.table import Bloom, Bucket, Memory, Record, Simple, Tables, TablesFold, TableSpec
 from objcat.table.schema import schema_from_arrow
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import KEY_SCOPES, KINDS, Index, make_spec
@@ -102,8 +102,10 @@ def new_spec(  # noqa: PLR0913 - one for each setting that a table has
 ) -> TableSpec:
     """The spec of a new table. Raises InvalidInput."""
     instance(schema, pa.Schema, what="schema", such_as="an Arrow schema, pa.schema([('id', pa.int64()), ...])")
-    if index is not None and not isinstance(index, (Simple, Bloom, Memory)):
-        instance(index, Bucket, what="index", such_as="objcat.Bucket(16), objcat.Simple(), objcat.Bloom() or objcat.Memory()")
+    if index is not None and not isinstance(index, (Simple, Bloom, Memory, Record)):
+        instance(
+            index, Bucket, what="index", such_as="objcat.Bucket(16), objcat.Simple(), objcat.Bloom(), objcat.Memory() or objcat.Record()"
+        )
         if index.columns is not None:
             name_list(index.columns, what="Bucket(columns)")
     return make_spec(

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.base import ObjectMeta
@@ -29,6 +30,7 @@ from objcat.table.files import decode_delta
 from objcat.table.partition import partitions_of, shape_of
 from objcat.tasks import LocateTask
 from objcat.tasks.moves import living_keys
+from objcat.tasks.record import all_entries
 from objcat.timeline import Entry, Home, LogState, Timeline, Txn, View
 from objcat.timeline.conflicts import find_conflicts
 from objcat.timeline.entry import intent_key, log_key
@@ -235,14 +237,14 @@ def _fold(own: Examination) -> View[Tables] | None:
     """P9: what the log says can be folded, and a handle that opens by the shortest way gets the same."""
     try:
         folded = own.timeline.advance(View(LogState(), {}), own.entries)
-        groups = {snapshot.spec.table: snapshot.file_groups(own.manifests) for snapshot in _snapshots(folded)}
+        groups = {snapshot.spec.table: snapshot.all_groups(own.manifests) for snapshot in _snapshots(folded)}
     except ObjcatError as error:
         own.report.broken("P9", "the fold of the log", str(error))
         return None
     cache = "delete the objects below checkpoints/, and head.json: they are a cache, and are written anew"
     try:
         opened = own.timeline.open()
-        differing = [s.spec.table for s in _snapshots(opened) if s.file_groups(own.manifests) != groups.get(s.spec.table)]
+        differing = [s.spec.table for s in _snapshots(opened) if s.all_groups(own.manifests) != groups.get(s.spec.table)]
     except UnsupportedFormat:
         raise
     except ObjcatError as error:
@@ -274,11 +276,11 @@ def _check_files(own: Examination, view: View[Tables]) -> None:
             state = then.state.get(table)
             # A slot at which the table is dropped shows no row, so it needs no file.
             if state is not None and then.log.marks(table).closed_at is None:
-                needed |= _files_of(Snapshot(view.log, state).file_groups(own.manifests))
+                needed |= _files_of(Snapshot(view.log, state).all_groups(own.manifests))
         for entry in own.entries:
             if entry.slot > marks.bound and table in entry.changes:
                 delta = decode_delta(entry.changes[table])
-                needed |= {base.path: base.bytes for base in delta.bases} | {log.path: log.bytes for log in delta.logs}
+                needed |= {file.path: file.bytes for file in delta.files}
         for path, size in needed.items():
             found = own.listed.get(path) or _head(own.fileio, path)
             if found is None:
@@ -369,10 +371,11 @@ def _check_rows(own: Examination, snapshot: Snapshot) -> None:
 
 
 def _check_located(own: Examination, snapshot: Snapshot) -> None:
-    """P9 in depth where keys are looked up: each lives in one file group of its partition, or of the table. Holds 8 bytes for each key."""
+    """P9 in depth where keys are looked up: each lives in one file group of its partition, or of the table; a record index says in which.
+    Holds 8 bytes for each key, and 16 more for an index."""
     spec = snapshot.spec
     groups = list(snapshot.file_groups(own.manifests))
-    found = []
+    found, placed = [], []
     for group in groups:
         try:
             tables = list(living_keys(own.fileio, LocateTask(spec, (group,))))
@@ -380,11 +383,36 @@ def _check_located(own: Examination, snapshot: Snapshot) -> None:
             return  # said where its rows were looked at
         for rows in tables:
             within = [] if spec.is_global else [constant(group.home.partition, rows.num_rows)]
-            found.append(key_digests([*within, *(rows.column(column.physical) for column in spec.key_columns)]))
+            keys = [rows.column(column.physical) for column in spec.key_columns]
+            found.append(key_digests([*within, *keys]))
+            if snapshot.index is not None:
+                partition, bucket = constant(group.home.partition, rows.num_rows), np.full(rows.num_rows, group.home.bucket, np.int32)
+                placed.append(key_digests([*keys, partition, pa.array(bucket)]))
     digests = np.concatenate(found) if found else np.zeros(0, np.uint64)
     twice = len(digests) - len(np.unique(digests))
     if twice:
         own.report.broken("P9", f"table {spec.table}", f"holds {twice:,} keys in two file groups each, by digests of 64 bits")
+    if snapshot.index is not None:
+        _check_index(own, snapshot.index, np.concatenate(placed) if placed else np.zeros(0, np.uint64))
+
+
+def _check_index(own: Examination, index: Snapshot, placed: npt.NDArray[np.uint64]) -> None:
+    """A record index names the home of every key that lives: one more is allowed, one less is a key that writers would place again. placed:
+    digests of living keys with their homes."""
+    known = [np.zeros(0, np.uint64)]
+    for group in index.file_groups(own.manifests):
+        try:
+            rows = all_entries(own.fileio, index.spec, group)
+        except (ObjcatError, OSError, pa.ArrowException) as error:
+            own.report.broken("P9", str(group.home), f"of the record index cannot be read: {error}")
+            return
+        known.append(key_digests(rows.columns))
+    missing = int((~np.isin(placed, np.concatenate(known))).sum())
+    own.report.counts["keys in the index"] += sum(map(len, known))
+    if missing:
+        says = f"does not say, or says wrongly, where {missing:,} keys live: the next write of them would place them a second time"
+        remedy = "restore the newest slot before that, or copy the rows to a new table; report this as a bug"
+        own.report.broken("P9", f"the record index of table {index.spec.table}", says, remedy)
 
 
 def _base_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec) -> Iterator[tuple[str, pa.Table, int, Home]]:

@@ -161,7 +161,7 @@ class Lake:
         dates and times, in UTC), `truncate(column, width)`; every batch has these columns, which may be null. key_scope: "table": a key
         is one row of the table: with buckets partition columns are key columns then, and with another index a row that comes with
         another partition moves; "partition": a key is one row of its partition, and an upsert with another partition is another row.
-        index: `Bucket(16)` by default, for each partition; `Simple()`, `Bloom()` or `Memory()`. domain: tables of one
+        index: `Bucket(16)` by default, for each partition; `Simple()`, `Bloom()`, `Memory()` or `Record()`. domain: tables of one
         domain share a log, so that one transaction may change several of them; None: the table is alone in its log.
         Raises TableExists that names the winner, NamespaceNotFound when the namespace is dropped meanwhile, InvalidInput, and
         `fileio.errors.StoreUnfit` for a store that ignores conditions: commits on it would be lost.

@@ -190,6 +190,7 @@ class Part:
             bases=written.bases,
             logs=written.logs,
             as_of=snapshot.slot if snapshot.spec.rewrites else None,
+            index=TableDelta(logs=written.index) if written.index else None,
         )
 
     def summary(self) -> Summary:
@@ -289,7 +290,8 @@ class Part:
         if task.spec.is_located:
             within = None if task.spec.is_global else change.engine.partitions(change.data, task.spec, task.former_partitions)
             live = self._live(snapshot, txn, within)
-            place = Placing(self._fileio, self._manifests, snapshot, live, _homes(self.written))
+            index = [log for earlier in self.written for log in earlier.index]
+            place = Placing(self._fileio, self._manifests, snapshot, live, _homes(self.written), index)
             return write_located(place, change.engine, change.data, task)
         written = change.engine.write(change.data, task)
         if task.spec.is_keyless:
@@ -408,4 +410,4 @@ def _without(written: WriteResult, homes: Collection[Home]) -> WriteResult:
 
 
 def _paths(written: WriteResult) -> list[str]:
-    return [*(base.path for base in written.bases), *(log.path for log in written.logs)]
+    return [*(base.path for base in written.bases), *(log.path for log in (*written.logs, *written.index))]

@@ -15,10 +15,14 @@ import numpy.typing as npt
 from fileio.store import FileIO
 from objcat.errors import InvalidInput
 from objcat.packing import homes_for
-from objcat.table import FileGroup, Manifests, Pruning, Snapshot, TableSpec
-from objcat.table.spec import BloomIndex, MemoryIndex, SimpleIndex
+from objcat.table import FileGroup, LogObject, Manifests, Pruning, Snapshot, TableSpec
+from objcat.table.files import LogSlice
+from objcat.table.record import home_of
+from objcat.table.spec import BloomIndex, MemoryIndex, RecordIndex, SimpleIndex
 from objcat.tasks import BatchKeys, Gathered, Located, LocateTask, WriteResult, WriteTask
 from objcat.tasks.keymap import KeyMap
+from objcat.tasks.locate import matched
+from objcat.tasks.record import homes_known, only_homes
 from objcat.timeline import Home, Txn
 from objcat.timeline.entry import Digests, Keys
 from objcat.timeline.side import put_digests
@@ -44,13 +48,14 @@ class Locator(Protocol[D_contra]):
 @dataclass(frozen=True, slots=True)
 class Placing:
     """Where a batch is written. live: the file groups of all partitions in which its keys may live. earlier: homes in which the
-    transaction has written before."""
+    transaction has written before. index: what it has written to the record index before, in order."""
 
     fileio: FileIO
     manifests: Manifests
     snapshot: Snapshot
     live: Mapping[Home, FileGroup]
     earlier: Collection[Home] = ()
+    index: Sequence[LogObject] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,53 @@ class MemoryLookup:
         return self._simple.find(place, engine, data, task)
 
 
-LOOKUPS: Mapping[type, KeyIndex] = {SimpleIndex: SimpleLookup(), BloomIndex: SimpleLookup(), MemoryIndex: MemoryLookup()}
+class RecordLookup:
+    """Reads the record index, of which it opens the buckets that the keys of a batch hash to.
+
+    An entry for a home without a file group is of rows that were taken away whole, and means nothing. One for a home that was taken away
+    and began anew may be wrong in that the key is nowhere: it is then written to that home, where it is as good as in another. Where keys
+    move, the file groups that the index names are read, since more has to be known of a key.
+    """
+
+    def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
+        """As of `KeyIndex`. Raises InvalidInput for a batch of Spark's."""
+        spec, index = task.spec, place.snapshot.index
+        assert index is not None, "a table with the record index has one"
+        if not isinstance(engine, KeyHolder):
+            raise InvalidInput(
+                "the table has the record index, which Spark does not look up yet: write rows of this process (frame.toArrow()), or create "
+                "such tables with index=objcat.Bloom(); nothing was written"
+            )
+        with engine.gathered(data, spec, task.former_partitions) as gathered:
+            keys = engine.keys_of(gathered)
+            buckets = np.unique(np.mod(keys.hashes, np.int32(index.spec.index.count))).tolist()
+            groups = {home: FileGroup(home) for home in (home_of(index.spec, bucket) for bucket in buckets)}
+            groups |= {group.home: group for group in index.file_groups(place.manifests, homes=frozenset(groups))}
+            _lay_over(groups, place.index, slot=place.snapshot.slot + 1)
+            known, homes = homes_known(place.fileio, index.spec, tuple(groups.values()), keys)
+            kept = np.array([home in place.live for home in homes], np.bool_)
+            known, homes = only_homes(known, kept), [home for home, is_kept in zip(homes, kept.tolist(), strict=True) if is_kept]
+            if spec.is_global:
+                own = LocateTask.of(task, [place.live[home] for home in homes])
+                return Found(engine.locate(replace(gathered, files=place.manifests.of_files), own), homes)
+            return Found(engine.located_at(gathered, matched(known, [home.partition for home in homes], keys)), homes)
+
+
+def _lay_over(groups: dict[Home, FileGroup], logs: Sequence[LogObject], *, slot: int) -> None:
+    """The file groups of an index with what the transaction has written to it before, as if that were committed at `slot`."""
+    for log in logs:
+        for rows in log.homes:
+            group = groups.get(rows.home)
+            if group is not None:
+                groups[rows.home] = replace(group, logs=(*group.logs, LogSlice(slot, log, rows.start, rows.end, rows.home, slot)))
+
+
+LOOKUPS: Mapping[type, KeyIndex] = {
+    SimpleIndex: SimpleLookup(),
+    BloomIndex: SimpleLookup(),
+    MemoryIndex: MemoryLookup(),
+    RecordIndex: RecordLookup(),
+}
 """How keys are found, by what a table keeps of its index."""
 
 

@@ -170,8 +170,11 @@ def _unneeded(timeline: Timeline[Tables], view: View[Tables], table: str, bound:
 def _added(entry: Entry, table: str) -> dict[str, frozenset[Home]]:
     """Files that an entry brings, with the homes of their rows."""
     delta = _delta_of(entry, table)
-    files = {base.path: frozenset([base.home]) for base in delta.bases}
-    return files | {log.path: frozenset(rows.home for rows in log.homes) for log in delta.logs}
+    found: dict[str, frozenset[Home]] = {}
+    for part in (delta, *(() if delta.index is None else (delta.index,))):
+        found |= {base.path: frozenset([base.home]) for base in part.bases}
+        found |= {log.path: frozenset(rows.home for rows in log.homes) for log in part.logs}
+    return found
 
 
 def _delta_of(entry: Entry, table: str) -> TableDelta:
@@ -195,7 +198,7 @@ class _Files:
             return ()
         if homes is None:
             return snapshot.paths(self.manifests)
-        groups = snapshot.file_groups(self.manifests, homes=homes)
+        groups = snapshot.all_groups(self.manifests, homes=homes)
         bases = {group.base.path for group in groups if group.base is not None}
         return bases | {rows.object.path for group in groups for rows in group.logs}
 
@@ -205,7 +208,7 @@ class _Files:
         snapshot = self._snapshot(slot)
         if snapshot is None or not homes:
             return {}
-        groups = snapshot.file_groups(self.manifests, homes=homes)
+        groups = snapshot.all_groups(self.manifests, homes=homes)
         files = {group.base.path: frozenset([group.base.home]) for group in groups if group.base is not None}
         named_at = {rows.object.path: rows.named_at for group in groups for rows in group.logs}
         found = map_io(self.timeline.fileio.env, self.timeline.log.read_slot, sorted(set(named_at.values())))

@@ -14,11 +14,13 @@ from objcat.arguments import instances
 from objcat.errors import InvalidInput
 from objcat.progress import shown_progress
 from objcat.services.perform import Proposal, Service, perform
+from objcat.services.reindex import index_due, of_live_homes
 from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
 from objcat.storage.lateness import timely
 from objcat.storage.logs import LogReader
 from objcat.table import BaseFile, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TableSpec
 from objcat.table.files import decode_delta, encode_delta
+from objcat.table.record import index_spec, is_of_index
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import TXN_FIELD, WriteResult, log_schema, run_all
 from objcat.tasks.current import current_cuts, loaded_logs, parted, rewritten_at_once
@@ -55,19 +57,22 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """Merge some file groups under one transaction. name: of the task within it. committed_at_ms: of the slot that they are as of."""
+    """Merge some file groups under one transaction. name: of the task within it. committed_at_ms: of the slot that they are as of. live: of
+    groups of an index: the homes of the table that have a file group."""
 
     spec: TableSpec
     txn: Txn
     name: str
     groups: tuple[FileGroup, ...]
     committed_at_ms: int
+    live: frozenset[Home] | None = None
 
 
 def plan_compaction(
     view: View[Tables], table: str, manifests: Manifests, *, homes: Collection[Home] | None = None
 ) -> CompactionPlan | None:
-    """What there is to compact as of a view: file groups with log rows, or with rows of files that they share since a split.
+    """What there is to compact as of a view: file groups with log rows, or with rows of files that they share since a split; and those of a
+    record index, when all homes are meant and it is due.
 
     homes: only those that have keys in common with one of these, all when None. Returns None when there is nothing to do. Raises
     TableClosed.
@@ -76,6 +81,8 @@ def plan_compaction(
         homes = instances(homes, Home, what="homes", such_as='a list of homes, [objcat.timeline.Home("", 3, 16)]')
     snapshot = snapshot_of(view, table, where=table)
     chosen = tuple(group.home for group in snapshot.file_groups(manifests, homes=homes, unmerged=True))
+    if homes is None:
+        chosen += index_due(snapshot, manifests)
     return CompactionPlan(view.slot, chosen) if chosen else None
 
 
@@ -117,7 +124,9 @@ def compact(
         if chosen is None:
             return None
         snapshot = snapshot_of(view, table, where=fileio.url)
-        return _Work(chosen, snapshot.spec, tuple(snapshot.file_groups(manifests, homes=frozenset(chosen.homes))), snapshot.committed_at_ms)
+        groups = tuple(snapshot.all_groups(manifests, homes=frozenset(chosen.homes)))
+        live = snapshot.live_homes(manifests) if any(map(is_of_index, chosen.homes)) else None
+        return _Work(chosen, snapshot.spec, groups, snapshot.committed_at_ms, live)
 
     service = Service(
         action=Action.COMPACTION,
@@ -136,7 +145,7 @@ def compact(
         slot=entry.slot,
         txn=entry.txn,
         as_of=done.plan.plan.slot,
-        homes=done.proposal.footprint.replaces,
+        homes=tuple(home for home in done.proposal.footprint.replaces if not is_of_index(home)),
         rows=summary.rows,
         files=summary.files,
         bytes=summary.bytes,
@@ -151,13 +160,22 @@ class _Work:
     spec: TableSpec
     groups: tuple[FileGroup, ...]
     committed_at_ms: int
+    live: frozenset[Home] | None
+
+    def tasks(self, txn: Txn) -> list[CompactTask]:
+        """A task for so many groups, and one for the index."""
+        own = [group for group in self.groups if not is_of_index(group.home)]
+        parts = [tuple(own[at : at + GROUPS_PER_TASK]) for at in range(0, len(own), GROUPS_PER_TASK)]
+        tasks = [CompactTask(self.spec, txn, f"compact-{number}", part, self.committed_at_ms) for number, part in enumerate(parts)]
+        index, of_index = tuple(group for group in self.groups if is_of_index(group.home)), index_spec(self.spec)
+        if of_index is not None and index:
+            tasks.append(CompactTask(of_index, txn, "compact-index", index, self.committed_at_ms, self.live))
+        return tasks
 
 
 def _run(fileio: FileIO, work: _Work, txn: Txn) -> Proposal:
-    parts = [work.groups[at : at + GROUPS_PER_TASK] for at in range(0, len(work.groups), GROUPS_PER_TASK)]
-    tasks = [CompactTask(work.spec, txn, f"compact-{number}", part, work.committed_at_ms) for number, part in enumerate(parts)]
     with shown_progress(fileio.env, "objcat: compact", len(work.groups)) as advance:
-        written = sum((compact_groups(fileio, task, advance) for task in tasks), WriteResult())
+        written = sum((compact_groups(fileio, task, advance) for task in work.tasks(txn)), WriteResult())
     return _proposal(written.bases, written.logs, as_of=work.plan.slot)
 
 
@@ -166,7 +184,8 @@ def _narrow(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
     assert proposal.changes is not None
     delta = decode_delta(proposal.changes)
     assert delta.as_of is not None
-    bases = tuple(base for base in delta.bases if base.home not in taken)
+    index = () if delta.index is None else delta.index.bases
+    bases = tuple(base for base in (*delta.bases, *index) if base.home not in taken)
     if not bases:
         return None
     kept = (msgspec.structs.replace(log, homes=tuple(rows for rows in log.homes if rows.home not in taken)) for log in delta.logs)
@@ -175,10 +194,13 @@ def _narrow(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
 
 def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of: int) -> Proposal:
     files: list[BaseFile | LogObject] = [*bases, *logs]
+    own = tuple(base for base in bases if not is_of_index(base.home))
+    of_index = tuple(base for base in bases if is_of_index(base.home))
+    index = TableDelta(bases=of_index, as_of=as_of) if of_index else None
     return Proposal(
         footprint=Footprint(replaces=tuple(sorted(base.home for base in bases))),
-        changes=encode_delta(TableDelta(bases=bases, logs=logs, as_of=as_of)),
-        summary=Summary(rows=sum(base.rows for base in bases), files=len(files), bytes=sum(file.bytes for file in files)),
+        changes=encode_delta(TableDelta(bases=own, logs=logs, as_of=as_of, index=index)),
+        summary=Summary(rows=sum(base.rows for base in own), files=len(files), bytes=sum(file.bytes for file in files)),
         files=tuple(file.path for file in files),
     )
 
@@ -224,6 +246,8 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, logs: Lo
     with BaseWriter(fileio, path, schema, group.home, bounded=spec.bounded, filtered=spec.filtered) as writer:
         for rows, _ in current_cuts(fileio, spec, group, logs):
             live, deletes = parted(rows)
+            if task.live is not None:
+                live = of_live_homes(live, task.live)
             writer.write(live.select(schema.names))
             # A delete that is older than the horizon as of this slot keeps nothing out any more: what it would is late by itself.
             kept.append(timely(deletes, spec, task.committed_at_ms).drop_columns([TXN_COLUMN]).cast(log_schema(spec)))

@@ -117,9 +117,11 @@ def _proposal(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = N
     replaces = tuple(sorted(base.home for base in written.bases))
     appends = tuple(sorted({rows.home for log in written.logs for rows in log.homes}.difference(replaces)))
     files: list[BaseFile | LogObject] = [*written.bases, *written.logs]
+    index = TableDelta(logs=written.index) if written.index else None
+    delta = TableDelta(bases=written.bases, logs=written.logs, as_of=snapshot.slot if replaces else None, index=index)
     return Proposal(
         footprint=Footprint(replaces=replaces, appends=appends, rmw=appends, keys=keys),
-        changes=encode_delta(TableDelta(bases=written.bases, logs=written.logs, as_of=snapshot.slot if replaces else None)),
+        changes=encode_delta(delta),
         summary=Summary(
             rows=written.rows,
             inserted=0,
@@ -128,5 +130,5 @@ def _proposal(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = N
             files=len(files),
             bytes=sum(file.bytes for file in files),
         ),
-        files=tuple(file.path for file in files),
+        files=tuple(delta.paths),
     )

@@ -5,7 +5,7 @@ from objcat.table.fold import TablesFold
 from objcat.table.manifest import Condition, Junction, Manifests, Pruning
 from objcat.table.schema import Column, TableSchema
 from objcat.table.snapshot import Snapshot
-from objcat.table.spec import Bloom, Bucket, Memory, Simple, TableSpec
+from objcat.table.spec import Bloom, Bucket, Memory, Record, Simple, TableSpec
 from objcat.table.state import Tables, TableState
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Manifests",
     "Memory",
     "Pruning",
+    "Record",
     "Simple",
     "Snapshot",
     "TableDelta",

@@ -114,7 +114,7 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     homes without rows from now on, before `bases` and `logs` come. logs: in the order in which their rows count; with `as_of` those of
     a home that has a base file here are deletes that go with it, below log rows above `as_of`. splits: bucket count of a partition from
     now on; its file groups are divided by hash, and no file is touched. removes: files that no snapshot which can still be read names;
-    from now on they may be missing.
+    from now on they may be missing. index: what changes in the record index, see `objcat.table.record`: `bases`, `as_of` and `logs`.
     """
 
     spec: TableSpec | None = None
@@ -124,11 +124,17 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logs: tuple[LogObject, ...] = ()
     splits: dict[str, int] = {}
     removes: tuple[str, ...] = ()
+    index: TableDelta | None = None
 
     @property
     def paths(self) -> list[str]:
         """Of every file that the entry brings."""
-        return [*(base.path for base in self.bases), *(log.path for log in self.logs)]
+        return [file.path for file in self.files]
+
+    @property
+    def files(self) -> list[BaseFile | LogObject]:
+        """All that the entry brings, those of the index too."""
+        return [*self.bases, *self.logs, *(() if self.index is None else self.index.files)]
 
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.

@@ -12,6 +12,7 @@ from objcat.errors import CorruptTable
 from objcat.table.files import BaseFile, LogSlice, TableDelta, decode_delta
 from objcat.table.levels import save_table
 from objcat.table.manifest import ShardRef
+from objcat.table.record import index_spec
 from objcat.table.rows import Change
 from objcat.table.spec import BUCKETS_MAX, TableSpec
 from objcat.table.state import Tables, TableState
@@ -24,6 +25,7 @@ class _SavedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     spec: TableSpec
     bucket_counts: dict[str, int] = {}
     shards: tuple[ShardRef, ...] = ()
+    index_shards: tuple[ShardRef, ...] = ()
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,25 +59,35 @@ class TablesFold:
                 if delta.spec is None or entry.action is not Action.CREATE:
                     raise CorruptTable(f"slot {entry.slot} changes table {table}, which no slot before it creates")
                 known = TableState(delta.spec)
-            changed[table] = _fold(known, delta, entry)
+            changed[table] = _with_index(_fold(known, delta, entry), delta.index, entry)
         return changed
 
     def save(self, fileio: FileIO, state: Tables, folder: str) -> tuple[msgspec.Raw, Tables]:
         """Write what changed since the manifests that the state stands on. Raises CheckpointCollected, CorruptTable and storage errors."""
-        saved = {table: save_table(fileio, known, folder) for table, known in state.items()}
+        saved = {
+            table: replace(
+                save_table(fileio, known, folder), index=None if known.index is None else save_table(fileio, known.index, folder)
+            )
+            for table, known in state.items()
+        }
         tables = {
-            table: _SavedTable(spec=known.spec, bucket_counts=dict(known.bucket_counts), shards=known.manifest)
+            table: _SavedTable(
+                spec=known.spec,
+                bucket_counts=dict(known.bucket_counts),
+                shards=known.manifest,
+                index_shards=() if known.index is None else known.index.manifest,
+            )
             for table, known in saved.items()
         }
         return msgspec.Raw(msgspec.json.encode(_Saved(tables=tables))), saved
 
     def load(self, payload: msgspec.Raw) -> Tables:
         """The state of a root. Sends no request. Raises CorruptTable."""
-        return {table: TableState(known.spec, known.bucket_counts, known.shards) for table, known in _decode(payload).tables.items()}
+        return {table: _loaded(known) for table, known in _decode(payload).tables.items()}
 
     def objects(self, payload: msgspec.Raw) -> frozenset[str]:
         """The paths of all shards that a root names. Raises CorruptTable."""
-        return frozenset(ref.path for known in _decode(payload).tables.values() for ref in known.shards)
+        return frozenset(ref.path for known in _decode(payload).tables.values() for ref in (*known.shards, *known.index_shards))
 
 
 def _decode(payload: msgspec.Raw) -> _Saved:
@@ -83,6 +95,21 @@ def _decode(payload: msgspec.Raw) -> _Saved:
         return _SAVED.decode(payload)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"a checkpoint holds tables that this objcat cannot read: {error}") from error
+
+
+def _loaded(saved: _SavedTable) -> TableState:
+    of_index = index_spec(saved.spec)
+    index = None if of_index is None else TableState(of_index, manifest=saved.index_shards)
+    return TableState(saved.spec, saved.bucket_counts, saved.shards, index=index)
+
+
+def _with_index(state: TableState, delta: TableDelta | None, entry: Entry) -> TableState:
+    """The table with what an entry says of its record index; delta: None where it says nothing."""
+    spec = index_spec(state.spec)
+    if spec is None:
+        return state
+    index = TableState(spec) if state.index is None else replace(state.index, spec=spec)
+    return replace(state, index=index if delta is None else _fold(index, delta, entry))
 
 
 def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:

@@ -33,6 +33,11 @@ class Snapshot:
         return self.table.spec
 
     @property
+    def index(self) -> Snapshot | None:
+        """The record index of the table, as a table; None where it has none."""
+        return None if self.table.index is None else Snapshot(self.log, self.table.index)
+
+    @property
     def slot(self) -> int:
         """The newest slot folded."""
         return self.log.slot
@@ -64,6 +69,11 @@ class Snapshot:
             chosen &= ~live.is_plain
         return live.groups(np.flatnonzero(chosen))
 
+    def all_groups(self, manifests: Manifests, *, homes: Collection[Home] | None = None) -> list[FileGroup]:
+        """The live file groups of the table and of its index, which have homes of their own. Arguments as of `file_groups`."""
+        own = self.file_groups(manifests, homes=homes)
+        return own if self.index is None else own + self.index.file_groups(manifests, homes=homes)
+
     def live_homes(
         self, manifests: Manifests, *, homes: Collection[Home] | None = None, partitions: Collection[str] | None = None
     ) -> frozenset[Home]:
@@ -77,9 +87,9 @@ class Snapshot:
         return frozenset(live.partitions.names[code] for code in np.unique(live.partition[live.folded.is_live]).tolist())
 
     def paths(self, manifests: Manifests) -> frozenset[str]:
-        """Every data file that the snapshot needs."""
-        live = self.live(manifests)
-        return live.paths()
+        """Every data file that the snapshot needs, those of an index too."""
+        own = self.live(manifests).paths()
+        return own if self.index is None else own | self.index.paths(manifests)
 
     def bounds(self, manifests: Manifests, *, homes: Collection[Home] | None = None) -> pa.Table:
         """What is known of the columns of live files: `base_path`, `rows`, and the bounds of `objcat.table.rows`.

@@ -96,7 +96,17 @@ class Memory(msgspec.Struct, frozen=True):
     the property `memory_index_bytes` allows. For writers in this process; Spark does not write such tables."""
 
 
-Index: TypeAlias = Bucket | Simple | Bloom | Memory
+class Record(msgspec.Struct, frozen=True):
+    """The record index as a user asks for it: as `Simple`, but the table says of every key where it lives, in index files that each commit
+    writes with its data. A write reads those that its own keys hash to, and no others, however large the table is.
+
+    buckets: of the index, over the whole table; a batch of more keys than that reads all of them.
+    """
+
+    buckets: int = 16
+
+
+Index: TypeAlias = Bucket | Simple | Bloom | Memory | Record
 """An index as a user asks for it."""
 
 
@@ -138,6 +148,17 @@ class MemoryIndex(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
 
 
 class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
+class RecordIndex(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
+    """The record index as a table keeps it. buckets: of its own files. count: as of `SimpleIndex`."""
+
+    buckets: int
+    count: int = BUCKETS_MAX
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return ()
+
+
     """Of a table without a key: a row may live in any of `count` homes of its partition, so that each insert finds free ones."""
 
     count: int = BUCKETS_MAX
@@ -147,7 +168,7 @@ class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
         return ()
 
 
-KeptIndex: TypeAlias = BucketIndex | SimpleIndex | BloomIndex | MemoryIndex | NoIndex
+KeptIndex: TypeAlias = BucketIndex | SimpleIndex | BloomIndex | MemoryIndex | RecordIndex | NoIndex
 """An index as a table keeps it."""
 
 
@@ -324,13 +345,17 @@ def _bucketed(schema: TableSchema, index: Bucket, key: Sequence[str]) -> BucketI
     return BucketIndex(count=index.count, columns=tuple(_named(schema, name).id for name in hashed))
 
 
-def _located(index: Simple | Bloom | Memory, lateness_ms: int | None) -> SimpleIndex | BloomIndex | MemoryIndex:
+def _located(index: Simple | Bloom | Memory | Record, lateness_ms: int | None) -> SimpleIndex | BloomIndex | MemoryIndex | RecordIndex:
     if lateness_ms is not None:
         raise InvalidInput(
             "lateness is for tables with the bucket index: under the others new rows go to base files, whose rows are never late; "
             "leave lateness out, or choose index=objcat.Bucket(...)"
         )
     if isinstance(index, Memory):
+    if isinstance(index, Record):
+        if type(index.buckets) is not int or not 1 <= index.buckets <= BUCKETS_MAX:
+            raise InvalidInput(f"Record(buckets={index.buckets!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
+        return RecordIndex(buckets=index.buckets)
         return MemoryIndex()
     return BloomIndex() if isinstance(index, Bloom) else SimpleIndex()
 

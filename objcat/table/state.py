@@ -17,13 +17,14 @@ class TableState:
     """One table as of one slot; small, however many files it has.
 
     bucket_counts: of partitions that were split, as they are now. manifest: the shards of the checkpoint that it stands on. overlay: what
-    entries since that checkpoint changed, by the home that they addressed.
+    entries since that checkpoint changed, by the home that they addressed. index: the record index of the table, where it has one.
     """
 
     spec: TableSpec
     bucket_counts: Mapping[str, int] = field(default_factory=dict)
     manifest: tuple[ShardRef, ...] = ()
     overlay: Mapping[Home, Change] = field(default_factory=dict)
+    index: TableState | None = None
 
     def bucket_count(self, partition: str) -> int:
         """How many buckets a partition has now."""

@@ -15,7 +15,7 @@ from objcat.table import BaseFile, LogRows
 from objcat.tasks.current import parted
 from objcat.tasks.model import TXN_FIELD, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.runs import Run, keys_of, rows_of_home, sorted_runs
+from objcat.tasks.runs import Run, index_of, keys_of, rows_of_home, sorted_runs
 from objcat.tasks.write import log_schema, put_log
 from objcat.timeline import Home
 
@@ -39,7 +39,7 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
             runs.append(run)
         new = sorted({home for run in runs for home in run.homes if home not in task.live_homes})
         written = run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home), new, at_once=WRITTEN_AT_ONCE)
-        result += keys_of(runs)
+        result += keys_of(runs) + index_of(fileio, task, name, runs)
     for one in written:
         result += WriteResult(bases=() if one.base is None else (one.base,), rows=one.rows)
     kept = [(home, one.tombstones) for home, one in zip(new, written, strict=True) if one.tombstones.num_rows]

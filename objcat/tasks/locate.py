@@ -25,7 +25,7 @@ from objcat.storage.filters import FILTERS_BYTES_MAX, FileFilters, Probe
 from objcat.storage.hashing import spark_hash
 from objcat.storage.logs import LogReader
 from objcat.storage.merge import OP_COLUMN, key_runs
-from objcat.table import FileGroup, Pruning, TableSpec
+from objcat.table import Column, FileGroup, Pruning, TableSpec
 from objcat.table.kept import Kept
 from objcat.tasks.model import PLACE_COLUMN, Operation, WriteTask
 from objcat.tasks.scan import bare
@@ -116,15 +116,7 @@ class BatchKeys:
 
     def span(self, spec: TableSpec) -> KeySpan:
         """What can be said of all of them at once."""
-        ranges = {}
-        for column in spec.key_columns:
-            values = self.rows.column(column.physical)
-            # What a footer says of the others is not in the order in which they compare.
-            if not pa.types.is_floating(values.type) and not pa.types.is_binary(values.type) and self.rows.num_rows:
-                found = values.unique()
-                ordered = found.take(pc.sort_indices(found))
-                ranges[column.id] = _few(ordered, ordered)
-        return KeySpan(self.rows.num_rows, frozenset(self.texts), ranges)
+        return KeySpan(self.rows.num_rows, frozenset(self.texts), ranges_of(spec.key_columns, self.rows))
 
 
 Range = tuple[pa.Array, pa.Array]
@@ -169,6 +161,19 @@ class KeySpan:
             if not pc.all(reduce(pc.or_, within), min_count=0).as_py():
                 return False
         return self.partitions.issuperset(keys.texts)
+
+
+def ranges_of(columns: Sequence[Column], rows: pa.Table) -> Mapping[int, Range]:
+    """Some ranges that hold all values of some columns, by their ids. rows: under physical names."""
+    ranges = {}
+    for column in columns:
+        values = rows.column(column.physical)
+        # What a footer says of the others is not in the order in which they compare.
+        if not pa.types.is_floating(values.type) and not pa.types.is_binary(values.type) and rows.num_rows:
+            found = values.unique()
+            ordered = found.take(pc.sort_indices(found))
+            ranges[column.id] = _few(ordered, ordered)
+    return ranges
 
 
 def _joined(ranges: Sequence[Range]) -> Range:
@@ -266,13 +271,18 @@ def locate(fileio: FileIO, task: LocateTask, keys: BatchKeys, files: Kept[Any]) 
     """Of every key of a batch, the number of the file group that it lives in, or `NOWHERE`. files: as of `Gathered`. Raises as
     `known_keys`."""
     found = list(known_keys(fileio, task, hashes=np.unique(keys.hashes), sieve=Sieve.of(task.spec, keys.rows, files)))
-    numbers = np.full(keys.rows.num_rows, NOWHERE, np.int64)
-    if not found:
-        return numbers
-    known = pa.concat_tables(found)
+    partitions = [group.home.partition for group in task.groups]
+    return matched(pa.concat_tables(found), partitions, keys) if found else np.full(keys.rows.num_rows, NOWHERE, np.int64)
+
+
+def matched(known: pa.Table, partitions: Sequence[str], keys: BatchKeys) -> Ints:
+    """Of every key of a batch, the number that is known of it, or `NOWHERE`. known: keys with the number of a home in `PLACE_COLUMN`.
+    partitions: of every home."""
+    if not known.num_rows:
+        return np.full(keys.rows.num_rows, NOWHERE, np.int64)
     group = np.asarray(known.column(PLACE_COLUMN).to_numpy()).astype(np.int64)
     code = {text: number for number, text in enumerate(keys.texts)}
-    partition_of_group = np.array([code.get(group.home.partition, NOWHERE) for group in task.groups], np.int64)
+    partition_of_group = np.array([code.get(partition, NOWHERE) for partition in partitions], np.int64)
     both = pa.concat_tables([known.drop_columns([PLACE_COLUMN]), keys.rows])
     partition = np.concatenate((partition_of_group[group], keys.partition))
     both = both.append_column(_PARTITION, pa.array(partition))

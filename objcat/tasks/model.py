@@ -106,7 +106,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     """Files that a task wrote. rows: after folding repeated keys. rewritten: the homes that a copy-on-write task has read.
 
     placed, updated: under an index that is no hash: digests of the keys that were inserted, moved or deleted, and of the others; 8 bytes
-    each, little endian. moved: rows that were there and went to another home.
+    each, little endian. moved: rows that were there and went to another home. index: log objects of the record index, in order.
     """
 
     bases: tuple[BaseFile, ...] = ()
@@ -116,6 +116,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     placed: bytes = b""
     updated: bytes = b""
     moved: int = 0
+    index: tuple[LogObject, ...] = ()
 
     def __add__(self, other: WriteResult) -> WriteResult:
         return WriteResult(
@@ -126,6 +127,7 @@ class WriteResult(msgspec.Struct, frozen=True):
             self.placed + other.placed,
             self.updated + other.updated,
             self.moved + other.moved,
+            self.index + other.index,
         )
 
 

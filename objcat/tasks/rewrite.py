@@ -17,7 +17,7 @@ from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
 from objcat.tasks.current import current_cuts, current_empty, loaded_logs, parted, rewritten_at_once, settled
 from objcat.tasks.model import TXN_FIELD, Operation, Rewritten, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.runs import Run, keys_of, rows_of_home, sorted_runs
+from objcat.tasks.runs import Run, index_of, keys_of, rows_of_home, sorted_runs
 from objcat.tasks.write import log_schema, put_log
 from objcat.timeline import Home
 
@@ -44,6 +44,7 @@ def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
         rows=sum(home.rewritten.rows for home in homes),
         rewritten=tuple(home.rewritten for home in homes),
     ) + keys_of(runs)
+    result += index_of(fileio, task, name, runs)
     kept = [home for home in homes if home.tombstones.num_rows]
     if kept:
         ends = np.cumsum([home.tombstones.num_rows for home in kept]).tolist()

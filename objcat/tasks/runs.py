@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from fileio.store import FileIO
 from objcat.storage.merge import merge
 from objcat.storage.streaming import cut_sorted
 from objcat.table import LogRows, TableSpec
 from objcat.tasks.model import WriteResult, WriteTask
+from objcat.tasks.record import put_index
 from objcat.tasks.write import Prepared, gather, prepare, take_runs
 from objcat.timeline import Home
 
@@ -25,7 +27,7 @@ PIECE_ROWS = 16 * 1024
 class Run:
     """A part of a batch: its rows under physical names, folded, sorted by (home, key), in memory or in a file of this process.
 
-    placed, updated: as of `WriteResult`.
+    placed, updated: as of `WriteResult`. entries: as of `Prepared`.
     """
 
     def __init__(self, prepared: Prepared) -> None:
@@ -34,6 +36,7 @@ class Run:
         self._path: Path | None = None
         self.rows = prepared.rows.num_rows
         self.placed, self.updated = prepared.placed, prepared.updated
+        self.entries = prepared.entries
 
     @property
     def homes(self) -> Iterable[Home]:
@@ -99,6 +102,12 @@ def sorted_runs(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[
 def keys_of(runs: Sequence[Run]) -> WriteResult:
     """The digests of the keys of all runs."""
     return WriteResult(placed=b"".join(run.placed for run in runs), updated=b"".join(run.updated for run in runs))
+
+
+def index_of(fileio: FileIO, task: WriteTask, name: str, runs: Sequence[Run]) -> WriteResult:
+    """What the rows of all runs change in the record index, as one log object. Raises storage errors."""
+    changes = [run.entries for run in runs if run.entries is not None and run.entries.num_rows]
+    return put_index(fileio, task, f"{name}-index", pa.concat_tables(changes)) if changes else WriteResult()
 
 
 def rows_of_home(spec: TableSpec, runs: Sequence[Run], home: Home) -> Iterator[pa.Table]:

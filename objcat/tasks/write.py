@@ -18,8 +18,10 @@ from objcat.storage.hashing import key_digests, spark_hash
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, winners
 from objcat.table import LogRows, TableSpec
 from objcat.table.partition import Codes
-from objcat.table.spec import PARTITION_SCOPE
+from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD
+from objcat.table.spec import PARTITION_SCOPE, RecordIndex
 from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, PLACE_FIELD, Operation, WriteResult, WriteTask
+from objcat.timeline import Home
 
 LOG_BATCH_BYTES = 128 * 1024**2
 """Arrow bytes that become one log object: the number of objects follows bytes, not buckets."""
@@ -39,12 +41,14 @@ def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.
 
 
 class Prepared(NamedTuple):
-    """Rows of a batch, sorted by (home, key). runs: which of them are of which home. placed, updated: as of `WriteResult`."""
+    """Rows of a batch, sorted by (home, key). runs: which of them are of which home. placed, updated: as of `WriteResult`. entries: what
+    they change in the record index, see `index_changes`."""
 
     rows: pa.Table
     runs: tuple[LogRows, ...]
     placed: bytes = b""
     updated: bytes = b""
+    entries: pa.Table | None = None
 
 
 def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
@@ -68,7 +72,7 @@ def prepare(task: WriteTask, rows: pa.Table) -> Prepared:
     if len(partitions.texts) > 1:
         codes = np.asarray(partitions.codes)[by_key]
         fitted = fitted.drop_columns([_PARTITION_FIELD.name])
-    return Prepared(*_by_home(task, fitted, by_key, partitions.texts, codes))
+    return Prepared(*by_home(task, fitted, by_key, partitions.texts, codes))
 
 
 def _conformed(task: WriteTask, rows: pa.Table) -> pa.Table:
@@ -121,7 +125,7 @@ _HOME = "_objcat_home"
 _PARTITION_FIELD = pa.field("_objcat_partition", pa.int32(), nullable=False)
 
 
-def _by_home(
+def by_home(
     task: WriteTask, fitted: pa.Table, by_key: npt.NDArray[np.int64], texts: Sequence[str], codes: Codes
 ) -> tuple[pa.Table, tuple[LogRows, ...]]:
     """Rows sorted by (home, key), without those of homes that are not to be written. by_key: which of the rows, by key; codes: of each of
@@ -184,7 +188,40 @@ def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
     ends = np.cumsum(np.bincount(ranks, minlength=len(homes))).tolist()
     runs = tuple(LogRows(homes[number], start, end) for number, start, end in zip(by_home, [0, *ends], ends, strict=False))
     order = np.argsort(ranks, kind="stable")
-    return Prepared(rows.take(pa.array(order)), runs, digests[is_placed].tobytes(), digests[~is_placed].tobytes())
+    entries = index_changes(task, rows, homes, home_of_row, places) if isinstance(spec.index, RecordIndex) else None
+    return Prepared(rows.take(pa.array(order)), runs, digests[is_placed].tobytes(), digests[~is_placed].tobytes(), entries)
+
+
+def index_changes(
+    task: WriteTask, rows: pa.Table, homes: Sequence[Home], home_of_row: npt.NDArray[np.int64], places: npt.NDArray[np.int32]
+) -> pa.Table:
+    """What rows change in the record index: keys, the home of each, and whether it lives there from now on or not any more.
+
+    A key lives where it has a row, or a delete with an ordering value, which keeps older rows out. rows: each key once in a home. homes,
+    home_of_row: in which they are; places: their values of `PLACE_COLUMN`.
+    """
+    spec = task.spec
+    leaving = places < 0
+    ends = np.asarray(rows.column(OP_COLUMN).to_numpy()) == OP_DELETE
+    if spec.ordering_column is not None:
+        ends &= np.asarray(rows.column(spec.ordering_column.physical).is_null().to_numpy())
+    # Of an upsert the index has to be told of keys that it does not know, and of those that leave. Where there are deletes, a later run of
+    # the batch may end what an earlier one placed, or bring back what it ended.
+    told = leaving | ((places & 1) == 1)
+    if task.delete_when is not None or task.operation is Operation.DELETE:
+        told[:] = True
+    chosen = np.flatnonzero(told)
+    at = home_of_row[chosen]
+    partitions = pa.array([home.partition for home in homes], pa.string()).take(pa.array(at))
+    buckets = np.array([home.bucket for home in homes], np.int32)[at]
+    return pa.table(
+        {
+            **{column.physical: rows.column(column.physical).take(pa.array(chosen)) for column in spec.key_columns},
+            PARTITION_FIELD: partitions,
+            BUCKET_FIELD: pa.array(buckets),
+            OP_COLUMN: pa.array(np.where(ends[chosen], np.int8(OP_DELETE), np.int8(OP_UPSERT))),
+        }
+    )
 
 
 def take_runs(rows: pa.Table, runs: Sequence[LogRows]) -> tuple[pa.Table, tuple[LogRows, ...]]:

@@ -23,7 +23,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("part", pa.string()), p
 KINDS = ("merge_on_read", "copy_on_write")
 READING = (objcat.Simple(), objcat.Bloom())
 """Indexes under which a write reads keys."""
-INDEXES = (*READING, objcat.Memory())
+INDEXES = (*READING, objcat.Memory(), objcat.Record(4))
 Rows = list[tuple[int, str, int]]
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 class IndexedLake(objcat.Lake):
     """index: of the tables of a test."""
 
-    index: objcat.Simple | objcat.Bloom | objcat.Memory
+    index: objcat.Simple | objcat.Bloom | objcat.Memory | objcat.Record
 
 
 @pytest.fixture

@@ -1,0 +1,40 @@
+"""Compaction of a record index: its log objects, one for each commit that placed keys, become part of its base files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import pyarrow as pa
+
+from objcat.table import Manifests, Snapshot
+from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD
+from objcat.table.spec import BUCKETS_MAX
+from objcat.timeline import Home
+
+LOG_SHARE = 8
+"""An index is rewritten when so many times its log rows are as many as its base rows: a row is rewritten about so often as it grows."""
+LOG_OBJECTS_MAX = 32
+"""Or when a writer that has just been opened would read so many log objects."""
+
+
+def index_due(snapshot: Snapshot, manifests: Manifests) -> tuple[Home, ...]:
+    """The homes of the index of a table that a compaction takes along; none where there is no index, or little to merge."""
+    if snapshot.index is None:
+        return ()
+    groups = snapshot.index.file_groups(manifests)
+    bases = sum(group.base.rows for group in groups if group.base is not None)
+    logs = sum(part.rows for group in groups for part in group.logs)
+    objects = {part.object.path for group in groups for part in group.logs}
+    if not logs or (logs * LOG_SHARE < bases and len(objects) < LOG_OBJECTS_MAX):
+        return ()
+    return tuple(group.home for group in groups if group.logs)
+
+
+def of_live_homes(rows: pa.Table, live: Collection[Home]) -> pa.Table:
+    """Rows of an index without those for homes that have no file group: the rows of their keys were taken away whole."""
+    partitions = rows.column(PARTITION_FIELD).combine_chunks().dictionary_encode()
+    code = {text: number for number, text in enumerate(partitions.dictionary.to_pylist())}
+    there = [code[home.partition] * BUCKETS_MAX + home.bucket for home in live if home.partition in code]
+    buckets = np.asarray(rows.column(BUCKET_FIELD).to_numpy()).astype(np.int64)
+    return rows.filter(pa.array(np.isin(np.asarray(partitions.indices).astype(np.int64) * BUCKETS_MAX + buckets, there)))

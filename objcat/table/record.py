@@ -1,0 +1,58 @@
+"""The record index: a table of its own within a table, which says of every key in which home it lives.
+
+It has the files that any table with the bucket index has, one row for a key of a partition, and is changed by the entries that change the
+table, so that it holds at every slot what the rows of that slot hold. Nobody but writers reads it. All its homes are of one partition,
+whose text no partition of rows can have.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from objcat.table.partition import Partitioning
+from objcat.table.schema import Column, TableSchema
+from objcat.table.spec import MERGE_ON_READ, BucketIndex, RecordIndex, TableSpec
+from objcat.timeline import Home
+
+INDEX_PARTITION = "_index"
+"""Of the homes of an index. Texts of partitions have a name and `=` after it, and a name never begins with `_`."""
+PARTITION_FIELD, BUCKET_FIELD = "_objcat_home_partition", "_objcat_home_bucket"
+"""The columns that say in which home a key lives."""
+
+
+def is_of_index(home: Home) -> bool:
+    """Whether a home is one of an index."""
+    return home.partition == INDEX_PARTITION
+
+
+def index_spec(spec: TableSpec) -> TableSpec | None:
+    """The index of a table, as a table; None where it has none. Its columns are those of the key, under their physical names and with ids
+    of their own, and those that name a home. A row is known by the key and the partition, and hashed by the key alone."""
+    if not isinstance(spec.index, RecordIndex):
+        return None
+    key = tuple((column.physical, str(column.type)) for column in spec.key_columns)
+    return _index_spec(spec.table, key, spec.index.buckets)
+
+
+@lru_cache(maxsize=256)
+def _index_spec(table: str, key: tuple[tuple[str, str], ...], buckets: int) -> TableSpec:
+    names = [*key, (PARTITION_FIELD, "string"), (BUCKET_FIELD, "int")]
+    columns = tuple(Column(id=i, name=name, physical=name, type=kind, nullable=False) for i, (name, kind) in enumerate(names, 1))
+    ids = tuple(range(1, len(key) + 1))
+    return TableSpec(
+        table=table,
+        table_schema=TableSchema(columns=columns, last_id=len(columns)),
+        key=(*ids, len(key) + 1),
+        ordering=None,
+        index=BucketIndex(count=buckets, columns=ids),
+        kind=MERGE_ON_READ,
+        partitioning=Partitioning(mark=INDEX_PARTITION),
+    )
+
+
+def home_of(spec: TableSpec, bucket: int) -> Home:
+    """A home of an index, as long as it was not split. spec: as of `index_spec`."""
+    return Home(INDEX_PARTITION, bucket, spec.index.count)
+
+
+__all__ = ["BUCKET_FIELD", "INDEX_PARTITION", "PARTITION_FIELD", "home_of", "index_spec", "is_of_index"]
