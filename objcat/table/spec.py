@@ -147,7 +147,6 @@ class MemoryIndex(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
         return ()
 
 
-class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
 class RecordIndex(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
     """The record index as a table keeps it. buckets: of its own files. count: as of `SimpleIndex`."""
 
@@ -159,6 +158,7 @@ class RecordIndex(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
         return ()
 
 
+class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
     """Of a table without a key: a row may live in any of `count` homes of its partition, so that each insert finds free ones."""
 
     count: int = BUCKETS_MAX
@@ -351,11 +351,11 @@ def _located(index: Simple | Bloom | Memory | Record, lateness_ms: int | None) -
             "lateness is for tables with the bucket index: under the others new rows go to base files, whose rows are never late; "
             "leave lateness out, or choose index=objcat.Bucket(...)"
         )
-    if isinstance(index, Memory):
     if isinstance(index, Record):
         if type(index.buckets) is not int or not 1 <= index.buckets <= BUCKETS_MAX:
             raise InvalidInput(f"Record(buckets={index.buckets!r}) is out of range: use a whole number from 1 to {BUCKETS_MAX}")
         return RecordIndex(buckets=index.buckets)
+    if isinstance(index, Memory):
         return MemoryIndex()
     return BloomIndex() if isinstance(index, Bloom) else SimpleIndex()
 
