@@ -15,6 +15,7 @@ from objcat.alone import create_table_at, table_at
 from objcat.handle import Table
 from objcat.lake import Lake, connect
 from objcat.scan import Scan
+from objcat.services import CompactionStrategy
 from objcat.table import Bloom, Bucket, Memory, Record, Simple
 from objcat.table.evolution import AddColumn, DropColumn, MoveColumn, RenameColumn, WidenColumn
 from objcat.timeline import AppVersion, CommittedAt, RolledBackAt
@@ -28,6 +29,7 @@ __all__ = [
     "Bucket",
     "CommitResult",
     "CommittedAt",
+    "CompactionStrategy",
     "DropColumn",
     "Lake",
     "Memory",

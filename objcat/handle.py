@@ -28,33 +28,17 @@ from objcat.read.history import History
 from objcat.read.metadata import TableStats, files_of, partitions_of_snapshot, stats_of
 from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
-from objcat.services import (
-    CleanResult,
-    CompactionResult,
-    RestoreResult,
-    SavepointResult,
-    SplitResult,
-    clean,
-    compact,
-    erase,
-    release,
-    restore,
-    savepoint,
-    split_buckets,
-)
+from objcat.services import erase
 from objcat.services.perform import Done
 from objcat.services.savepoint import check_readable
 from objcat.standing import Standing
-from objcat.table import Manifests, Snapshot, Tables, TableSpec
+from objcat.table import Snapshot, Tables, TableSpec
 from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
-from objcat.table.files import files_named_by
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import EraseTask, Layout, Operation, WriteResult, WriteTask, rewrite_without
-from objcat.timeline import AppVersion, Committer, Home, Resolution, Timeline, Txn, View, parse_txn, resolve
-from objcat.timeline.archive import Archived, archive
-from objcat.timeline.collect import CollectedCheckpoints, collect_checkpoints
+from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
-from objcat.timeline.sweep import Swept, sweep
+from objcat.upkeep import Serviced
 from objcat.write import CommitResult, WriteOperation, applied_at, result_of
 
 if TYPE_CHECKING:
@@ -66,17 +50,11 @@ R = TypeVar("R")
 AsOf = int | str | dt.datetime
 
 
-class Table:
+class Table(Serviced):
     """A handle on a table, at the newest slot that it has seen. Safe for many threads; not picklable (open the table there)."""
 
     def __init__(self, name: str, timeline: Timeline[Tables], table: str, view: View[Tables]) -> None:
-        self.name = name
-        self.id = table
-        self.timeline = timeline
-        self.fileio = timeline.fileio
-        self.manifests = Manifests(timeline.fileio)
-        self._standing = Standing(timeline, view)
-        self._committer = Committer(timeline.fileio)
+        super().__init__(name, timeline, table, Standing(timeline, view))
         self._advice = SizeAdvice(name)
         self._commits = Commits(timeline.fileio)
 
@@ -168,10 +146,6 @@ class Table:
         """The newest snapshot that this handle has seen; `refresh()` asks for newer ones."""
         return self._snapshot_of(self._standing.view)
 
-    def refresh(self) -> Snapshot:
-        """The newest snapshot: one GET when nothing is new."""
-        return self._snapshot_of(self._standing.refresh())
-
     def history(self, *, limit: int | None = None) -> History:
         """The entries of the table's log, without those that are of other tables alone, oldest first: a list, and `to_arrow()` of it.
 
@@ -198,16 +172,6 @@ class Table:
         call it again.
         """
         return resolve(self.fileio, parse_txn(txn), view=self._standing.view)
-
-    def rollback_dead(self, *, older_than_s: float = 3600) -> list[Swept]:
-        """Tidy up after writers that died: settle, as `resolve` does, every transaction that has left traces and has written nothing for
-        `older_than_s` seconds by the store's clock, and delete what it left.
-
-        A running writer touches its intent every few seconds; one that only seems dead is refused with Fenced, and nothing is lost.
-        Returns what was settled or deleted, by transaction. Costs a LIST for every 1,000 data files. Raises InvalidInput, CommitUnknown
-        and storage errors: call it again.
-        """
-        return sweep(self.timeline, self._standing.view, older_than_s=older_than_s, names_of=files_named_by)
 
     # ---- writing
 
@@ -409,7 +373,7 @@ class Table:
 
     def committed(self, write: Callable[[], Done[Any] | None]) -> CommitResult | None:
         """Run a write that is a service, and say what it committed; the handle has seen it."""
-        began = self.fileio.metrics.snapshot()
+        began, since_slot = self.fileio.metrics.snapshot(), self._standing.view.slot
         try:
             done = write()
         except AlreadyApplied as applied:
@@ -417,6 +381,7 @@ class Table:
         if done is None:
             return None
         self._served(None)
+        self._look_after(since_slot)
         sent = self.fileio.metrics.snapshot() - began
         return result_of(done.entry, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
 
@@ -505,73 +470,6 @@ class Table:
             timeline=self.timeline, table=self.id, name=self.name, manifests=self.manifests, commits=self._commits, view=self._standing.view
         )
 
-    # ---- services
-
-    def compact(self, *, homes: Collection[Home] | None = None) -> CompactionResult | None:
-        """Merge log rows into base files, as one commit; None when there is nothing to merge. No writer ever conflicts with it.
-
-        homes: only those that have keys in common with one of these, all when None. Raises as `objcat.services.compact`.
-        """
-        return self._served(compact(self.timeline, self.id, homes=homes))
-
-    def clean(self, *, keep_slots: int | None = None, before: int | None = None) -> CleanResult:
-        """Expire old slots, savepoints excepted, and delete the files that only they name.
-
-        keep_slots: how many of the newest slots stay readable. before: the oldest slot that stays readable. Give one of them. Raises as
-        `objcat.services.clean`.
-        """
-        return self._served(clean(self.timeline, self.id, keep_slots=keep_slots, before=before))
-
-    def savepoint(self, *, slot: int | None = None, name: str = "") -> SavepointResult | None:
-        """Keep a slot (the newest when None) readable until it is released; None when it is saved already.
-
-        Raises SnapshotExpired when it was cleaned, else as `objcat.services.savepoint`.
-        """
-        return self._served(savepoint(self.timeline, self.id, slot=slot, name=name))
-
-    def release(self, *, slot: int) -> SavepointResult | None:
-        """Take a savepoint back; None when the slot is not saved. Raises as `objcat.services.release`."""
-        return self._served(release(self.timeline, self.id, slot=slot))
-
-    def restore(self, *, to: int) -> RestoreResult:
-        """Have the rows, the schema and the versions of applications of an earlier slot again, as one commit that writes no data.
-
-        Slots since then stay readable. Raises SnapshotExpired when the slot was cleaned, else as `objcat.services.restore`.
-        """
-        return self._served(restore(self.timeline, self.id, to=to))
-
-    def split_buckets(self, *, partition: str = "", count: int | None = None) -> SplitResult | None:
-        """Double the buckets (or give the table `count`, its present number times a power of two), as one commit that moves no data.
-
-        partition: of a table that is partitioned, which one, e.g. `city=Rome`: each has a number of its own. Returns None when it has that
-        many already. Raises as `objcat.services.split_buckets`.
-        """
-        return self._served(split_buckets(self.timeline, self.id, partition=partition, count=count))
-
-    def archive(self, *, keep_slots: int = 1000) -> Archived:
-        """Move entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log: fewer and smaller objects.
-
-        Readers see no difference, and nothing expires. Of tables that share a log, it is the log of all. Raises as
-        `objcat.timeline.archive.archive`.
-        """
-        return archive(self.timeline, keep_slots=keep_slots)
-
-    def collect_checkpoints(self, *, keep: int = 2) -> CollectedCheckpoints:
-        """Delete checkpoints but for the newest `keep` and those that savepoints need, and what dead writers left of theirs.
-
-        Every slot can still be looked at, and handles that stand on one that is gone open another by themselves. Raises as
-        `objcat.timeline.collect.collect_checkpoints`.
-        """
-        return self._served(collect_checkpoints(self.timeline, self._committer, keep=keep))
-
-    def _served(self, result: R) -> R:
-        """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""
-        try:
-            self.refresh()
-        except (ObjcatError, FileIOError) as error:
-            logger.warning("%r could not look at what its service did: %s", self, error)
-        return result
-
     # ---- how
 
     def _write(
@@ -607,6 +505,7 @@ class Table:
             app=app,
             advice=self._advice,
         )
+        began = self._standing.view.slot
         try:
             # A write that meets a collected checkpoint has not asked for a slot, and has removed its files.
             result, followed = self._standing.reliably(lambda: write.run(self._standing.view))
@@ -621,6 +520,7 @@ class Table:
             # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
             logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
         self.timeline.after_commit(self._standing.view, self._standing.rebase)
+        self._look_after(began)
         return result
 
     def _snapshot_of(self, view: View[Tables]) -> Snapshot:

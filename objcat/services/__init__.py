@@ -1,28 +1,46 @@
 """Table services: compaction, cleaning, purging, savepoints, restores, splits of buckets. Each is a plan, tasks, and one slot of the log.
+`maintain` and `after` decide which of them are due.
 
 Every service may run at any time, anywhere, twice and beside every writer. It yields to whoever was first, and plans again; no writer ever
 conflicts with one that only rearranges rows.
 """
 
 from objcat.services.clean import CleanPlan, CleanResult, clean, plan_clean
-from objcat.services.compact import CompactionPlan, CompactionResult, compact, plan_compaction, schedule_compaction, scheduled_compactions
+from objcat.services.compact import (
+    CompactionPlan,
+    CompactionResult,
+    Executed,
+    compact,
+    execute_scheduled,
+    plan_compaction,
+    schedule_compaction,
+    scheduled_compactions,
+)
 from objcat.services.erase import erase
+from objcat.services.maintain import Maintained, Step, maintain
 from objcat.services.purge import purge
 from objcat.services.restore import RestoreResult, restore
 from objcat.services.savepoint import SavepointResult, release, savepoint
 from objcat.services.split import SplitResult, split_buckets
+from objcat.services.strategy import CompactionStrategy
 
 __all__ = [
     "CleanPlan",
     "CleanResult",
     "CompactionPlan",
     "CompactionResult",
+    "CompactionStrategy",
+    "Executed",
+    "Maintained",
     "RestoreResult",
     "SavepointResult",
     "SplitResult",
+    "Step",
     "clean",
     "compact",
     "erase",
+    "execute_scheduled",
+    "maintain",
     "plan_clean",
     "plan_compaction",
     "purge",

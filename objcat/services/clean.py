@@ -16,9 +16,15 @@ from objcat.errors import InvalidInput
 from objcat.services.perform import Proposal, Service, perform
 from objcat.table import Manifests, Snapshot, TableDelta, Tables
 from objcat.table.files import decode_delta, encode_delta
+from objcat.table.policy import Retention
 from objcat.timeline import Action, Entry, Footprint, Home, Summary, Timeline, Txn, View
 from objcat.timeline.commit import remove_files
 from objcat.timeline.side import with_changes
+
+CLEANED_SLOTS_MIN = 32
+"""So many slots a clean that nobody asked for expires at least."""
+CLEANED_SHARE = 3
+"""And at least this part, the third, of those since the bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,22 +47,35 @@ class CleanPlan:
     leftovers: tuple[str, ...]
 
 
-def clean(timeline: Timeline[Tables], table: str, *, keep_slots: int | None = None, before: int | None = None) -> CleanResult:
+def clean(
+    timeline: Timeline[Tables],
+    table: str,
+    *,
+    keep_slots: int | None = None,
+    before: int | None = None,
+    retention: Retention | None = None,
+) -> CleanResult:
     """Expire old slots of a table, and delete the files that only they name. Savepoints stay readable.
 
-    keep_slots: how many of the newest slots stay readable, at least 1. before: the oldest slot that stays readable. Give one of them.
+    keep_slots: how many of the newest slots stay readable, at least 1. before: the oldest slot that stays readable. retention: what stays
+    readable, in commits, versions or hours. Give one of them.
     The bound never goes back, and moves only when there is something to delete. Deletes nothing that the log does not name: files of
     transactions under way, or rolled back, are not its business. May be stopped at any moment; the next clean finishes it.
     Raises InvalidInput, CommitConflict, CommitUnknown and storage errors: then nothing new was deleted. A delete that fails after the slot
     is logged, and left to the next clean.
     """
-    if (keep_slots is None) == (before is None):
-        raise InvalidInput("clean() takes keep_slots or before: give exactly one of them")
+    if (keep_slots, before, retention).count(None) != 2:
+        raise InvalidInput("clean() takes keep_slots, before or what to keep in commits, versions or hours: give exactly one of them")
     if keep_slots is not None:
         whole_number(keep_slots, what="keep_slots", least=1)
     if before is not None:
         whole_number(before, what="before")
-    return clean_by(timeline, timeline.open(), table, lambda view: plan_clean(timeline, view, table, keep_slots=keep_slots, before=before))
+    return clean_by(
+        timeline,
+        timeline.open(),
+        table,
+        lambda view: plan_clean(timeline, view, table, keep_slots=keep_slots, before=before, retention=retention),
+    )
 
 
 def clean_by(
@@ -87,15 +106,76 @@ def clean_by(
 
 
 def plan_clean(
-    timeline: Timeline[Tables], view: View[Tables], table: str, *, keep_slots: int | None = None, before: int | None = None
+    timeline: Timeline[Tables],
+    view: View[Tables],
+    table: str,
+    *,
+    keep_slots: int | None = None,
+    before: int | None = None,
+    retention: Retention | None = None,
 ) -> CleanPlan | None:
     """What a clean would delete as of a view; None when there is nothing. Reads the log since the bound, and deletes nothing."""
     marks = view.log.marks(table)
-    wanted = view.slot - keep_slots + 1 if keep_slots is not None else min(before or 0, view.slot)
-    bound = max(marks.bound, wanted)
     since = with_changes(timeline.fileio, timeline.log.read_after(marks.bound, until=view.slot))
+    if retention is not None:
+        wanted = _oldest_kept(timeline, view, table, retention, since)
+    else:
+        wanted = view.slot - keep_slots + 1 if keep_slots is not None else min(before or 0, view.slot)
+    bound = max(marks.bound, wanted)
     plan = CleanPlan(bound, _unneeded(timeline, view, table, bound, since), tuple(sorted(_leftovers(table, since))))
     return plan if plan.removes or plan.leftovers else None
+
+
+def is_clean_due(timeline: Timeline[Tables], view: View[Tables], table: str, retention: Retention, *, since_slot: int | None) -> bool:
+    """Whether a clean of what a retention lets go is worth its cost now.
+
+    since_slot: of whoever has moved the log from there to the view, by a write; None: somebody has asked for it.
+    A clean reads the log since the bound. So it is due only when a good part of that can expire, and, after writes, once in as many slots:
+    for each slot that is committed a few are read, however long the retention is, and what is kept is up to twice what was asked for. Asks
+    the store nothing where the number of slots says enough, and O(log n) GETs for hours.
+    """
+    bound = view.log.marks(table).bound
+    span = view.slot - bound
+    share = span // CLEANED_SHARE
+    # After writes in round numbers, so that whoever passes one has looked at all.
+    step = max(1, share) if since_slot is None else max(1, share // CLEANED_SLOTS_MIN) * CLEANED_SLOTS_MIN
+    if span < step or (since_slot is not None and since_slot // step == view.slot // step):
+        return False
+    if max(retention.commits or 0, retention.versions or 0) + step > span:
+        return False
+    return retention.hours is None or _slot_before(timeline, view, retention.hours) - bound >= step
+
+
+def _oldest_kept(timeline: Timeline[Tables], view: View[Tables], table: str, retention: Retention, since: Sequence[Entry]) -> int:
+    """The oldest slot that a retention keeps; that of the bound when it keeps all. since: the entries above the bound.
+
+    What the newest N commits left is what can be read from the slot of the N-th newest on.
+    """
+    bound = view.log.marks(table).bound
+    own = [entry for entry in since if table in entry.footprint]
+    kept = [view.slot]
+    if retention.commits is not None:
+        kept.append(_nth_newest([entry.slot for entry in own if _changes_rows(entry, table)], retention.commits, bound))
+    if retention.versions is not None:
+        kept.append(_nth_newest([entry.slot for entry in own if _delta_of(entry, table).bases], retention.versions, bound))
+    if retention.hours is not None:
+        kept.append(_slot_before(timeline, view, retention.hours))
+    return max(bound, min(kept))
+
+
+def _nth_newest(slots: Sequence[int], count: int, otherwise: int) -> int:
+    return slots[-count] if len(slots) >= count else otherwise
+
+
+def _changes_rows(entry: Entry, table: str) -> bool:
+    delta = _delta_of(entry, table)
+    changes = delta.bases or delta.logs or delta.retires or entry.footprint[table].restores is not None
+    return bool(changes) and entry.action is not Action.COMPACTION
+
+
+def _slot_before(timeline: Timeline[Tables], view: View[Tables], hours: int) -> int:
+    """What was the newest slot so many hours before the newest commit; -1 for none. By the times of the log: no clock is asked."""
+    return timeline.slot_at_time(view.log.committed_at_ms - hours * 3_600_000, view)
 
 
 def _run(timeline: Timeline[Tables], plan: CleanPlan) -> Proposal:

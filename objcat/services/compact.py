@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.arguments import instances
-from objcat.errors import InvalidInput
+from objcat.arguments import instance, instances
+from objcat.errors import AlreadyDone, CommitConflict, Contention, Fenced, InvalidInput, SnapshotExpired, TableClosed
 from objcat.progress import shown_progress
+from objcat.read.plan import parse_filter
 from objcat.services.perform import Proposal, Service, perform
 from objcat.services.reindex import index_due, of_live_homes
+from objcat.services.strategy import EVERYTHING, CompactionStrategy, choose
 from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
 from objcat.storage.lateness import timely
 from objcat.storage.logs import LogReader
@@ -24,8 +26,9 @@ from objcat.table.record import index_spec, is_of_index
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import TXN_FIELD, WriteResult, log_schema, run_all
 from objcat.tasks.current import current_cuts, loaded_logs, parted, rewritten_at_once
-from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View
-from objcat.timeline.intents import pending_plans, request
+from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View, resolve
+from objcat.timeline.entry import requested_key
+from objcat.timeline.intents import pending_plans, remove_files, request
 
 GROUPS_PER_TASK = 64
 
@@ -69,30 +72,44 @@ class CompactTask:
 
 
 def plan_compaction(
-    view: View[Tables], table: str, manifests: Manifests, *, homes: Collection[Home] | None = None
+    view: View[Tables],
+    table: str,
+    manifests: Manifests,
+    *,
+    homes: Collection[Home] | None = None,
+    strategy: CompactionStrategy | None = None,
 ) -> CompactionPlan | None:
     """What there is to compact as of a view: file groups with log rows, or with rows of files that they share since a split; and those of a
-    record index, when all homes are meant and it is due.
+    record index, when homes and strategy leave everything in and it is due.
 
-    homes: only those that have keys in common with one of these, all when None. Returns None when there is nothing to do. Raises
-    TableClosed.
+    homes: only those that have keys in common with one of these, all when None. strategy: what it takes of them, all when None. Returns
+    None when there is nothing to do. Raises TableClosed, InvalidPredicate.
     """
     if homes is not None:
         homes = instances(homes, Home, what="homes", such_as='a list of homes, [objcat.timeline.Home("", 3, 16)]')
+    if strategy is None:
+        strategy = EVERYTHING
+    else:
+        instance(strategy, CompactionStrategy, what="strategy", such_as="an objcat.CompactionStrategy(log_bytes_min=...)")
     snapshot = snapshot_of(view, table, where=table)
-    chosen = tuple(group.home for group in snapshot.file_groups(manifests, homes=homes, unmerged=True))
-    if homes is None:
+    where = parse_filter(strategy.where, snapshot.spec.table_schema)
+    pruning = None if where is None else where.to_pruning()
+    unmerged = snapshot.file_groups(manifests, where=pruning, homes=homes, unmerged=True)
+    chosen = tuple(group.home for group in choose(unmerged, strategy))
+    if homes is None and strategy == EVERYTHING:
         chosen += index_due(snapshot, manifests)
     return CompactionPlan(view.slot, chosen) if chosen else None
 
 
-def schedule_compaction(timeline: Timeline[Tables], table: str, *, homes: Collection[Home] | None = None) -> CompactionPlan | None:
+def schedule_compaction(
+    timeline: Timeline[Tables], table: str, *, homes: Collection[Home] | None = None, strategy: CompactionStrategy | None = None
+) -> CompactionPlan | None:
     """Plan a compaction and leave the plan for others to execute, of whom one will win; None when there is nothing to compact.
 
     `resolve(plan.txn)` takes a plan back. Raises as `plan_compaction`, and storage errors.
     """
     fileio = timeline.fileio
-    plan = plan_compaction(timeline.open(), table, Manifests(fileio), homes=homes)
+    plan = plan_compaction(timeline.open(), table, Manifests(fileio), homes=homes, strategy=strategy)
     if plan is None:
         return None
     body = {table: msgspec.Raw(msgspec.json.encode(plan.homes))}
@@ -105,22 +122,63 @@ def scheduled_compactions(timeline: Timeline[Tables], table: str) -> list[Compac
     return [CompactionPlan(i.base, msgspec.json.decode(i.plan[table], type=tuple[Home, ...]), i.txn) for i in intents]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What became of a plan that waited. result: of the compaction; None when it was settled otherwise, for the reason `why`."""
+
+    plan: CompactionPlan
+    result: CompactionResult | None = None
+    why: str = ""
+
+
+def execute_scheduled(timeline: Timeline[Tables], table: str) -> list[Executed]:
+    """Execute the plans of a table that wait for an executor, oldest first, each as one commit.
+
+    Of several executors of a plan one wins, and nothing is done twice. A plan that somebody else has executed or rolled back is put away;
+    one that cannot be executed any more, since others have rewritten or cleaned what it names, is rolled back, so that it does not wait for
+    ever.
+    Raises TableClosed, Contention, CommitUnknown and storage errors: what was executed stays so, and the others wait on.
+    """
+    done: list[Executed] = []
+    for plan in scheduled_compactions(timeline, table):
+        assert plan.txn is not None, "a scheduled plan has a transaction"
+        try:
+            executed = Executed(plan=plan, result=compact(timeline, table, plan=plan))
+        except (AlreadyDone, Fenced) as error:
+            executed = Executed(plan=plan, why=str(error))
+        except (Contention, TableClosed):
+            raise
+        except (CommitConflict, SnapshotExpired) as error:
+            resolve(timeline.fileio, plan.txn)
+            executed = Executed(plan=plan, why=str(error))
+        # It is settled, one way or the other.
+        remove_files(timeline.fileio, [requested_key(plan.txn)], why=plan.txn)
+        done.append(executed)
+    return done
+
+
 def compact(
-    timeline: Timeline[Tables], table: str, *, homes: Collection[Home] | None = None, plan: CompactionPlan | None = None
+    timeline: Timeline[Tables],
+    table: str,
+    *,
+    homes: Collection[Home] | None = None,
+    strategy: CompactionStrategy | None = None,
+    plan: CompactionPlan | None = None,
 ) -> CompactionResult | None:
     """Compact file groups of a table in one commit; None when there is nothing to compact.
 
-    homes: only those that have keys in common with one of these, all when None. plan: execute just this one.
+    homes: only those that have keys in common with one of these, all when None. strategy: what it takes of them, all when None. plan:
+    execute just this one.
     No writer ever conflicts with a compaction. Homes that another service took first are left to it; after a RESTORE or a split it plans
     again, unless a plan was given. Raises AlreadyDone (somebody else executed the plan), Fenced (it was rolled back), CommitConflict,
     SnapshotExpired (the plan is older than what cleaning has left), TableClosed, CommitUnknown and storage errors.
     """
-    if plan is not None and homes is not None:
-        raise InvalidInput("compact() takes homes or a plan, not both: a plan names its homes")
+    if plan is not None and (homes is not None or strategy is not None):
+        raise InvalidInput("compact() takes homes and a strategy, or a plan: a plan names its homes")
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 
     def work_of(view: View[Tables]) -> _Work | None:
-        chosen = plan or plan_compaction(view, table, manifests, homes=homes)
+        chosen = plan or plan_compaction(view, table, manifests, homes=homes, strategy=strategy)
         if chosen is None:
             return None
         snapshot = snapshot_of(view, table, where=fileio.url)

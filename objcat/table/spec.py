@@ -13,6 +13,7 @@ from fileio.config import nearest
 from objcat.arguments import name_list, one_of, text_mapping, whole_number
 from objcat.errors import InvalidInput, InvalidSchema
 from objcat.table.partition import UNPARTITIONED, Partitioned, Partitioning, parse_partitioning, partitions_of, shape_of
+from objcat.table.policy import check_policy
 from objcat.table.schema import Column, TableSchema
 
 BUCKETS_MAX = 65_536
@@ -399,6 +400,7 @@ def check_known_properties(properties: Mapping[str, str]) -> None:
     if SCHEMA_MODE in properties:
         one_of(properties[SCHEMA_MODE], SchemaMode, what=f"the property {SCHEMA_MODE}")
     _check_memory(properties)
+    check_policy(properties)
     said = properties.get(TARGET_FILE_BYTES)
     if said is not None and (not said.isascii() or not said.isdigit() or not TARGET_FILE_BYTES_MIN <= int(said) <= TARGET_FILE_BYTES_MAX):
         raise InvalidInput(

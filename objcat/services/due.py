@@ -1,0 +1,60 @@
+"""What is due in a table, by its metadata alone: pure functions of a snapshot and a policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from objcat.services.strategy import base_bytes, log_bytes
+from objcat.table import FileGroup, Manifests, Snapshot
+from objcat.table.policy import Policy
+from objcat.table.spec import BUCKETS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Log rows that wait to be merged. commits: that brought them. bytes: of them. oldest_s: how long before the newest commit of the log
+    the first of them was committed. shared: file groups that still read a file in common with others, since a split."""
+
+    commits: int = 0
+    bytes: int = 0
+    oldest_s: float = 0.0
+    shared: int = 0
+
+
+def waiting_of(groups: Iterable[FileGroup], *, now_ms: int) -> Waiting:
+    """What waits in some file groups. now_ms: the time of the newest commit."""
+    slots: dict[int, int] = {}
+    size = shared = 0
+    for group in groups:
+        size += log_bytes(group)
+        shared += group.base is not None and group.is_shared(group.base.home)
+        for part in group.logs:
+            if part.slot > group.as_of:
+                slots[part.named_at] = part.committed_at_ms
+    oldest_ms = min((at_ms for at_ms in slots.values() if at_ms), default=now_ms)
+    return Waiting(commits=len(slots), bytes=size, oldest_s=max(0, now_ms - oldest_ms) / 1000, shared=shared)
+
+
+def why_compact(waiting: Waiting, policy: Policy) -> str | None:
+    """The trigger of a compaction that has been reached, in words; None when none has."""
+    if policy.compact_after_commits is not None and waiting.commits >= policy.compact_after_commits:
+        return f"log rows of {waiting.commits:,} commits wait"
+    if policy.compact_after_bytes is not None and waiting.bytes >= policy.compact_after_bytes:
+        return f"{waiting.bytes:,} bytes of log rows wait"
+    if policy.compact_after_s is not None and waiting.commits and waiting.oldest_s >= policy.compact_after_s:
+        return f"log rows have waited for {waiting.oldest_s:,.0f} s"
+    return None
+
+
+def partitions_to_split(snapshot: Snapshot, manifests: Manifests, *, above_bytes: int) -> list[str]:
+    """The partitions whose buckets hold more than so many bytes each, on average, and can double."""
+    spec = snapshot.spec
+    if spec.is_keyless or spec.is_located:
+        return []
+    sizes: Counter[str] = Counter()
+    for group in snapshot.file_groups(manifests):
+        sizes[group.home.partition] += base_bytes(group) + log_bytes(group)
+    counts = {partition: snapshot.table.bucket_count(partition) for partition in sizes}
+    return sorted(name for name, size in sizes.items() if size > above_bytes * counts[name] and 2 * counts[name] <= BUCKETS_MAX)

@@ -1,0 +1,240 @@
+"""One round of upkeep of a table: what its policy says is due, within a budget. Safe on several machines at once, as every service is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fileio.base import GetResult
+from fileio.errors import FileIOError, NotFound
+from objcat.arguments import seconds, whole_number
+from objcat.errors import ObjcatError, TableClosed
+from objcat.services.clean import clean, is_clean_due
+from objcat.services.compact import compact, execute_scheduled
+from objcat.services.due import partitions_to_split, waiting_of, why_compact
+from objcat.services.split import split_buckets
+from objcat.services.strategy import CompactionStrategy, io_bytes
+from objcat.table import Manifests, Tables
+from objcat.table.files import files_named_by
+from objcat.table.policy import Policy, policy_of
+from objcat.table.snapshot import snapshot_of
+from objcat.timeline import Action, Committer, Timeline
+from objcat.timeline.archive import FILE_SLOTS_MAX, archive
+from objcat.timeline.collect import collect_checkpoints
+from objcat.timeline.entry import Intent
+from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
+from objcat.timeline.sweep import sweep
+
+COMPACT_AFTER = Policy(compact_after_commits=16, compact_after_s=3600)
+"""When a round compacts a table whose properties say nothing of it."""
+COMPACTED_BYTES_MAX = 10 * 1024**3
+"""What one compaction of a round reads and writes, at most: what dies in the middle has not lost more."""
+DEAD_AFTER_S = 3600
+BUSY_S = 60
+"""A compaction of somebody else that has touched its intent within so many seconds is left to it."""
+KEPT_SLOTS = 1000
+"""Of a log, that are not archived."""
+KEPT_CHECKPOINTS = 2
+COLLECTED_SLOTS_MIN = 512
+"""Checkpoints are collected once in so many slots."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One service of a round. done: whether it ran; else it was left. why: what made it due, or what it was left for. bytes: that it wrote.
+    slot: of its commit, where it made one."""
+
+    service: str
+    done: bool
+    why: str
+    bytes: int = 0
+    slot: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintained:
+    """What a round of upkeep did to a table, and what it left; nothing of what was not due."""
+
+    table: str
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def did(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.done)
+
+    @property
+    def left(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if not step.done)
+
+
+def maintain(
+    timeline: Timeline[Tables], table: str, *, name: str = "", io_bytes_max: int | None = None, seconds_max: float | None = None
+) -> Maintained:
+    """Do what the policy of a table says is due: roll back writers that died an hour ago or earlier, execute compactions that were
+    scheduled, double buckets, compact, clean, archive, collect checkpoints. Each is a commit of its own, or none.
+
+    io_bytes_max: what compactions may read and write; the last one that begins within it may exceed it by one file group. seconds_max: no
+    step begins later. What does not fit is left, and said so. A step that fails is left, with what it met, and the others go on. name: for
+    people. Raises InvalidInput, TableClosed, and storage errors of opening the table.
+    """
+    if io_bytes_max is not None:
+        whole_number(io_bytes_max, what="io_bytes_max", least=1)
+    if seconds_max is not None:
+        seconds(seconds_max, what="seconds_max")
+    snapshot_of(timeline.open(), table, where=timeline.fileio.url)
+    done = _Round(timeline, table, io_bytes_max, seconds_max)
+    return Maintained(table=name or table, steps=tuple(done.run()))
+
+
+class _Round:
+    def __init__(self, timeline: Timeline[Tables], table: str, io_bytes_max: int | None, seconds_max: float | None) -> None:
+        self._timeline, self._table = timeline, table
+        self._fileio, self._env = timeline.fileio, timeline.fileio.env
+        self._manifests = Manifests(timeline.fileio)
+        self._io_left = io_bytes_max
+        self._until_s = None if seconds_max is None else self._env.monotonic_s() + seconds_max
+        self._steps: list[Step] = []
+
+    def run(self) -> list[Step]:
+        services: dict[str, Callable[[], None]] = {
+            "rollback": self._roll_back,
+            "execute": self._execute,
+            "split": self._split,
+            "compact": self._compact,
+            "clean": self._clean,
+            "archive": self._archive,
+            "collect": self._collect,
+        }
+        for service, work in services.items():
+            if self._is_late():
+                self._leave(service, "there is no time left to look")
+                continue
+            try:
+                work()
+            except TableClosed:
+                raise
+            except (ObjcatError, FileIOError) as error:
+                self._leave(service, str(error))
+        return self._steps
+
+    def _did(self, service: str, why: str, *, slot: int | None = None, size: int = 0) -> None:
+        self._steps.append(Step(service=service, done=True, why=why, slot=slot, bytes=size))
+
+    def _leave(self, service: str, why: str) -> None:
+        self._steps.append(Step(service=service, done=False, why=why))
+
+    def _is_late(self) -> bool:
+        return self._until_s is not None and self._env.monotonic_s() >= self._until_s
+
+    def _policy(self) -> Policy:
+        return policy_of(snapshot_of(self._timeline.open(), self._table, where=self._fileio.url).spec.properties)
+
+    # ---- the services, each of which finds out whether it is due
+
+    def _roll_back(self) -> None:
+        now_ms = self._env.now_ms()
+        ages = [meta.modified_ms for page in self._fileio.list("intents/") for meta in page.objects if not _is_plan(meta.key)]
+        if any(now_ms - at_ms > DEAD_AFTER_S * 1000 for at_ms in ages):
+            swept = sweep(self._timeline, self._timeline.open(), older_than_s=DEAD_AFTER_S, names_of=files_named_by)
+            self._did("rollback", f"{len(swept)} transactions of writers that died were settled")
+
+    def _execute(self) -> None:
+        if self._io_left is not None and self._io_left <= 0:
+            return
+        for executed in execute_scheduled(self._timeline, self._table):
+            if executed.result is None:
+                self._leave("execute", executed.why or "there was nothing left to merge")
+            else:
+                self._spend(executed.result.bytes * 2)
+                self._did("execute", "a compaction was scheduled", slot=executed.result.slot, size=executed.result.bytes)
+
+    def _split(self) -> None:
+        above_bytes = self._policy().split_above_bytes
+        if above_bytes is None:
+            return
+        snapshot = snapshot_of(self._timeline.open(), self._table, where=self._fileio.url)
+        for partition in partitions_to_split(snapshot, self._manifests, above_bytes=above_bytes):
+            count = 2 * snapshot.table.bucket_count(partition)
+            done = split_buckets(self._timeline, self._table, partition=partition, count=count)
+            if done is not None:
+                self._did("split", f"buckets of {partition or 'the table'} held more than {above_bytes:,} bytes each", slot=done.slot)
+
+    def _compact(self) -> None:
+        view = self._timeline.open()
+        snapshot = snapshot_of(view, self._table, where=self._fileio.url)
+        policy = policy_of(snapshot.spec.properties)
+        groups = snapshot.file_groups(self._manifests, unmerged=True)
+        waiting = waiting_of(groups, now_ms=snapshot.committed_at_ms)
+        why = why_compact(waiting, policy if policy.compacts else COMPACT_AFTER)
+        if why is None and waiting.shared:
+            why = f"{waiting.shared:,} file groups share files since a split"
+        if why is None:
+            return
+        other = self._compacts_elsewhere()
+        if other is not None:
+            self._leave("compact", f"{other.host} compacts in this moment")
+            return
+        todo = {group.home: io_bytes(group) for group in groups}
+        while todo:
+            if self._is_late() or (self._io_left is not None and self._io_left <= 0):
+                size = sum(todo.values())
+                self._leave("compact", f"{why}; the budget ends before {len(todo):,} file groups, {size:,} bytes to read and write")
+                return
+            most = min(size for size in (self._io_left, policy.compact_io_bytes_max, COMPACTED_BYTES_MAX) if size is not None)
+            done = compact(self._timeline, self._table, homes=list(todo), strategy=CompactionStrategy(io_bytes_max=most))
+            if done is None:
+                return
+            taken = [todo.pop(home) for home in done.homes if home in todo]
+            self._spend(sum(taken))
+            self._did("compact", why, slot=done.slot, size=done.bytes)
+            if not taken:
+                return  # A split came in between: the next round knows the homes.
+
+    def _spend(self, size: int) -> None:
+        if self._io_left is not None:
+            self._io_left -= size
+
+    def _compacts_elsewhere(self) -> Intent | None:
+        """A compaction that somebody else is at: advice, so that two machines do not do one work, of which the log would take one."""
+        now_ms = self._env.now_ms()
+        for page in self._fileio.list("intents/"):
+            for meta in page.objects:
+                if _is_plan(meta.key) or now_ms - meta.modified_ms > BUSY_S * 1000:
+                    continue
+                try:
+                    found = self._fileio.get(meta.key)
+                except NotFound:
+                    continue
+                assert isinstance(found, GetResult)
+                intent = decode_intent(found.data, key=meta.key)
+                if intent.action is Action.COMPACTION:
+                    return intent
+        return None
+
+    def _clean(self) -> None:
+        policy, view = self._policy(), self._timeline.open()
+        if is_clean_due(self._timeline, view, self._table, policy.retention, since_slot=None):
+            done = clean(self._timeline, self._table, retention=policy.retention)
+            if done.slot is not None:
+                self._did("clean", f"slots below {done.bound} are kept by nothing; {done.files:,} files", slot=done.slot)
+
+    def _archive(self) -> None:
+        slot = self._timeline.open().slot - KEPT_SLOTS - FILE_SLOTS_MAX
+        entry = self._timeline.log.read_stub(slot) if slot >= 0 else None
+        if entry is None or entry.history is not None:
+            return
+        done = archive(self._timeline, keep_slots=KEPT_SLOTS)
+        if done.tombstones:
+            self._did("archive", f"{done.tombstones:,} entries below slot {done.end_slot} are no longer folded")
+
+    def _collect(self) -> None:
+        view = self._timeline.open()
+        if view.slot - view.log.root_bound < COLLECTED_SLOTS_MIN:
+            return
+        done = collect_checkpoints(self._timeline, Committer(self._fileio), keep=KEPT_CHECKPOINTS)
+        if done.slot is not None:
+            self._did("collect", f"checkpoints below slot {done.bound} are needed by nothing; {done.objects:,} objects", slot=done.slot)
+
+
+def _is_plan(key: str) -> bool:
+    return key.endswith(REQUESTED_SUFFIX)

@@ -1,0 +1,115 @@
+"""Which file groups a compaction takes, of all that have something to merge: pure choices over the metadata of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from objcat.arguments import one_of, whole_number
+from objcat.errors import InvalidInput
+from objcat.table import FileGroup
+
+LOG_BYTES, LOG_COUNT, NEWEST = "log_bytes", "log_count", "newest"
+ORDERS = (LOG_BYTES, LOG_COUNT, NEWEST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionStrategy:
+    """What a compaction takes: the file groups that meet every condition which is given, in some order, up to a bound of bytes.
+
+    log_bytes_min, log_count_min: only groups with at least so many bytes, or so many runs, of log rows. partitions_newest: only the so many
+    last partitions in the order of their names, which is that of time where partitions are days or hours. partitions_older: only what is
+    not in the so many last ones, which a compaction of the newest leaves. where: only groups that may hold a row for which this filter, as
+    of a scan, is true. io_bytes_max: what is read and written at most, in bytes; the first group is taken whatever its size, or it would
+    wait for ever. order: who comes first where that bound leaves some out: `log_bytes`, the most bytes of log rows; `log_count`, the most
+    runs of them; `newest`, the last partition. All groups with something to merge when nothing is given. Raises InvalidInput.
+    """
+
+    log_bytes_min: int | None = None
+    log_count_min: int | None = None
+    partitions_newest: int | None = None
+    partitions_older: int | None = None
+    where: str | pc.Expression | None = None
+    io_bytes_max: int | None = None
+    order: str = LOG_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("log_bytes_min", "log_count_min", "partitions_newest", "partitions_older", "io_bytes_max"):
+            value = getattr(self, name)
+            if value is not None:
+                whole_number(value, what=name, least=1)
+        if self.partitions_newest is not None and self.partitions_older is not None:
+            raise InvalidInput("partitions_newest and partitions_older say what the other leaves: give one of them")
+        one_of(self.order, ORDERS, what="order")
+
+
+EVERYTHING = CompactionStrategy()
+
+
+def choose(groups: Sequence[FileGroup], strategy: CompactionStrategy) -> list[FileGroup]:
+    """The groups that a strategy takes, sorted by home. groups: those with something to merge, that may pass its filter."""
+    names = sorted({group.home.partition for group in groups}, reverse=True)
+    if strategy.partitions_newest is not None:
+        names = names[: strategy.partitions_newest]
+    elif strategy.partitions_older is not None:
+        names = names[strategy.partitions_older :]
+    wanted = set(names)
+    chosen = [
+        group
+        for group in groups
+        if group.home.partition in wanted
+        and log_bytes(group) >= (strategy.log_bytes_min or 0)
+        and log_count(group) >= (strategy.log_count_min or 0)
+    ]
+    return sorted(_within(chosen, strategy), key=lambda group: group.home)
+
+
+def log_bytes(group: FileGroup) -> int:
+    """Bytes of the log rows that wait to be merged: their share of the log objects, and of rows that are divided by a split."""
+    count = group.home.bucket_count
+    return sum(
+        part.object.bytes * part.rows // max(1, part.object.rows) // max(1, count // part.home.bucket_count)
+        for part in group.logs
+        if part.slot > group.as_of
+    )
+
+
+def log_count(group: FileGroup) -> int:
+    """Runs of log rows that wait to be merged."""
+    return sum(part.slot > group.as_of for part in group.logs)
+
+
+def base_bytes(group: FileGroup) -> int:
+    """Bytes of its base file; its share of one that it has in common with others since a split."""
+    if group.base is None:
+        return 0
+    return group.base.bytes * group.base.home.bucket_count // max(group.home.bucket_count, group.base.home.bucket_count)
+
+
+def io_bytes(group: FileGroup) -> int:
+    """What a compaction of the group reads and writes, about. A base file that several share is read whole for each."""
+    read = (0 if group.base is None else group.base.bytes) + log_bytes(group)
+    return read + base_bytes(group) + log_bytes(group)
+
+
+def _within(groups: list[FileGroup], strategy: CompactionStrategy) -> list[FileGroup]:
+    """As many as the bound of bytes allows, in the order of the strategy; one that does not fit leaves room for smaller ones."""
+    if strategy.io_bytes_max is None:
+        return groups
+    match strategy.order:
+        case "newest":
+            ordered = sorted(sorted(groups, key=log_bytes, reverse=True), key=lambda group: group.home.partition, reverse=True)
+        case "log_count":
+            ordered = sorted(groups, key=log_count, reverse=True)
+        case _:
+            ordered = sorted(groups, key=log_bytes, reverse=True)
+    taken: list[FileGroup] = []
+    left = strategy.io_bytes_max
+    for group in ordered:
+        needed = io_bytes(group)
+        if needed <= left or not taken:
+            taken.append(group)
+            left -= needed
+    return taken

@@ -1,0 +1,215 @@
+"""What a handle does for the upkeep of its table: services on demand, and what its policy says is due after a write."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection
+from functools import partial
+from typing import TypeVar
+
+from fileio.errors import FileIOError
+from fileio.store import FileIO
+from objcat import services
+from objcat.arguments import whole_number
+from objcat.errors import InvalidInput, ObjcatError
+from objcat.services import (
+    CleanResult,
+    CompactionPlan,
+    CompactionResult,
+    CompactionStrategy,
+    Executed,
+    Maintained,
+    RestoreResult,
+    SavepointResult,
+    SplitResult,
+)
+from objcat.services.after import may_be_due, upkeep_after
+from objcat.standing import Standing
+from objcat.table import Manifests, Snapshot, Tables
+from objcat.table.files import files_named_by
+from objcat.table.policy import Retention, policy_of
+from objcat.table.snapshot import snapshot_of
+from objcat.timeline import Committer, Home, Timeline
+from objcat.timeline.archive import Archived, archive
+from objcat.timeline.collect import CollectedCheckpoints, collect_checkpoints
+from objcat.timeline.sweep import Swept, sweep
+
+logger = logging.getLogger("objcat")
+
+R = TypeVar("R")
+
+
+class Serviced:
+    """The services of one table, as methods of its handle. Safe for many threads.
+
+    manifests: of the handle, which keeps what it has read. standing: where the handle stands.
+    """
+
+    def __init__(self, name: str, timeline: Timeline[Tables], table: str, standing: Standing) -> None:
+        self.name = name
+        self.id = table
+        self.timeline = timeline
+        self.fileio: FileIO = timeline.fileio
+        self.manifests = Manifests(timeline.fileio)
+        self._standing = standing
+        self._committer = Committer(timeline.fileio)
+        self._upkeep = threading.Lock()
+
+    def refresh(self) -> Snapshot:
+        """The newest snapshot: one GET when nothing is new."""
+        return snapshot_of(self._standing.refresh(), self.id, where=self.fileio.url)
+
+    # ---- services
+
+    def compact(self, *, strategy: CompactionStrategy | None = None, homes: Collection[Home] | None = None) -> CompactionResult | None:
+        """Merge log rows into base files, as one commit; None when there is nothing to merge. No writer ever conflicts with it.
+
+        strategy: which file groups, see `objcat.CompactionStrategy`, all when None. homes: only those that have keys in common with one of
+        these. Raises as `objcat.services.compact`.
+        """
+        return self._served(services.compact(self.timeline, self.id, homes=homes, strategy=strategy))
+
+    def schedule_compaction(
+        self, *, strategy: CompactionStrategy | None = None, homes: Collection[Home] | None = None
+    ) -> CompactionPlan | None:
+        """Leave a plan of a compaction for whoever executes it, here or elsewhere; None when there is nothing to merge.
+
+        Writes one object, and no data. `resolve(plan.txn)` takes it back. strategy, homes: as of `compact`.
+        """
+        return services.schedule_compaction(self.timeline, self.id, homes=homes, strategy=strategy)
+
+    def scheduled_compactions(self) -> list[CompactionPlan]:
+        """The plans that wait, oldest first. One LIST, and one GET for each."""
+        return services.scheduled_compactions(self.timeline, self.id)
+
+    def execute_scheduled(self) -> list[Executed]:
+        """Execute the plans that wait, each as one commit. Of several that execute one plan one wins, and nothing is done twice.
+
+        A plan that cannot be executed any more is taken back. Raises as `objcat.services.execute_scheduled`.
+        """
+        return self._served(services.execute_scheduled(self.timeline, self.id))
+
+    def clean(
+        self,
+        *,
+        keep_slots: int | None = None,
+        before: int | None = None,
+        keep_commits: int | None = None,
+        keep_versions: int | None = None,
+        keep_hours: int | None = None,
+    ) -> CleanResult:
+        """Expire old slots, savepoints excepted, and delete the files that only they name. The newest state always remains.
+
+        keep_slots: how many of the newest slots of the log stay readable. before: the oldest slot that stays readable. Or what one of these
+        keeps: keep_commits, what the newest so many commits left; keep_versions, what the newest so many left that wrote base files;
+        keep_hours, what was there in the so many hours before the newest commit. What the properties of these names say when none of the
+        five is given. Raises as `objcat.services.clean`.
+        """
+        kept = {"keep_commits": keep_commits, "keep_versions": keep_versions, "keep_hours": keep_hours}
+        said = [whole_number(value, what=name, least=1) for name, value in kept.items() if value is not None]
+        if said and (keep_slots is not None or before is not None):
+            raise InvalidInput("clean() takes keep_slots, or before, or what keep_commits, keep_versions and keep_hours keep")
+        retention = None
+        if said:
+            retention = Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours)
+        elif keep_slots is None and before is None:
+            retention = policy_of(self.refresh().spec.properties).retention
+        return self._served(services.clean(self.timeline, self.id, keep_slots=keep_slots, before=before, retention=retention))
+
+    def savepoint(self, *, slot: int | None = None, name: str = "") -> SavepointResult | None:
+        """Keep a slot (the newest when None) readable until it is released; None when it is saved already.
+
+        Raises SnapshotExpired when it was cleaned, else as `objcat.services.savepoint`.
+        """
+        return self._served(services.savepoint(self.timeline, self.id, slot=slot, name=name))
+
+    def release(self, *, slot: int) -> SavepointResult | None:
+        """Take a savepoint back; None when the slot is not saved. Raises as `objcat.services.release`."""
+        return self._served(services.release(self.timeline, self.id, slot=slot))
+
+    def restore(self, *, to: int) -> RestoreResult:
+        """Have the rows, the schema and the versions of applications of an earlier slot again, as one commit that writes no data.
+
+        Slots since then stay readable. Raises SnapshotExpired when the slot was cleaned, else as `objcat.services.restore`.
+        """
+        return self._served(services.restore(self.timeline, self.id, to=to))
+
+    def split_buckets(self, *, partition: str = "", count: int | None = None) -> SplitResult | None:
+        """Double the buckets (or give the table `count`, its present number times a power of two), as one commit that moves no data.
+
+        partition: of a table that is partitioned, which one, e.g. `city=Rome`: each has a number of its own. Returns None when it has that
+        many already. Raises as `objcat.services.split_buckets`.
+        """
+        return self._served(services.split_buckets(self.timeline, self.id, partition=partition, count=count))
+
+    def archive(self, *, keep_slots: int = 1000) -> Archived:
+        """Move entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log: fewer and smaller objects.
+
+        Readers see no difference, and nothing expires. Of tables that share a log, it is the log of all. Raises as
+        `objcat.timeline.archive.archive`.
+        """
+        return archive(self.timeline, keep_slots=keep_slots)
+
+    def collect_checkpoints(self, *, keep: int = 2) -> CollectedCheckpoints:
+        """Delete checkpoints but for the newest `keep` and those that savepoints need, and what dead writers left of theirs.
+
+        Every slot can still be looked at, and handles that stand on one that is gone open another by themselves. Raises as
+        `objcat.timeline.collect.collect_checkpoints`.
+        """
+        return self._served(collect_checkpoints(self.timeline, self._committer, keep=keep))
+
+    def rollback_dead(self, *, older_than_s: float = 3600) -> list[Swept]:
+        """Tidy up after writers that died: settle, as `resolve` does, every transaction that has left traces and has written nothing for
+        `older_than_s` seconds by the store's clock, and delete what it left.
+
+        A running writer touches its intent every few seconds; one that only seems dead is refused with Fenced, and nothing is lost.
+        Returns what was settled or deleted, by transaction. Costs a LIST for every 1,000 data files. Raises InvalidInput, CommitUnknown
+        and storage errors: call it again.
+        """
+        return sweep(self.timeline, self._standing.view, older_than_s=older_than_s, names_of=files_named_by)
+
+    def maintain(self, *, io_bytes_max: int | None = None, seconds_max: float | None = None) -> Maintained:
+        """Do what the policy of the table says is due, each service as a commit of its own, and say what was done and what was left.
+
+        Settles writers that died an hour ago or earlier, executes compactions that were scheduled, doubles buckets, compacts, cleans,
+        archives and collects checkpoints. Several machines may do so at once. io_bytes_max: what compactions may read and write.
+        seconds_max: nothing begins later. Raises as `objcat.services.maintain`.
+        """
+        return self._served(services.maintain(self.timeline, self.id, name=self.name, io_bytes_max=io_bytes_max, seconds_max=seconds_max))
+
+    def _served(self, result: R) -> R:
+        """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""
+        try:
+            self.refresh()
+        except (ObjcatError, FileIOError) as error:
+            logger.warning("%r could not look at what its service did: %s", self, error)
+        return result
+
+    # ---- after a write
+
+    def _look_after(self, since_slot: int) -> None:
+        """Begin what the policy says is due, in the background, now that a write has moved the log from a slot to where the handle stands.
+
+        Never raises, and nobody waits for it: a write is acknowledged whatever comes of this. Whoever passes a slot of a certain distance
+        looks, so that a table is looked after by writers that write once, too; two that do so at once share the work as all services do.
+        """
+        try:
+            if not may_be_due(self._standing.view, self.id, since_slot=since_slot) or not self._upkeep.acquire(blocking=False):
+                return
+        except InvalidInput as error:
+            logger.warning("%r is not looked after: %s", self, error)
+            return
+        try:
+            self.fileio.env.submit(partial(self._upkeep_quietly, since_slot))
+        except RuntimeError as error:
+            self._upkeep.release()
+            logger.warning("the upkeep of %s is left to later writers, as the process ends: %s", self.fileio.url, error)
+
+    def _upkeep_quietly(self, since_slot: int) -> None:
+        try:
+            upkeep_after(self.timeline, self._standing.view, self.id, self.manifests, since_slot=since_slot)
+        except Exception as error:  # noqa: BLE001 - the write that began this has succeeded, and the next one tries again
+            logger.warning("the upkeep of %s after slot %d is left to later writers: %s", self.fileio.url, since_slot, error)
+        finally:
+            self._upkeep.release()

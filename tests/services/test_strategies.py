@@ -1,0 +1,172 @@
+"""Which file groups a compaction takes; and plans that one process makes and another executes."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from objcat import CompactionStrategy
+from objcat.errors import AlreadyDone, InvalidInput
+from objcat.services import compact, execute_scheduled, restore, schedule_compaction, scheduled_compactions
+from objcat.timeline import Action, resolve
+from tests.services.world import World, history, once, rows
+
+SCHEMA = pa.schema([pa.field("day", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
+DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> objcat.Table:
+    """Three days of one bucket each: the first has much to merge, in one run of log rows, the second little in three, the third little."""
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["day", "id"], partition_by=["day"], index=objcat.Bucket(1))
+    table.insert([{"day": day, "id": number, "v": "-"} for day in DAYS for number in range(100)])
+    table.upsert([{"day": DAYS[0], "id": number, "v": hashlib.sha256(bytes([number])).hexdigest()} for number in range(100)])
+    for number in range(3):
+        table.upsert([{"day": DAYS[1], "id": number, "v": "x"}])
+    table.upsert([{"day": DAYS[2], "id": 1, "v": "x"}])
+    return table
+
+
+def merged(table: objcat.Table, **strategy: Any) -> list[str]:
+    done = table.compact(strategy=CompactionStrategy(**strategy))
+    return [] if done is None else [DAYS[DAYS.index(home.partition.removeprefix("day="))] for home in done.homes]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "days"),
+    [
+        ({}, DAYS),
+        ({"log_count_min": 3}, DAYS[1:2]),
+        ({"log_count_min": 4}, ()),
+        ({"log_bytes_min": 3_000}, DAYS[:1]),
+        ({"log_bytes_min": 1}, DAYS),
+        ({"partitions_newest": 1}, DAYS[2:]),
+        ({"partitions_newest": 2, "log_count_min": 2}, DAYS[1:2]),
+        ({"partitions_older": 1}, DAYS[:2]),
+        ({"partitions_older": 3}, ()),
+        ({"where": "day >= '2026-11-02'"}, DAYS[1:]),
+        ({"where": "day = '2026-11-02' and id < 1000"}, DAYS[1:2]),
+        ({"io_bytes_max": 1}, DAYS[:1]),
+        ({"io_bytes_max": 1, "order": "log_count"}, DAYS[1:2]),
+        ({"io_bytes_max": 1, "order": "newest"}, DAYS[2:]),
+        ({"io_bytes_max": 10**9, "order": "newest"}, DAYS),
+    ],
+    ids=str,
+)
+def test_a_strategy_takes_what_it_says(table: objcat.Table, strategy: dict[str, Any], days: tuple[str, ...]) -> None:
+    before = table.scan().to_arrow().sort_by([("day", "ascending"), ("id", "ascending")])
+    assert merged(table, **strategy) == list(days)
+    assert table.scan().to_arrow().sort_by([("day", "ascending"), ("id", "ascending")]) == before
+    assert table.stats().groups_unmerged == 3 - len(days)
+
+
+def test_a_bound_of_bytes_leaves_out_the_large_and_takes_the_small(table: objcat.Table) -> None:
+    sizes = {row["day"]: row["bytes"] for row in files_of(table)}
+    assert merged(table, io_bytes_max=2 * (sizes[DAYS[1]] + sizes[DAYS[2]]) + 100, where="day > '2026-11-01'") == list(DAYS[1:])
+    assert merged(table, io_bytes_max=1) == [DAYS[0]]
+    assert merged(table) == []
+
+
+def files_of(table: objcat.Table) -> list[dict[str, Any]]:
+    """Bytes of each day, base files and log objects."""
+    found: dict[str, int] = dict.fromkeys(DAYS, 0)
+    for row in table.files().to_pylist():
+        if row["partition"] is not None:
+            found[row["partition"].removeprefix("day=")] += row["bytes"]
+        else:
+            # Each log object of this table is of one day: those of the second day are its three small ones.
+            day = DAYS[0] if row["rows"] == 100 else (DAYS[2] if row["slot"] == 6 else DAYS[1])
+            found[day] += row["bytes"]
+    return [{"day": day, "bytes": size} for day, size in found.items()]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"log_bytes_min": 0},
+        {"log_count_min": -1},
+        {"io_bytes_max": 1.5},
+        {"order": "oldest"},
+        {"partitions_newest": 1, "partitions_older": 1},
+    ],
+    ids=str,
+)
+def test_what_is_no_strategy_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        CompactionStrategy(**wrong)
+
+
+def test_a_filter_that_names_no_column_is_refused_and_nothing_is_left(table: objcat.Table) -> None:
+    with pytest.raises(InvalidInput, match="nonsense"):
+        table.compact(strategy=CompactionStrategy(where="nonsense = 1"))
+    with pytest.raises(InvalidInput, match="strategy"):
+        table.compact(strategy="everything")  # type: ignore[arg-type]
+    assert table.compact() is not None
+
+
+# ---- schedule and execute apart
+
+
+def test_one_process_plans_and_another_executes(table: objcat.Table, tmp_path: Path) -> None:
+    plan = table.schedule_compaction(strategy=CompactionStrategy(partitions_newest=2))
+    assert plan is not None and len(plan.homes) == 2
+    slot = table.snapshot.slot
+    elsewhere = objcat.connect(tmp_path).table("t")
+    table.upsert([{"day": DAYS[2], "id": 1, "v": "later"}])
+    (executed,) = elsewhere.execute_scheduled()
+    assert executed.result is not None and executed.result.as_of == slot and executed.plan == plan
+    assert elsewhere.scheduled_compactions() == [] and elsewhere.execute_scheduled() == []
+    assert table.scan(where="day = '2026-11-03' and id = 1").to_arrow()["v"].to_pylist() == ["later"]
+    assert table.refresh().slot == slot + 2
+
+
+def test_two_executors_of_the_plans_that_wait() -> None:
+    world = World(buckets=4)
+    world.upsert(*rows(20))
+    plan = schedule_compaction(world.timeline(), world.id)
+    raced: list[Any] = []
+    late = world.timeline(once("put", "log/", lambda: raced.append(execute_scheduled(world.timeline(), world.id))))
+    (mine,) = execute_scheduled(late, world.id)
+    ((theirs,),) = raced
+    assert mine.plan == theirs.plan == plan
+    assert mine.result is None and "was executed by" in mine.why and theirs.result is not None
+    world.model.same()
+    world.check()
+    assert scheduled_compactions(world.timeline(), world.id) == []
+    world.check_files_after_clean()
+
+
+def test_plans_that_cannot_be_executed_any_more_do_not_wait_for_ever() -> None:
+    """Of one plan the homes were compacted by somebody else, another is older than a RESTORE, and one was taken back."""
+    world = World()
+    world.upsert(*rows(6))
+    plans = [schedule_compaction(world.timeline(), world.id)]
+    compact(world.timeline(), world.id)
+    world.model.same()
+    world.upsert(*rows(6, value=2, order=2))
+    plans.append(schedule_compaction(world.timeline(), world.id))
+    restore(world.timeline(), world.id, to=1)
+    world.model.restore(1)
+    plans.append(schedule_compaction(world.timeline(), world.id))
+    assert all(plan is not None and plan.txn is not None for plan in plans)
+    taken_back = plans[2]
+    assert taken_back is not None and taken_back.txn is not None
+    resolve(world.timeline().fileio, taken_back.txn)
+    world.model.same()
+    done = execute_scheduled(world.timeline(), world.id)
+    assert [executed.plan for executed in done] == plans
+    assert all(executed.result is None and executed.why for executed in done)
+    assert scheduled_compactions(world.timeline(), world.id) == []
+    # Two of them were rolled back, so that nobody executes them later.
+    assert [entry.action for entry in history(world)][-2:] == [Action.ROLLBACK] * 2
+    world.model.same()
+    world.model.same()
+    world.check()
+    with pytest.raises((AlreadyDone, objcat.errors.Fenced, objcat.errors.CommitConflict)):
+        compact(world.timeline(), world.id, plan=plans[0])
+    world.check_files_after_clean()

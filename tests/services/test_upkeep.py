@@ -1,0 +1,181 @@
+"""What writes do for the upkeep of their table, by its policy: in nobody's way, and for a cost that follows what changed."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from fileio.testing.faults import Fault, FaultyBackend, Request, Rule
+from objcat.errors import InvalidInput, SnapshotExpired
+from objcat.timeline import Action
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+
+
+class Counted:
+    """A table on a store that counts GETs of the log; its clock goes a minute between two writes."""
+
+    def __init__(self, *, rules: list[Rule] | None = None, **properties: str) -> None:
+        self.env = FakeEnv(7)
+        self.gets = 0
+        backend = FaultyBackend(MemoryBackend(f"upkeep-{id(self)}", env=self.env), rules or [], before=self._before)
+        self.table = objcat.Lake(FileIO(backend, env=self.env)).create_table(
+            "t", SCHEMA, key=["id"], index=objcat.Bucket(2), properties=properties
+        )
+        self.model: dict[int, int] = {}
+
+    def _before(self, request: Request) -> None:
+        self.gets += request.kind == "get" and "/log/" in f"/{request.key}"
+
+    def write(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.env.advance(60)
+            number = len(self.actions())
+            self.table.upsert([{"id": number % 7, "v": number}, {"id": 100 + number % 5, "v": number}])
+            self.model |= {number % 7: number, 100 + number % 5: number}
+
+    def actions(self) -> list[Action]:
+        return [entry.action for entry in self.table.timeline.log.read_after(-1)]
+
+    def check(self) -> None:
+        assert {row["id"]: row["v"] for row in self.table.scan().to_arrow().to_pylist()} == self.model
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [{"compact_after_commits": "6"}, {"compact_after_bytes": "8000"}, {"compact_after_s": "300"}],
+    ids=lambda policy: next(iter(policy)),
+)
+def test_a_write_compacts_when_it_is_time(policy: dict[str, Any]) -> None:
+    counted = Counted(**policy)
+    counted.write(3)
+    assert Action.COMPACTION not in counted.actions()
+    counted.write(30)
+    compactions = counted.actions().count(Action.COMPACTION)
+    assert 2 <= compactions <= 8
+    assert counted.table.stats().log_objects <= 12
+    counted.check()
+
+
+def test_without_a_policy_nothing_is_compacted_and_nothing_young_is_cleaned() -> None:
+    counted = Counted()
+    counted.write(40)
+    assert set(counted.actions()) == {Action.CREATE, Action.DELTA_COMMIT}
+    counted.check()
+
+
+def test_a_compaction_by_policy_that_fails_fails_no_write(caplog: pytest.LogCaptureFixture) -> None:
+    broken = Rule(kinds=frozenset({"put", "upload_start"}), key=_is_base_file, fault=Fault.BEFORE, times=10_000)
+    counted = Counted(rules=[broken], compact_after_commits="2")
+    with caplog.at_level(logging.WARNING, logger="objcat"):
+        counted.write(12)
+    assert Action.COMPACTION not in counted.actions()
+    assert "is left to later writers" in caplog.text
+    counted.check()
+
+
+def _is_base_file(key: str) -> bool:
+    return "/data/" in key and not key.endswith(".log.parquet")
+
+
+def test_writes_clean_what_the_policy_lets_go() -> None:
+    counted = Counted(compact_after_commits="4", keep_commits="10")
+    counted.write(90)
+    counted.check()
+    bound = counted.table.timeline.open().log.marks(counted.table.id).bound
+    newest = counted.table.refresh().slot
+    commits = [slot for slot, action in enumerate(counted.actions()) if action is Action.DELTA_COMMIT]
+    # The ten newest commits are readable for certain, and not more than a few times as many.
+    assert bound <= commits[-10] and newest - bound < 80
+    assert Action.CLEAN in counted.actions()
+    for slot in (commits[-10], newest):
+        counted.table.scan(as_of=slot).to_arrow()
+    with pytest.raises(SnapshotExpired):
+        counted.table.scan(as_of=5)
+
+
+def test_hours_are_those_of_the_log() -> None:
+    counted = Counted(compact_after_commits="4", keep_hours="1")
+    counted.write(120)
+    bound = counted.table.timeline.open().log.marks(counted.table.id).bound
+    entries = counted.table.timeline.log.read_after(-1)
+    newest = entries[-1].committed_at_ms
+    assert bound > 0 and entries[bound].committed_at_ms <= newest - 3_600_000
+    assert newest - entries[bound].committed_at_ms < 4 * 3_600_000
+    counted.check()
+
+
+def test_cleaning_can_be_left_to_others_and_savepoints_stay() -> None:
+    left = Counted(compact_after_commits="4", keep_commits="5", auto_clean="false")
+    left.write(45)
+    assert Action.CLEAN not in left.actions()
+    saving = Counted(compact_after_commits="4", keep_commits="5")
+    saving.write(6)
+    saved = saving.table.savepoint()
+    assert saved is not None
+    before = saving.table.scan(as_of=saved.saved).to_arrow().sort_by("id")
+    saving.write(60)
+    assert Action.CLEAN in saving.actions()
+    assert saving.table.scan(as_of=saved.saved).to_arrow().sort_by("id") == before
+    saving.check()
+
+
+@pytest.mark.parametrize(("keep", "writes"), [("10", 80), pytest.param("150", 600, marks=pytest.mark.slow)])
+def test_the_cost_of_cleaning_follows_what_changed(keep: str, writes: int) -> None:
+    """However long the retention is, a write reads a few entries of the log on average: those that may expire, a few times."""
+    cleaning, leaving = Counted(keep_commits=keep), Counted(auto_clean="false")
+    for counted in (cleaning, leaving):
+        for number in range(writes):
+            counted.table.upsert([{"id": number % 3, "v": number}])
+    assert (cleaning.gets - leaving.gets) / writes < 6
+
+
+def test_clean_by_hand_takes_what_is_to_be_kept(tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1), properties={"keep_versions": "1"})
+    for number in range(12):
+        table.upsert([{"id": 1, "v": number}])
+        if number % 3 == 2:
+            table.compact()
+    # Slots 1 to 16: a compaction at 4, 8, 12 and 16.
+    assert table.clean(keep_versions=2).bound == 12
+    assert table.clean(keep_commits=6, keep_versions=1).bound == 12
+    assert table.clean().bound >= 16
+    assert table.clean(keep_hours=1).slot is None or table.scan().to_arrow().num_rows == 1
+    with pytest.raises(InvalidInput, match="keep_commits"):
+        table.clean(keep_slots=1, keep_commits=1)
+    with pytest.raises(InvalidInput, match="keep_hours"):
+        table.clean(keep_hours=0)
+
+
+def test_buckets_double_when_they_are_large() -> None:
+    counted = Counted(split_above_bytes="2000", compact_after_commits="4")
+    for number in range(24):
+        counted.env.advance(60)
+        rows = [{"id": 1000 * number + one, "v": one} for one in range(200)]
+        counted.table.upsert(rows)
+        counted.model |= {row["id"]: row["v"] for row in rows}
+    splits = [entry for entry in counted.table.timeline.log.read_after(-1) if entry.action is Action.REPLACE]
+    assert len(splits) >= 2 and all(entry.summary is None or entry.summary.bytes == 0 for entry in splits)
+    counted.check()
+    assert counted.table.stats().groups >= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("keep_commits", "0"), ("keep_hours", "a week"), ("auto_clean", "no"), ("split_above_bytes", "-1"), ("compact_after_s", "1.5")],
+)
+def test_values_that_a_policy_does_not_take(tmp_path: Path, name: str, value: str) -> None:
+    lake = objcat.connect(tmp_path)
+    with pytest.raises(InvalidInput, match=name):
+        lake.create_table("t", SCHEMA, key=["id"], properties={name: value})
+    table: Any = lake.create_table("t", SCHEMA, key=["id"])
+    with pytest.raises(InvalidInput, match=name):
+        table.set_properties({name: value})
