@@ -15,7 +15,7 @@ from objcat.alone import create_table_at, table_at
 from objcat.handle import Table
 from objcat.lake import Lake, connect
 from objcat.scan import Scan
-from objcat.services import CompactionStrategy
+from objcat.services import CompactionStrategy, Maintained
 from objcat.table import Bloom, Bucket, Memory, Record, Simple
 from objcat.table.evolution import AddColumn, DropColumn, MoveColumn, RenameColumn, WidenColumn
 from objcat.timeline import AppVersion, CommittedAt, RolledBackAt
@@ -32,6 +32,7 @@ __all__ = [
     "CompactionStrategy",
     "DropColumn",
     "Lake",
+    "Maintained",
     "Memory",
     "MoveColumn",
     "Record",

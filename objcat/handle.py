@@ -383,7 +383,9 @@ class Table(Serviced):
         self._served(None)
         self._look_after(since_slot)
         sent = self.fileio.metrics.snapshot() - began
-        return result_of(done.entry, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
+        result = result_of(done.entry, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
+        self._tell(result)
+        return result
 
     # ---- reading
 
@@ -521,6 +523,8 @@ class Table(Serviced):
             logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
         self.timeline.after_commit(self._standing.view, self._standing.rebase)
         self._look_after(began)
+        if not result.already_applied:
+            self._tell(result)
         return result
 
     def _snapshot_of(self, view: View[Tables]) -> Snapshot:

@@ -50,7 +50,8 @@ from objcat.naming import (
     refuse_taken,
     renamed,
 )
-from objcat.services import CleanResult, purge
+from objcat.services import CleanResult, Maintained, purge
+from objcat.services.metrics import Sample, prometheus_text, samples_of
 from objcat.sql import Context, LocalRunner, Runner, run_statement
 from objcat.table import Tables, TablesFold, TableSpec
 from objcat.table.snapshot import snapshot_of
@@ -58,6 +59,7 @@ from objcat.table.spec import Index
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
 from objcat.transaction import Transaction
+from objcat.upkeep import maintain_each
 from objcat.write import CommitResult
 
 if TYPE_CHECKING:
@@ -354,6 +356,27 @@ class Lake:
         done = purge(self._timeline(dropped.binding.prefix), dropped.table, older_than_s=older_than_s)
         self.catalog.change(lambda names: plan_purge(names, dropped))
         return done
+
+    # ---- upkeep
+
+    def maintain(
+        self, *, namespace: str | None = None, io_bytes_max: int | None = None, seconds_max: float | None = None
+    ) -> list[Maintained]:
+        """Do for every table, of a namespace or of the lake, what `Table.maintain` does for one, within one budget for all of them.
+
+        Several machines may do so at once. A table that fails is left, and the result says why. Raises NamespaceNotFound, InvalidInput,
+        and storage errors of reading the catalog.
+        """
+        return maintain_each(self.tables(namespace), self.table, self.fileio.env, io_bytes_max=io_bytes_max, seconds_max=seconds_max)
+
+    def metrics(self, *, namespace: str | None = None, recent: int = 100) -> str:
+        """What `Table.metrics` says, of every table that can be opened, in one text."""
+        found: list[Sample] = []
+        for name in self.tables(namespace):
+            with contextlib.suppress(TableNotFound, TableClosed):
+                table = self.table(name)
+                found += samples_of(table.timeline, table.id, name=name, recent=recent)
+        return prometheus_text(found)
 
     # ---- namespaces
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
+from fileio.env import Env
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat import services
-from objcat.arguments import whole_number
+from objcat.arguments import seconds, whole_number
 from objcat.errors import InvalidInput, ObjcatError
+from objcat.progress import shown_progress
 from objcat.services import (
     CleanResult,
     CompactionPlan,
@@ -23,8 +25,10 @@ from objcat.services import (
     RestoreResult,
     SavepointResult,
     SplitResult,
+    Step,
 )
 from objcat.services.after import may_be_due, upkeep_after
+from objcat.services.metrics import prometheus_text, samples_of
 from objcat.standing import Standing
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.files import files_named_by
@@ -34,10 +38,37 @@ from objcat.timeline import Committer, Home, Timeline
 from objcat.timeline.archive import Archived, archive
 from objcat.timeline.collect import CollectedCheckpoints, collect_checkpoints
 from objcat.timeline.sweep import Swept, sweep
+from objcat.write import CommitResult
 
 logger = logging.getLogger("objcat")
 
 R = TypeVar("R")
+
+
+def maintain_each(
+    names: Sequence[str], open_table: Callable[[str], Serviced], env: Env, *, io_bytes_max: int | None, seconds_max: float | None
+) -> list[Maintained]:
+    """A round of upkeep of some tables, within one budget for all: in the order of the names, from any of them on, so that a budget that is
+    too small reaches all of them in time, and several machines do not begin with the same. What cannot be opened is left, and said so."""
+    if io_bytes_max is not None:
+        whole_number(io_bytes_max, what="io_bytes_max", least=1)
+    if seconds_max is not None:
+        seconds(seconds_max, what="seconds_max")
+    first = int(env.random() * len(names))
+    left, began_s = io_bytes_max, env.monotonic_s()
+    done: list[Maintained] = []
+    with shown_progress(env, "objcat: maintain", len(names)) as advance:
+        for name in (*names[first:], *names[:first]):
+            time_left = None if seconds_max is None else max(0.0, seconds_max - (env.monotonic_s() - began_s))
+            try:
+                maintained = open_table(name).maintain(io_bytes_max=left, seconds_max=time_left)
+            except (ObjcatError, FileIOError) as error:
+                maintained = Maintained(table=name, steps=(Step(service="open", done=False, why=str(error), failed=True),))
+            if left is not None:
+                left = max(1, left - maintained.io_bytes)
+            done.append(maintained)
+            advance(1)
+    return sorted(done, key=lambda maintained: maintained.table)
 
 
 class Serviced:
@@ -55,6 +86,7 @@ class Serviced:
         self._standing = standing
         self._committer = Committer(timeline.fileio)
         self._upkeep = threading.Lock()
+        self._listeners: list[Callable[[CommitResult], None]] = []
 
     def refresh(self) -> Snapshot:
         """The newest snapshot: one GET when nothing is new."""
@@ -177,6 +209,31 @@ class Serviced:
         seconds_max: nothing begins later. Raises as `objcat.services.maintain`.
         """
         return self._served(services.maintain(self.timeline, self.id, name=self.name, io_bytes_max=io_bytes_max, seconds_max=seconds_max))
+
+    def metrics(self, *, recent: int = 100) -> str:
+        """What a monitor asks of a table, in Prometheus's text format: see `objcat.services.metrics`, also for what it costs and raises."""
+        return prometheus_text(samples_of(self.timeline, self.id, name=self.name, recent=recent))
+
+    def on_commit(self, listener: Callable[[CommitResult], None]) -> Callable[[], None]:
+        """Call a function after every commit of rows through this handle, in the thread that wrote, with what the write returns.
+
+        It is told of durable commits only. An error of it is logged, and fails no write. Returns a function that ends it.
+        """
+        self._listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
+
+    def _tell(self, result: CommitResult) -> None:
+        """Tell the listeners of a commit."""
+        for listener in list(self._listeners):
+            try:
+                listener(result)
+            except Exception as error:  # noqa: BLE001 - the commit is durable, whatever others make of it
+                logger.warning("a listener of %r failed over slot %d: %r", self, result.slot, error)
 
     def _served(self, result: R) -> R:
         """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""

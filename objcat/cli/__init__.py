@@ -1,4 +1,4 @@
-"""The command line: `objcat store-check`, `ls`, `log`, `show`, `doctor`, `rollback`, `archive`, `collect`, `purge`.
+"""The command line: `objcat store-check`, `ls`, `log`, `show`, `doctor`, `rollback`, `archive`, `collect`, `purge`, `maintain`.
 
 Exit codes: 0 all is well; 1 the answer is no (a store that is not fit, a table that is not whole); 2 wrong input, missing credentials, or
 a store that cannot be asked. Errors are one sentence on stderr.
@@ -11,7 +11,7 @@ import sys
 import typer
 
 from fileio import FileIOError
-from objcat.cli import contents, health, history, lakes, store, upkeep
+from objcat.cli import contents, health, history, lakes, maintain, store, upkeep
 from objcat.cli.common import EXIT_WRONG
 from objcat.errors import ObjcatError
 
@@ -34,6 +34,7 @@ app.command("rollback")(health.rollback)
 app.command("archive")(upkeep.archive)
 app.command("collect")(upkeep.collect)
 app.command("purge")(upkeep.purge)
+app.command("maintain")(maintain.maintain)
 app.command("store-check")(store.store_check)
 
 

@@ -41,22 +41,24 @@ COLLECTED_SLOTS_MIN = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One service of a round. done: whether it ran; else it was left. why: what made it due, or what it was left for. bytes: that it wrote.
-    slot: of its commit, where it made one."""
+    """One service of a round. done: whether it ran; else it was left. why: what made it due, or what it was left for. failed: it was left
+    since it failed. bytes: that it wrote. slot: of its commit, where it made one."""
 
     service: str
     done: bool
     why: str
+    failed: bool = False
     bytes: int = 0
     slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintained:
-    """What a round of upkeep did to a table, and what it left; nothing of what was not due."""
+    """What a round of upkeep did to a table, and what it left; nothing of what was not due. io_bytes: that compactions read and wrote."""
 
     table: str
     steps: tuple[Step, ...] = ()
+    io_bytes: int = 0
 
     @property
     def did(self) -> tuple[Step, ...]:
@@ -83,7 +85,7 @@ def maintain(
         seconds(seconds_max, what="seconds_max")
     snapshot_of(timeline.open(), table, where=timeline.fileio.url)
     done = _Round(timeline, table, io_bytes_max, seconds_max)
-    return Maintained(table=name or table, steps=tuple(done.run()))
+    return Maintained(table=name or table, steps=tuple(done.run()), io_bytes=done.io_bytes)
 
 
 class _Round:
@@ -91,7 +93,8 @@ class _Round:
         self._timeline, self._table = timeline, table
         self._fileio, self._env = timeline.fileio, timeline.fileio.env
         self._manifests = Manifests(timeline.fileio)
-        self._io_left = io_bytes_max
+        self._io_bytes_max = io_bytes_max
+        self.io_bytes = 0
         self._until_s = None if seconds_max is None else self._env.monotonic_s() + seconds_max
         self._steps: list[Step] = []
 
@@ -114,14 +117,14 @@ class _Round:
             except TableClosed:
                 raise
             except (ObjcatError, FileIOError) as error:
-                self._leave(service, str(error))
+                self._leave(service, str(error), failed=True)
         return self._steps
 
     def _did(self, service: str, why: str, *, slot: int | None = None, size: int = 0) -> None:
         self._steps.append(Step(service=service, done=True, why=why, slot=slot, bytes=size))
 
-    def _leave(self, service: str, why: str) -> None:
-        self._steps.append(Step(service=service, done=False, why=why))
+    def _leave(self, service: str, why: str, *, failed: bool = False) -> None:
+        self._steps.append(Step(service=service, done=False, why=why, failed=failed))
 
     def _is_late(self) -> bool:
         return self._until_s is not None and self._env.monotonic_s() >= self._until_s
@@ -145,7 +148,7 @@ class _Round:
             if executed.result is None:
                 self._leave("execute", executed.why or "there was nothing left to merge")
             else:
-                self._spend(executed.result.bytes * 2)
+                self.io_bytes += 2 * executed.result.bytes
                 self._did("execute", "a compaction was scheduled", slot=executed.result.slot, size=executed.result.bytes)
 
     def _split(self) -> None:
@@ -185,14 +188,14 @@ class _Round:
             if done is None:
                 return
             taken = [todo.pop(home) for home in done.homes if home in todo]
-            self._spend(sum(taken))
+            self.io_bytes += sum(taken)
             self._did("compact", why, slot=done.slot, size=done.bytes)
             if not taken:
                 return  # A split came in between: the next round knows the homes.
 
-    def _spend(self, size: int) -> None:
-        if self._io_left is not None:
-            self._io_left -= size
+    @property
+    def _io_left(self) -> int | None:
+        return None if self._io_bytes_max is None else self._io_bytes_max - self.io_bytes
 
     def _compacts_elsewhere(self) -> Intent | None:
         """A compaction that somebody else is at: advice, so that two machines do not do one work, of which the log would take one."""

@@ -1,0 +1,89 @@
+"""`objcat maintain`: the upkeep of a table or of a lake by what the properties of the tables say, once or for ever."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from fileio import FileIOError
+from fileio.env import Env, default_env
+from objcat.arguments import seconds
+from objcat.cli.common import EXIT_NO, Json, Option, parse_option_arguments
+from objcat.errors import ObjcatError
+from objcat.lake import Lake, connect, find_table
+from objcat.services import Maintained
+
+
+def maintain(  # noqa: PLR0917 - typer makes an option of each
+    url: Annotated[str, typer.Argument(help="A lake, e.g. s3://bucket/lake; or a table: its lake, a slash, and its name.")],
+    option: Option = None,
+    io_bytes: Annotated[int | None, typer.Option("--io-bytes", help="What compactions may read and write, at most, of all tables.")] = None,
+    within: Annotated[float | None, typer.Option("--within", metavar="SECONDS", help="Nothing begins later.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until it is stopped.")] = False,
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="With --watch: the pause between two rounds.")] = 60,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Change nothing: print metrics, in Prometheus's text format.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Do what is due: settle writers that died, compact, double buckets, clean, archive, collect checkpoints.
+
+    What is due, the properties of each table say. Safe beside everything, on several machines at once, and may be stopped at any moment.
+    Exit code 1: a service failed, and was left.
+    """
+    options = parse_option_arguments(option or [])
+    seconds(every, what="every")
+    lake = _lake(url, options)
+    if metrics:
+        print(find_table(url, options).metrics() if lake is None else lake.metrics(), end="")
+        return
+    env: Env = default_env()
+    while True:
+        failed = False
+        try:
+            if lake is None:
+                done = [find_table(url, options).maintain(io_bytes_max=io_bytes, seconds_max=within)]
+            else:
+                done = lake.maintain(io_bytes_max=io_bytes, seconds_max=within)
+            failed = _print(done, as_json=as_json)
+        except (ObjcatError, FileIOError) as error:
+            if not watch:
+                raise
+            # The next round tries again.
+            print(f"objcat: {error}", file=sys.stderr)
+        if not watch:
+            break
+        env.sleep(every)
+    if failed:
+        raise typer.Exit(EXIT_NO)
+
+
+def _lake(url: str, options: dict[str, str]) -> Lake | None:
+    """The lake at a URL; None when it is a table's. Raises as `connect`."""
+    lake = connect(url, options)
+    if lake.tables():
+        return lake
+    try:
+        find_table(url, options)
+    except (ObjcatError, FileIOError):
+        # What is empty is an empty lake, and says so.
+        return lake
+    return None
+
+
+def _print(done: Sequence[Maintained], *, as_json: bool) -> bool:
+    """Returns whether a service failed."""
+    for maintained in done:
+        if as_json:
+            print(json.dumps(asdict(maintained)), flush=True)
+            continue
+        for step in maintained.steps:
+            at = "" if step.slot is None else f", slot {step.slot}"
+            size = f", {step.bytes:,} bytes written" if step.bytes else ""
+            print(f"{maintained.table}: {step.service} {'done' if step.done else 'left'}{at}{size}: {step.why}", flush=True)
+    if not as_json and not any(maintained.steps for maintained in done):
+        print("nothing is due" if done else "there are no tables", flush=True)
+    return any(step.failed for maintained in done for step in maintained.steps)

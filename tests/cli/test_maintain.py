@@ -1,0 +1,51 @@
+"""`objcat maintain`: of a lake, of a table, without anything to do, and metrics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from tests.cli.commands import run
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> objcat.Table:
+    table = objcat.connect(tmp_path).create_table("city.trips", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    for number in range(17):
+        table.upsert([{"id": number % 3, "fare": float(number)}])
+    return table
+
+
+def test_a_lake_is_maintained_once(table: objcat.Table, tmp_path: Path) -> None:
+    rows = table.scan().to_arrow()
+    first = run("maintain", str(tmp_path), "--json")
+    assert first.returncode == 0, first.stderr
+    (done,) = [json.loads(line) for line in first.stdout.splitlines()]
+    assert done["table"] == "city.trips" and [(step["service"], step["done"]) for step in done["steps"]] == [("compact", True)]
+    again = run("maintain", str(tmp_path))
+    assert (again.returncode, again.stdout) == (0, "nothing is due\n")
+    assert table.scan().to_arrow().sort_by("id") == rows.sort_by("id")
+
+
+def test_a_table_is_maintained_and_told_of(table: objcat.Table, tmp_path: Path) -> None:
+    url = f"{tmp_path}/city.trips"
+    said = run("maintain", url)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("city.trips: compact done, slot 18, ") and "log rows of 17 commits wait" in said.stdout
+    metrics = run("maintain", url, "--metrics")
+    assert metrics.returncode == 0, metrics.stderr
+    assert 'objcat_slot{table="city.trips"} 18\n' in metrics.stdout
+    assert table.refresh().slot == 18
+    assert run("maintain", str(tmp_path), "--metrics").stdout.count("# HELP objcat_slot ") == 1
+
+
+def test_what_cannot_be_maintained_is_one_sentence(tmp_path: Path) -> None:
+    assert run("maintain", str(tmp_path)).stdout == "there are no tables\n"
+    refused = run("maintain", str(tmp_path), "--io-bytes", "0")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "io_bytes_max=0" in refused.stderr
