@@ -1,4 +1,4 @@
-"""The command line: `objcat store-check`, `ls`, `log`, `show`, `doctor`, `rollback`, `archive`, `collect`, `purge`, `maintain`.
+"""The command line: `objcat --help` names the commands.
 
 Exit codes: 0 all is well; 1 the answer is no (a store that is not fit, a table that is not whole); 2 wrong input, missing credentials, or
 a store that cannot be asked. Errors are one sentence on stderr.
@@ -6,12 +6,14 @@ a store that cannot be asked. Errors are one sentence on stderr.
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Annotated
 
 import typer
 
 from fileio import FileIOError
-from objcat.cli import contents, health, history, lakes, maintain, store, upkeep
+from objcat.cli import contents, health, history, lakes, maintain, profiles, rows, services, store, upkeep
 from objcat.cli.common import EXIT_WRONG
 from objcat.errors import ObjcatError
 
@@ -19,11 +21,21 @@ app = typer.Typer(name="objcat", no_args_is_help=True, add_completion=False, pre
 
 
 @app.callback()
-def _objcat() -> None:
+def _objcat(
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", envvar=profiles.PROFILE_VARIABLE, help="The lake and its options by a name, see `objcat profiles`."),
+    ] = None,
+) -> None:
     """Lakehouse tables on a bucket and nothing else."""
+    profiles.chosen.set(None if profile is None else profiles.find_profile(profile))
 
 
 app.command("ls")(lakes.ls)
+app.command("undrop")(services.undrop)
+app.command("schema")(contents.schema)
+app.command("query")(rows.query)
+app.command("export")(rows.export)
 app.command("log")(history.log)
 app.command("show")(history.show)
 app.command("stats")(contents.stats)
@@ -31,10 +43,18 @@ app.command("files")(contents.files)
 app.command("partitions")(contents.partitions)
 app.command("doctor")(health.doctor)
 app.command("rollback")(health.rollback)
+app.command("compact")(services.compact)
+app.command("split")(services.split)
+app.command("clean")(services.clean)
+app.command("savepoint")(services.savepoint)
+app.command("release")(services.release)
+app.command("restore")(services.restore)
+app.command("erase")(services.erase)
 app.command("archive")(upkeep.archive)
 app.command("collect")(upkeep.collect)
 app.command("purge")(upkeep.purge)
 app.command("maintain")(maintain.maintain)
+app.command("profiles")(profiles.profiles)
 app.command("store-check")(store.store_check)
 
 
@@ -45,3 +65,6 @@ def main() -> None:
     except (FileIOError, ObjcatError) as error:
         print(f"objcat: {error}", file=sys.stderr)
         sys.exit(EXIT_WRONG)
+    except BrokenPipeError:
+        # Whoever read the output has enough of it. Nothing more may be written there, not even at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

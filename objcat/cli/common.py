@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import base64
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from fileio import InvalidConfig
+from objcat.cli.profiles import chosen
 from objcat.handle import Table
-from objcat.lake import find_table
+from objcat.lake import Lake, connect, find_table, split_url
 
 EXIT_NO = 1
 EXIT_WRONG = 2
@@ -23,7 +32,13 @@ TableUrl = Annotated[
         metavar="TABLE",
     ),
 ]
+LakeUrl = Annotated[
+    str | None, typer.Argument(help="The lake, e.g. s3://bucket/lake; with --profile its own, if left out.", metavar="LAKE")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")]
+
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/.~]")
 
 
 def parse_option_arguments(arguments: list[str]) -> dict[str, str]:
@@ -37,9 +52,84 @@ def parse_option_arguments(arguments: list[str]) -> dict[str, str]:
     return options
 
 
+def is_place(argument: str) -> bool:
+    """Whether an argument is a URL or a path, and not a name in the lake of a profile."""
+    return _ABSOLUTE.match(argument) is not None
+
+
+def placed(url: str | None, option: list[str] | None) -> tuple[str, dict[str, str]]:
+    """The URL that is meant, and the options of its store, where a profile may have said both. Raises InvalidConfig."""
+    options = parse_option_arguments(option or [])
+    profile = chosen.get()
+    if profile is None:
+        if url is None:
+            raise InvalidConfig("which lake? Write its URL, e.g. s3://bucket/lake, or choose one with `objcat --profile NAME`")
+        return url, options
+    if url is None:
+        url = profile.url
+    elif not is_place(url):
+        url = f"{profile.url}/{url}"
+    return url, {**profile.options, **options}
+
+
+def open_lake(url: str | None, option: list[str] | None) -> Lake:
+    """The lake that a URL names. Raises InvalidConfig."""
+    return connect(*placed(url, option))
+
+
 def open_table(url: str, option: list[str] | None) -> Table:
     """The table that a URL names: in a lake, or by itself. Raises InvalidConfig, InvalidInput, TableNotFound."""
-    return find_table(url, parse_option_arguments(option or []))
+    return find_table(*placed(url, option))
+
+
+def lake_and_name(url: str, option: list[str] | None) -> tuple[Lake, str]:
+    """The lake of a table's URL, and the table's name in it. Raises InvalidConfig, InvalidInput."""
+    place, options = placed(url, option)
+    above, name = split_url(place)
+    return connect(above, options), name
+
+
+@contextmanager
+def progress(what: str, *, shown: bool = True) -> Iterator[None]:
+    """Shows what goes on as long as it lasts, on a terminal only."""
+    console = Console(stderr=True)
+    if not shown or not console.is_terminal:
+        yield
+        return
+    with console.status(what, spinner="dots"):
+        yield
+
+
+def json_text(value: Any) -> str:
+    """One line of JSON. Times are ISO text, decimals and numbers that JSON lacks are text, bytes are base64."""
+    try:
+        return json.dumps(value, default=_plain, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), default=_plain)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, Decimal):
+        return str(value)
+    return str(value)
 
 
 def time_text(when_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""`objcat stats`, `objcat files` and `objcat partitions`: what a table holds."""
+"""`objcat schema`, `stats`, `files` and `partitions`: what a table is, and what it holds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Annotated, Any
 
+import msgspec
 import pyarrow as pa
 import typer
 from rich import box
@@ -14,11 +15,55 @@ from rich.table import Table as Shown
 from rich.text import Text
 
 from objcat.arguments import whole_number
-from objcat.cli.common import Json, Option, TableUrl, cell, open_table
+from objcat.cli.common import Json, Option, TableUrl, cell, json_text, open_table
 from objcat.read.explain import bytes_text
+from objcat.table.schema import type_text
 
 Limit = Annotated[int, typer.Option("--limit", help="Show at most so many, the largest ones; 0: all. JSON has all of them.")]
 LIMIT = 50
+
+
+def schema(
+    url: TableUrl,
+    option: Option = None,
+    slot: Annotated[int | None, typer.Option("--slot", help="As it was at a slot; without it, as it is.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a table is: columns with their types, key, ordering, partitions, index, kind and properties."""
+    table = open_table(url, option)
+    snapshot = table.snapshot if slot is None else table.scan(as_of=slot).plan.snapshot
+    spec = snapshot.spec
+    key = [column.name for column in spec.key_columns]
+    columns = [
+        {"column": column.name, "type": type_text(column.type), "nullable": column.nullable, "key": column.name in key}
+        for column in spec.table_schema.columns
+    ]
+    index = {name: value for name, value in msgspec.to_builtins(spec.index).items() if name not in ("type", "columns")}
+    facts = {
+        "slot": snapshot.slot,
+        "kind": spec.kind,
+        "key": key,
+        "ordering": None if spec.ordering_column is None else spec.ordering_column.name,
+        "partitioned_by": [field.name for field in spec.partitioning.fields],
+        "index": {"type": msgspec.to_builtins(spec.index)["type"], **index, "columns": [column.name for column in spec.bucket_columns]},
+        "properties": dict(sorted(spec.properties.items())),
+    }
+    if as_json:
+        print(json_text({"name": table.name, **facts, "columns": columns}))
+        return
+    shown = Shown(title=f"{table.name} at slot {snapshot.slot}", title_justify="left", box=box.SIMPLE)
+    for title in ("column", "type", "null", "key"):
+        shown.add_column(title, overflow="fold")
+    for column in columns:
+        shown.add_row(
+            Text(str(column["column"])), Text(str(column["type"])), "yes" if column["nullable"] else "no", "key" if column["key"] else ""
+        )
+    console = Console()
+    console.print(shown)
+    for name, value in facts.items():
+        if name != "slot" and value:
+            told = ", ".join(f"{k}={v}" for k, v in value.items() if v not in ([], None)) if isinstance(value, dict) else value
+            console.print(Text(f"{name.replace('_', ' ')}: {', '.join(told) if isinstance(told, list) else told}"), soft_wrap=True)
 
 
 def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:

@@ -15,16 +15,21 @@ from rich.table import Table as Shown
 from rich.text import Text
 
 from objcat.catalog import CATALOG_PREFIX
-from objcat.cli.common import EXIT_NO, Json, Option, TableUrl, open_table, parse_option_arguments
+from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, json_text, open_table, placed, progress
 from objcat.doctor import Report, Severity, examine, examine_names
+from objcat.handle import Table
 from objcat.lake import connect, find_log
 from objcat.table import TablesFold
-from objcat.timeline import CommittedAt, Resolution, Timeline
+from objcat.table.files import files_named_by
+from objcat.timeline import CommittedAt, Resolution, RolledBackAt, Timeline, parse_txn
 from objcat.timeline.entry import log_key
+from objcat.timeline.sweep import find_leftovers
 
 
 def doctor(
-    url: Annotated[str, typer.Argument(help="A lake, or a table: the URL of its lake, a slash, and its name.", metavar="URL")],
+    url: Annotated[
+        str | None, typer.Argument(help="A lake, or a table: the URL of its lake, a slash, and its name.", metavar="URL")
+    ] = None,
     option: Option = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every row too.")] = False,
     as_json: Json = False,
@@ -33,7 +38,7 @@ def doctor(
 
     Exit code 0: all holds, 1: something is broken; each finding says what mends it. --json prints one object a log.
     """
-    options = parse_option_arguments(option or [])
+    url, options = placed(url, option)
     healthy = True
     with Console(stderr=True).status("examining", spinner="dots") if not as_json else nullcontext() as status:
 
@@ -71,24 +76,48 @@ def rollback(
     older_than: Annotated[
         float, typer.Option("--older-than", metavar="SECONDS", help="How long a writer must have been silent to count as dead.")
     ] = 3600,
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Settle transactions whose writer died: committed, or rolled back for ever, what they left removed.
 
-    Safe beside a writer that still lives: it is refused then, and says so.
+    Safe beside a writer that still lives: it is refused then, and says so. --json prints one object a transaction.
     """
     table = open_table(url, option)
-    if txn is not None:
-        _print_outcome(txn, table.resolve(txn))
+    if dry_run:
+        _would_roll_back(table, txn, older_than, as_json=as_json)
         return
-    swept = table.rollback_dead(older_than_s=older_than)
+    if txn is not None:
+        _print_outcome(txn, table.resolve(txn), as_json=as_json)
+        return
+    with progress(f"looking for what dead writers of {table.name} left", shown=not as_json):
+        swept = table.rollback_dead(older_than_s=older_than)
     for one in swept:
-        _print_outcome(one.txn, one.outcome, files=one.files)
-    if not swept:
+        _print_outcome(one.txn, one.outcome, files=one.files, as_json=as_json)
+    if not swept and not as_json:
         print("nothing to settle, and nothing left over")
 
 
-def _print_outcome(txn: str, outcome: Resolution, *, files: int | None = None) -> None:
-    if isinstance(outcome, CommittedAt):
+def _would_roll_back(table: Table, txn: str | None, older_than_s: float, *, as_json: bool) -> None:
+    """Of one transaction whatever its age."""
+    named = None if txn is None else parse_txn(txn)
+    left = find_leftovers(table.timeline, table.timeline.open(), older_than_s=older_than_s if named is None else 0, names_of=files_named_by)
+    chosen = [one for one in left if named in (None, one.txn)]
+    for one in chosen:
+        if as_json:
+            print(json_text({"dry_run": True, **asdict(one)}))
+            continue
+        fate = "would be rolled back" if one.slot is None else f"is {'committed' if one.committed else 'rolled back'} at slot {one.slot}"
+        print(f"{one.txn} {fate}; {len(one.files):,} files of it would be deleted")
+    if not as_json:
+        print("nothing was changed" if chosen else "nothing to settle, and nothing left over")
+
+
+def _print_outcome(txn: str, outcome: Resolution, *, files: int | None = None, as_json: bool) -> None:
+    if as_json:
+        deleted = outcome.files if files is None and isinstance(outcome, RolledBackAt) else files or 0
+        print(json_text({"txn": txn, "committed": isinstance(outcome, CommittedAt), "slot": outcome.slot, "files": deleted}))
+    elif isinstance(outcome, CommittedAt):
         print(f"{txn} is committed at slot {outcome.slot}{f'; {files} leftovers were removed' if files else ''}")
     else:
         print(f"{txn} is rolled back at slot {outcome.slot}; {outcome.files} files were removed")

@@ -10,19 +10,22 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Shown
 
-from objcat.cli.common import Json, Option, cell, parse_option_arguments, time_text
-from objcat.lake import Lake, connect
+from objcat.cli.common import Json, LakeUrl, Option, cell, is_place, open_lake, time_text
+from objcat.cli.profiles import chosen
+from objcat.lake import Lake
 
 
 def ls(
-    url: Annotated[str, typer.Argument(help="The lake, e.g. s3://bucket/lake.")],
+    url: LakeUrl = None,
     namespace: Annotated[str | None, typer.Argument(help="Only what is in this namespace, or below it.")] = None,
     option: Option = None,
     dropped: Annotated[bool, typer.Option("--dropped", help="Tables that were dropped and can come back, instead.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the tables of a lake: name, table id, where their objects lie; and namespaces that hold none."""
-    lake = connect(url, parse_option_arguments(option or []))
+    if url is not None and namespace is None and chosen.get() is not None and not is_place(url):
+        url, namespace = None, url
+    lake = open_lake(url, option)
     rows = _dropped(lake, namespace) if dropped else _tables(lake, namespace)
     if as_json:
         for row in rows:

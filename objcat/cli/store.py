@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fileio import RetryPolicy, open_store
 from fileio.probe import ProbeReport, ProbeRow, Verdict, probe
-from objcat.cli.common import EXIT_NO, Json, Option, parse_option_arguments
+from objcat.cli.common import EXIT_NO, Json, Option, placed
 
 _STYLES = {
     Verdict.KEPT: "green",
@@ -25,7 +25,9 @@ _STYLES = {
 
 
 def store_check(
-    url: Annotated[str, typer.Argument(help="The store: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or a directory.")],
+    url: Annotated[
+        str | None, typer.Argument(help="The store: s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, or a directory.")
+    ] = None,
     option: Option = None,
     as_json: Json = False,
 ) -> None:
@@ -34,7 +36,7 @@ def store_check(
     Writes some hundred small objects below .objcat-check-<id>/ and removes them again. Exit code 0: fit, 1: not fit, 2: it could not be
     asked.
     """
-    options = parse_option_arguments(option or [])
+    url, options = placed(url, option)
     policy = RetryPolicy(attempts_max=5, deadline_s=20.0)
     with open_store(url, options, policy=policy) as store:
         if as_json:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from objcat.cli.common import Json, Option, TableUrl, parse_option_arguments
-from objcat.lake import connect, find_log, split_url
-from objcat.timeline import Committer
+from objcat.cli.common import DryRun, Json, Option, TableUrl, json_text, lake_and_name, placed, progress
+from objcat.lake import find_log
+from objcat.naming import find_dropped
+from objcat.services.purge import plan_purge
+from objcat.table import TablesFold
+from objcat.timeline import Committer, Timeline
 from objcat.timeline.archive import archive as archive_log
-from objcat.timeline.collect import collect_checkpoints
+from objcat.timeline.collect import collect_checkpoints, plan_collection
 
 
 def archive(
@@ -25,9 +27,9 @@ def archive(
 
     Safe beside everything, and may be stopped at any moment.
     """
-    done = archive_log(find_log(url, parse_option_arguments(option or [])), keep_slots=keep_slots)
+    done = archive_log(find_log(*placed(url, option)), keep_slots=keep_slots)
     if as_json:
-        print(json.dumps(asdict(done)))
+        print(json_text(asdict(done)))
     elif done.tombstones:
         print(f"{done.tombstones:,} slots below slot {done.end_slot} were archived, in {len(done.files)} history files")
     else:
@@ -38,16 +40,20 @@ def collect(
     url: TableUrl,
     option: Option = None,
     keep: Annotated[int, typer.Option("--keep", help="How many of the newest checkpoints stay.")] = 2,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Delete old checkpoints and what no checkpoint names; those that savepoints need stay. Every slot can still be looked at.
 
     Safe beside everything, and may be stopped at any moment.
     """
-    timeline = find_log(url, parse_option_arguments(option or []))
-    done = collect_checkpoints(timeline, Committer(timeline.fileio), keep=keep)
+    timeline = find_log(*placed(url, option))
+    done = plan_collection(timeline, keep=keep) if dry_run else collect_checkpoints(timeline, Committer(timeline.fileio), keep=keep)
     if as_json:
-        print(json.dumps(asdict(done)))
+        print(json_text({"dry_run": True, **asdict(done)} if dry_run else asdict(done)))
+    elif dry_run and done.voided:
+        slots = ", ".join(map(str, done.voided))
+        print(f"would delete the checkpoints of slots {slots}: {done.objects:,} objects at least; nothing was changed")
     elif done.slot is None:
         print("nothing to collect")
     else:
@@ -59,15 +65,28 @@ def purge(
     older_than: Annotated[float, typer.Option("--older-than", metavar="SECONDS", help="How long ago it must have been dropped.")],
     option: Option = None,
     table: Annotated[str | None, typer.Option("--id", help="Its id, where several of that name were dropped; else the last one.")] = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Delete the data files of a dropped table, for good: it cannot be brought back any more. Its log stays.
 
     `objcat ls --dropped` lists the tables that can be purged. Safe beside everything, and may be stopped at any moment.
     """
-    above, name = split_url(url)
-    done = connect(above, parse_option_arguments(option or [])).purge_table(name, older_than_s=older_than, table=table)
+    lake, name = lake_and_name(url, option)
+    if dry_run:
+        dropped = find_dropped(lake.catalog.refresh(), name, table, where=lake.fileio.url)
+        plan = plan_purge(Timeline(lake.fileio.child(dropped.binding.prefix), TablesFold()), dropped.table, older_than_s=older_than)
+        paths = sorted({*plan.removes, *plan.leftovers})
+        if as_json:
+            print(json_text({"dry_run": True, "bound": plan.bound, "files": len(paths), "paths": paths}))
+            return
+        for path in paths:
+            print(path)
+        print(f"would delete {len(paths):,} files of {name}, for good; nothing was changed")
+        return
+    with progress(f"purging {name}", shown=not as_json):
+        done = lake.purge_table(name, older_than_s=older_than, table=table)
     if as_json:
-        print(json.dumps(asdict(done)))
+        print(json_text(asdict(done)))
     else:
         print(f"{name} is purged: {done.files:,} files were deleted")

@@ -25,13 +25,7 @@ def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> Cle
     seconds(older_than_s, what="older_than_s")
     view = timeline.open()
     closed = _closed_at(view, table, where=timeline.fileio.url)
-    # Commit times increase by 1 ms at least, so that the newest may be a little ahead of the clock.
-    age_s = max(0, _store_now_ms(timeline, view) - timeline.log.read_known(closed).committed_at_ms) / 1000
-    if age_s < older_than_s:
-        raise InvalidInput(
-            f"table {table} at {timeline.fileio.url} was dropped {age_s:,.0f} s ago: purge it {older_than_s:,.0f} s after its drop, "
-            "or with a smaller older_than_s; nothing was deleted"
-        )
+    _check_age(timeline, closed, _store_now_ms(timeline, view), older_than_s)
 
     def plan(now: View[Tables]) -> CleanPlan | None:
         if _closed_at(now, table, where=timeline.fileio.url) != closed:
@@ -41,6 +35,26 @@ def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> Cle
         return found or (CleanPlan(closed, (), ()) if now.log.marks(table).bound < closed else None)
 
     return clean_by(timeline, view, table, plan, must_delete=True)
+
+
+def plan_purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> CleanPlan:
+    """What `purge` would delete now; sends reads only, and so tells the age of the drop by the local clock. Raises as it does."""
+    seconds(older_than_s, what="older_than_s")
+    view = timeline.open()
+    closed = _closed_at(view, table, where=timeline.fileio.url)
+    _check_age(timeline, closed, timeline.fileio.env.now_ms(), older_than_s)
+    return plan_clean(timeline, view, table, before=closed) or CleanPlan(closed, (), ())
+
+
+def _check_age(timeline: Timeline[Tables], closed: int, now_ms: int, older_than_s: float) -> None:
+    """Raises InvalidInput for a table that was dropped too recently."""
+    # Commit times increase by 1 ms at least, so that the newest may be a little ahead of the clock.
+    age_s = max(0, now_ms - timeline.log.read_known(closed).committed_at_ms) / 1000
+    if age_s < older_than_s:
+        raise InvalidInput(
+            f"the table at {timeline.fileio.url} was dropped {age_s:,.0f} s ago: purge it {older_than_s:,.0f} s after its drop, "
+            "or with a smaller older_than_s; nothing was deleted"
+        )
 
 
 def _closed_at(view: View[Tables], table: str, *, where: str) -> int:

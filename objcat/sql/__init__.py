@@ -6,6 +6,6 @@ A query runs in DuckDB, or in Spark; `runner.Runner` is what a statement needs o
 from objcat.sql.context import Context
 from objcat.sql.local import LocalRunner
 from objcat.sql.runner import Runner
-from objcat.sql.statements import run_statement
+from objcat.sql.statements import run_reading, run_statement
 
-__all__ = ["Context", "LocalRunner", "Runner", "run_statement"]
+__all__ = ["Context", "LocalRunner", "Runner", "run_reading", "run_statement"]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
@@ -55,6 +56,20 @@ def run_statement(statement: str, context: Context) -> Any:
     if done_by is not None:
         return done_by(context, tree)
     raise InvalidSql(f"{shown(statement)} is no statement of ours: {KNOWN} are there")
+
+
+def run_reading(statement: str, context: Context) -> pa.RecordBatchReader | pa.Table:
+    """Do one statement that reads; the rows of a query come as a stream. Raises InvalidSql for any other one: nothing was done."""
+    statement = text(statement, what="sql").strip().rstrip(";").rstrip()
+    head = statement.partition(" ")[0].upper()
+    if head == "SHOW":
+        return show(context, statement[len(head) :].strip())
+    tree = None if head in _BY_TEXT else _parsed(statement)
+    if isinstance(tree, sql.Query):
+        return context.runner.batch(context.runner.rows(*bind(tree, context.lake)))
+    if isinstance(tree, sql.Describe):
+        return describe(context, tree)
+    raise InvalidSql(f"{shown(statement)} is more than a question: SELECT, SHOW and DESCRIBE run here, the rest by lake.sql of Python")
 
 
 def _alter_by_text(context: Context, tree: sql.Command) -> Any:

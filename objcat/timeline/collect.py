@@ -66,6 +66,23 @@ def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: 
             raise outcome.error(attempts=attempt)
 
 
+def plan_collection(timeline: Timeline[Any], *, keep: int) -> CollectedCheckpoints:
+    """What `collect_checkpoints` would do now, as its result with no slot; sends reads and listings only. objects: at least so many.
+
+    What dead publishers left is not counted: it is found only when nobody can publish below the bound any more. Raises as it does.
+    """
+    whole_number(keep, what="keep", least=1)
+    fileio = timeline.fileio
+    view = timeline.open()
+    survey = {slot: found.root for slot, found in _survey(fileio, view.slot) if found is not None and isinstance(found.root, Root)}
+    bound = max(list(survey)[-keep:][0] if survey else 0, view.log.root_bound)
+    kept = _kept(replace(view.log, root_bound=bound), list(survey))
+    named = {slot: {*timeline.fold.objects(root.payload), *(one.path for one in root.segments)} for slot, root in survey.items()}
+    needed = {path for slot in kept for path in named[slot]}
+    gone = {path for slot in survey.keys() - kept for path in named[slot]} - needed
+    return CollectedCheckpoints(None, bound, tuple(sorted(survey.keys() - kept)), len(gone))
+
+
 def _is_valid(found: FoundRoot | None) -> bool:
     return found is not None and isinstance(found.root, Root)
 

@@ -27,6 +27,17 @@ class Swept:
     files: int
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What a sweep would do about one transaction. slot: the one that decided it, None: it would be rolled back. committed: whether that
+    slot commits it. files: these would be deleted."""
+
+    txn: Txn
+    slot: int | None
+    committed: bool
+    files: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class _Traces:
     """What a transaction left in the store. touched_ms: when it wrote last, by the store's clock."""
@@ -68,6 +79,30 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
         committer.retract(own).result()
 
 
+def find_leftovers(
+    timeline: Timeline[Any], view: View[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]
+) -> list[Leftover]:
+    """What `sweep` would settle and delete, by txn; sends reads and listings only.
+
+    Without a write nobody learns what time it is at the store, so ages are told by the local clock. Raises as `sweep`.
+    """
+    seconds(older_than_s, what="older_than_s")
+    fileio = timeline.fileio
+    cutoff_ms = sys.maxsize if older_than_s == 0 else fileio.env.now_ms() - int(older_than_s * 1000)
+    traces, _ = _find(fileio)
+    view = timeline.refresh(view)
+    left = []
+    for txn in sorted(txn for txn, found in traces.items() if found.touched_ms <= cutoff_ms):
+        found, outcome = traces[txn], view.outcomes.find(fileio, txn)
+        if outcome is None or not outcome.committed:
+            left.append(Leftover(txn, None if outcome is None else outcome.slot, False, tuple(found.files)))
+            continue
+        _, garbage = _unnamed(timeline, outcome.slot, txn, found, names_of)
+        if garbage or found.has_intent:
+            left.append(Leftover(txn, outcome.slot, True, tuple(garbage)))
+    return left
+
+
 def _find(fileio: FileIO) -> tuple[Mapping[Txn, _Traces], Sequence[Txn]]:
     """What every transaction left, and the plans.
 
@@ -106,12 +141,7 @@ def _settle(timeline: Timeline[Any], view: View[Any], txn: Txn, found: _Traces, 
         slot = resolution.slot
     else:
         slot = outcome.slot
-    entry = timeline.log.read_known(slot)
-    if entry.txn != txn:
-        raise CorruptTable(f"slot {slot} of {fileio.url} does not hold the commit of {txn}: restore it from a backup of the bucket")
-    (entry,) = with_changes(fileio, [entry])
-    named = {*names_of(entry), *(side.path for side in _side_objects(entry))}
-    garbage = [path for path in found.files if path not in named]
+    entry, garbage = _unnamed(timeline, slot, txn, found, names_of)
     intents = [intent_key(txn)] if found.has_intent else []
     if intents and entry.plan is not None:
         # Its writer died before it could remove the plan that it had executed.
@@ -119,6 +149,19 @@ def _settle(timeline: Timeline[Any], view: View[Any], txn: Txn, found: _Traces, 
     if garbage or intents:
         remove_files(fileio, [*garbage, *intents], why=txn)
     return Swept(txn, CommittedAt(slot), len(garbage)) if garbage or intents else None
+
+
+def _unnamed(
+    timeline: Timeline[Any], slot: int, txn: Txn, found: _Traces, names_of: Callable[[Entry], Iterable[str]]
+) -> tuple[Entry, list[str]]:
+    """The entry of a committed transaction, and the files that it left and does not name. Raises CorruptTable."""
+    fileio = timeline.fileio
+    entry = timeline.log.read_known(slot)
+    if entry.txn != txn:
+        raise CorruptTable(f"slot {slot} of {fileio.url} does not hold the commit of {txn}: restore it from a backup of the bucket")
+    (entry,) = with_changes(fileio, [entry])
+    named = {*names_of(entry), *(side.path for side in _side_objects(entry))}
+    return entry, [path for path in found.files if path not in named]
 
 
 def _side_objects(entry: Entry) -> Iterable[SideObject]:

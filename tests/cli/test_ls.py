@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from tests.cli.commands import run
+from tests.cli.commands import run, run_process
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -55,6 +55,9 @@ def test_an_empty_lake_says_so(tmp_path: Path) -> None:
 
 
 def test_an_unknown_namespace_is_one_sentence(lake: objcat.Lake, tmp_path: Path) -> None:
-    done = run("ls", str(tmp_path), "ctiy")
-    assert done.returncode == 2
-    assert "did you mean 'city'" in done.stderr
+    for done in (run("ls", str(tmp_path), "ctiy"), run_process("ls", str(tmp_path), "ctiy")):
+        assert done.returncode == 2
+        assert done.stderr.startswith("objcat: ") and done.stderr.count("\n") == 1 and "did you mean 'city'" in done.stderr
+    done = run_process("ls", str(tmp_path), "city", "--json")
+    assert done.returncode == 0
+    assert [json.loads(line)["name"] for line in done.stdout.splitlines()] == ["city.drivers", "city.trips"]

@@ -1,0 +1,117 @@
+"""Connection profiles: lakes by a short name, with the options of their stores, in a file of the user's; and `objcat profiles`."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table as Shown
+from rich.text import Text
+
+from fileio import InvalidConfig
+from fileio.config import nearest, redact
+
+PROFILE_VARIABLE = "OBJCAT_PROFILE"
+EXAMPLE = '[prod] url = "s3://bucket/lake" and below it [prod.options] region = "eu-central-1"'
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A lake by a name. options: of its store; they may hold secrets, so no `repr` shows them."""
+
+    name: str
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+chosen: ContextVar[Profile | None] = ContextVar("profile", default=None)
+"""The profile of this call of the command line."""
+
+
+def profiles_path() -> Path:
+    """The file of the profiles: `objcat/profiles.toml` in the user's config folder."""
+    configured = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(configured) if configured else Path.home() / ".config") / "objcat" / "profiles.toml"
+
+
+def read_profiles() -> dict[str, Profile]:
+    """All profiles, by name; none where there is no file. Raises InvalidConfig, which never repeats a value: it may be secret."""
+    path = profiles_path()
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"the profiles in {path} cannot be read: {type(error).__name__}; check the file and its rights") from error
+    except tomllib.TOMLDecodeError as error:
+        where = str(error)[str(error).rfind("(") :] if "(" in str(error) else ""
+        raise InvalidConfig(f"the profiles in {path} are no TOML {where}: write them like {EXAMPLE}") from None
+    return {name: _profile(path, name, value) for name, value in found.items()}
+
+
+def find_profile(name: str) -> Profile:
+    """The profile of a name. Raises InvalidConfig."""
+    profiles = read_profiles()
+    if name in profiles:
+        return profiles[name]
+    if not profiles:
+        raise InvalidConfig(f"there is no profile {name!r}: {profiles_path()} has none; write one into it, like {EXAMPLE}")
+    raise InvalidConfig(f"there is no profile {name!r} in {profiles_path()}: {nearest(name, profiles)}")
+
+
+def _profile(path: Path, name: str, value: Any) -> Profile:
+    if not isinstance(value, dict) or not isinstance(value.get("url"), str):
+        raise InvalidConfig(f"the profile {name!r} in {path} has no url: write it like {EXAMPLE}")
+    for key in value:
+        if key not in ("url", "options"):
+            raise InvalidConfig(f"the profile {name!r} in {path} has {key!r}, which is none of url and options: write it like {EXAMPLE}")
+    options = value.get("options", {})
+    if not isinstance(options, dict):
+        raise InvalidConfig(f"the options of the profile {name!r} in {path} are no table: write them like {EXAMPLE}")
+    for key, given in options.items():
+        if not isinstance(given, (str, int, float, bool)):
+            raise InvalidConfig(
+                f"the option {key!r} of the profile {name!r} in {path} is neither text, a number nor a truth value: mend it"
+            )
+    return Profile(name, value["url"].rstrip("/"), {key: _text(given) for key, given in options.items()})
+
+
+def _without_user(url: str) -> str:
+    """A URL without what stands before an @: opening it would refuse that."""
+    scheme, slashes, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return url if "@" not in host else f"{scheme}{slashes}***@{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def profiles(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show the connection profiles, and the names of their options; values are not shown, since some are secret.
+
+    `objcat --profile NAME COMMAND ...` uses one: URLs may then be names in its lake, and the lake itself may be left out.
+    """
+    rows = [{"name": one.name, "url": redact(_without_user(one.url)), "options": sorted(one.options)} for one in read_profiles().values()]
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    if not rows:
+        print(f"no profiles in {profiles_path()}: write one into it, like {EXAMPLE}")
+        return
+    shown = Shown(title=f"profiles in {profiles_path()}", title_justify="left", box=box.SIMPLE)
+    for title in ("name", "url", "options"):
+        shown.add_column(title, overflow="fold")
+    for row in rows:
+        shown.add_row(Text(str(row["name"])), Text(str(row["url"])), Text(", ".join(row["options"])))
+    Console().print(shown)

@@ -1,0 +1,220 @@
+"""`objcat compact`, `split`, `clean`, `savepoint`, `release`, `restore`, `undrop` and `erase`: what changes a table without new rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from objcat.arguments import whole_number
+from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, json_text, lake_and_name, open_table, progress
+from objcat.erasing import erase as erase_rows
+from objcat.erasing import plan_erasure
+from objcat.errors import InvalidInput
+from objcat.handle import Table
+from objcat.services import plan_clean
+from objcat.services.savepoint import check_readable, check_slot
+
+Slot = Annotated[int, typer.Argument(help="A slot, as `objcat log` shows it.")]
+
+
+def compact(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
+    """Merge log rows into base files, as one commit. No writer ever waits for it or conflicts with it; may be stopped at any moment."""
+    table = open_table(url, option)
+    with progress(f"compacting {table.name}", shown=not as_json):
+        done = table.compact()
+    if as_json:
+        _print_json(done)
+    elif done is None:
+        print("nothing to compact: no file group has log rows")
+    else:
+        print(f"slot {done.slot}: {len(done.homes):,} file groups are merged; {done.rows:,} rows were written in {done.files:,} files")
+
+
+def split(
+    url: TableUrl,
+    option: Option = None,
+    partition: Annotated[str, typer.Option("--partition", help="Of a partitioned table, which one: city=Rome.")] = "",
+    count: Annotated[
+        int | None, typer.Option("--count", help="How many buckets: the present number times a power of two. Without it, twice as many.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Give a table, or a partition of it, more buckets, as one commit that moves no data; compaction gives each half files of its own."""
+    done = open_table(url, option).split_buckets(partition=partition, count=count)
+    if as_json:
+        _print_json(done)
+    elif done is None:
+        print("nothing to do: it has that many buckets already")
+    else:
+        print(f"slot {done.slot}: {done.partition or 'the table'} has {done.count:,} buckets")
+
+
+def clean(
+    url: TableUrl,
+    option: Option = None,
+    keep_slots: Annotated[int | None, typer.Option("--keep-slots", help="How many of the newest slots stay readable.")] = None,
+    before: Annotated[int | None, typer.Option("--before", help="The oldest slot that stays readable.")] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Expire old slots, savepoints excepted, and delete the files that only they need.
+
+    Safe beside everything, and may be stopped at any moment: the next clean finishes it.
+    """
+    if (keep_slots is None) == (before is None):
+        raise InvalidInput("what shall stay readable? Give one of --keep-slots, e.g. --keep-slots 100, and --before, e.g. --before 1234")
+    table = open_table(url, option)
+    if dry_run:
+        _would_clean(table, keep_slots, before, as_json=as_json)
+        return
+    with progress(f"cleaning {table.name}", shown=not as_json):
+        done = table.clean(keep_slots=keep_slots, before=before)
+    if as_json:
+        _print_json(done)
+    elif done.slot is None:
+        print(f"nothing to delete: slots from {done.bound:,} on are readable")
+    else:
+        print(f"slot {done.slot}: slots from {done.bound:,} on are readable, {done.files:,} files were deleted")
+
+
+def _would_clean(table: Table, keep_slots: int | None, before: int | None, *, as_json: bool) -> None:
+    if keep_slots is not None:
+        whole_number(keep_slots, what="keep_slots", least=1)
+    if before is not None:
+        whole_number(before, what="before")
+    view = table.timeline.open()
+    plan = plan_clean(table.timeline, view, table.id, keep_slots=keep_slots, before=before)
+    paths = [] if plan is None else sorted({*plan.removes, *plan.leftovers})
+    bound = view.log.marks(table.id).bound if plan is None else plan.bound
+    if as_json:
+        print(json_text({"dry_run": True, "bound": bound, "files": len(paths), "paths": paths}))
+        return
+    for path in paths:
+        print(path)
+    print(f"would delete {len(paths):,} files; slots from {bound:,} on would be readable; nothing was changed")
+
+
+def savepoint(
+    url: TableUrl,
+    option: Option = None,
+    slot: Annotated[int | None, typer.Option("--slot", help="Which slot; without it, the newest.")] = None,
+    name: Annotated[str, typer.Option("--name", help="A name for it, shown by `objcat log`.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Keep a slot readable, whatever is cleaned, until `objcat release`."""
+    done = open_table(url, option).savepoint(slot=slot, name=name)
+    if as_json:
+        _print_json(done)
+    elif done is None:
+        print("nothing to do: that slot is saved already")
+    else:
+        print(f"slot {done.slot}: slot {done.saved} stays readable until `objcat release` takes it back")
+
+
+def release(url: TableUrl, slot: Slot, option: Option = None, as_json: Json = False) -> None:
+    """Take a savepoint back, so that the next clean may delete what only it kept."""
+    table = open_table(url, option)
+    done = table.release(slot=slot)
+    if as_json:
+        _print_json(done)
+    elif done is None:
+        saved = sorted(table.snapshot.log.marks(table.id).saved)
+        print(f"nothing to do: slot {slot} is not saved; saved are {', '.join(map(str, saved)) or 'none'}")
+    else:
+        print(f"slot {done.slot}: slot {done.saved} is released; the next `objcat clean` may delete what only it kept")
+
+
+def restore(url: TableUrl, slot: Slot, option: Option = None, dry_run: DryRun = False, as_json: Json = False) -> None:
+    """Have the rows and the schema of an earlier slot again, as one commit that writes no data. Slots since then stay readable."""
+    table = open_table(url, option)
+    if dry_run:
+        _would_restore(table, slot, as_json=as_json)
+        return
+    done = table.restore(to=slot)
+    if as_json:
+        _print_json(done)
+    else:
+        print(f"slot {done.slot}: the table is as it was at slot {done.restored}; `objcat restore` with {done.slot - 1} takes that back")
+
+
+def _would_restore(table: Table, slot: int, *, as_json: bool) -> None:
+    log, url = table.snapshot.log, table.fileio.url
+    check_slot(log, slot, what="slot", where=url)
+    check_readable(log, table.id, slot, where=url)
+    now, then = table.scan().count(), table.scan(as_of=slot).count()
+    undone = log.slot - slot
+    if as_json:
+        print(json_text({"dry_run": True, "restored": slot, "newest": log.slot, "undone": undone, "rows": now, "rows_restored": then}))
+    else:
+        print(f"would take back what {undone:,} slots did: {now:,} rows would be {then:,}, as at slot {slot}; nothing was changed")
+
+
+def undrop(
+    url: TableUrl,
+    option: Option = None,
+    new_name: Annotated[str | None, typer.Option("--new-name", help="A name for it, where its own is taken.")] = None,
+    table: Annotated[str | None, typer.Option("--id", help="Its id, where several of that name were dropped; else the last one.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a dropped table back. `objcat ls --dropped` lists those that can come back."""
+    lake, name = lake_and_name(url, option)
+    back = lake.undrop_table(name, new_name=new_name, table=table)
+    if as_json:
+        print(json_text({"name": back.name, "id": back.id, "slot": back.snapshot.slot}))
+    else:
+        print(f"{back.name} is back, as it was when it was dropped")
+
+
+def erase(
+    url: TableUrl,
+    where: Annotated[str, typer.Option("--where", help='Which rows: "id = 17".')],
+    option: Option = None,
+    older_than: Annotated[
+        float, typer.Option("--older-than", metavar="SECONDS", help="How long a writer must have been silent to count as dead.")
+    ] = 3600,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Delete rows for good: the rows, and every file that holds or held them. All slots but the newest expire. Prints a certificate.
+
+    Cut short, it is finished when it is called again. Exit code 1: such rows are there again, since somebody wrote them meanwhile.
+    """
+    table = open_table(url, option)
+    if dry_run:
+        _would_erase(table, where, as_json=as_json)
+        return
+    with progress(f"erasing rows of {table.name}", shown=not as_json):
+        done = erase_rows(table, where, older_than_s=older_than)
+    if as_json:
+        print(json_text(asdict(done)))
+    else:
+        for path in done.files:
+            print(path)
+        rows = (
+            "no row passed any more" if done.delete_slot is None else f"{done.deleted or 0:,} rows were deleted at slot {done.delete_slot}"
+        )
+        print(f"{rows}; the {len(done.files):,} objects above are gone; slots from {done.readable_from:,} on are readable")
+        print(f"read again at slot {done.checked_slot}: {done.found:,} such rows")
+    if done.found:
+        raise typer.Exit(EXIT_NO)
+
+
+def _would_erase(table: Table, where: str, *, as_json: bool) -> None:
+    plan = plan_erasure(table, where)
+    if as_json:
+        print(json_text({"dry_run": True, **asdict(plan)}))
+        return
+    for path in plan.files:
+        print(path)
+    files = f"these {len(plan.files):,} files and those that hold the rows now"
+    print(f"would delete {plan.rows:,} rows, {files}; {plan.slots:,} slots would expire")
+    if plan.saved:
+        print(f"would be refused: savepoints hold such rows; `objcat release` slots {', '.join(map(str, plan.saved))} first")
+    print("nothing was changed")
+
+
+def _print_json(done: Any) -> None:
+    """The result of a service as JSON; null where there was nothing to do."""
+    print("null" if done is None else json_text(asdict(done)))

@@ -1,0 +1,203 @@
+"""`objcat compact`, `split`, `clean`, `savepoint`, `release`, `restore` and `undrop`, and what would be deleted, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import objcat
+from fileio import FileIO
+from fileio.testing import Crash, Fault, FaultyBackend, Rule
+from tests.cli.commands import run
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> objcat.Table:
+    table = objcat.connect(tmp_path).create_table("city.trips", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table.insert([{"id": i, "fare": 1.0} for i in range(20)])
+    table.upsert([{"id": i, "fare": 2.0} for i in range(5)])
+    return table
+
+
+@pytest.fixture
+def url(table: objcat.Table, tmp_path: Path) -> str:
+    return f"{tmp_path}/city.trips"
+
+
+def says(*arguments: str) -> str:
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def told(*arguments: str) -> Any:
+    return json.loads(says(*arguments, "--json"))
+
+
+def refused(*arguments: str) -> str:
+    done = run(*arguments)
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def everything(place: Path) -> dict[str, bytes]:
+    """Every object below a place, but for intents, which go off the critical path."""
+    found: dict[str, bytes] = {}
+    for pattern in ("tables/*/data/**/*", "tables/*/log/**/*", "tables/*/checkpoints/**/*", "catalog/**/*"):
+        found |= {str(path): path.read_bytes() for path in place.glob(pattern) if path.is_file()}
+    return found
+
+
+def test_compact(table: objcat.Table, url: str) -> None:
+    done = told("compact", url)
+    assert (done["slot"], done["rows"], len(done["homes"])) == (3, 20, 2)
+    assert says("compact", url).startswith("nothing to compact")
+    assert told("compact", url) is None
+    assert table.stats().log_objects == 0
+
+
+def test_split(table: objcat.Table, url: str) -> None:
+    assert told("split", url)["count"] == 4
+    assert "has 16 buckets" in says("split", url, "--count", "16")
+    assert says("split", url, "--count", "16").startswith("nothing to do")
+    assert "power of two" in refused("split", url, "--count", "48")
+    assert "no partition of the table" in refused("split", url, "--partition", "city=Rome")
+    assert table.scan().count() == 20
+
+
+def test_clean_says_what_it_would_delete_and_deletes_it(table: objcat.Table, url: str, tmp_path: Path) -> None:
+    assert says("clean", url, "--keep-slots", "9").startswith("nothing to delete")
+    assert told("clean", url, "--keep-slots", "9", "--dry-run")["files"] == 0
+    old = set(table.files().column("path").to_pylist())
+    table.compact()
+    before = everything(tmp_path)
+    would = told("clean", url, "--keep-slots", "1", "--dry-run")
+    assert (set(would["paths"]), would["files"], would["bound"]) == (old, len(old), 3)
+    people = says("clean", url, "--keep-slots", "1", "--dry-run")
+    assert all(path in people for path in old) and "nothing was changed" in people
+    assert everything(tmp_path) == before
+    done = told("clean", url, "--keep-slots", "1")
+    assert (done["files"], done["bound"]) == (len(old), 3)
+    assert old.isdisjoint(table.fileio.list_keys("data/"))
+    for wrong in ([], ["--keep-slots", "1", "--before", "2"]):
+        assert "--keep-slots 100" in refused("clean", url, *wrong)
+    assert "from 1 up" in refused("clean", url, "--keep-slots", "0", "--dry-run")
+
+
+def test_a_savepoint_keeps_what_clean_would_take(table: objcat.Table, url: str) -> None:
+    assert told("savepoint", url, "--slot", "1", "--name", "month")["saved"] == 1
+    assert says("savepoint", url, "--slot", "1").startswith("nothing to do")
+    assert "no slot 99" in refused("savepoint", url, "--slot", "99")
+    table.compact()
+    says("clean", url, "--keep-slots", "1")
+    assert objcat.table_at(table.fileio.url).scan(as_of=1).count() == 20
+    assert "saved are 1" in says("release", url, "2")
+    assert "slot 1 is released" in says("release", url, "1")
+    assert told("release", url, "1") is None
+    assert told("clean", url, "--keep-slots", "1", "--dry-run")["files"] > 0
+
+
+def test_restore(table: objcat.Table, url: str, tmp_path: Path) -> None:
+    table.delete("id >= 10")
+    before = everything(tmp_path)
+    assert told("restore", url, "1", "--dry-run") == {
+        "dry_run": True,
+        "restored": 1,
+        "newest": 3,
+        "undone": 2,
+        "rows": 10,
+        "rows_restored": 20,
+    }
+    assert "10 rows would be 20" in says("restore", url, "1", "--dry-run")
+    assert everything(tmp_path) == before
+    assert "`objcat restore` with 3 takes that back" in says("restore", url, "1")
+    assert {row["fare"] for row in objcat.connect(tmp_path).table("city.trips").scan().to_arrow().to_pylist()} == {1.0}
+    assert told("restore", url, "3")["restored"] == 3
+    for dry in ([], ["--dry-run"]):
+        assert "slots go from 0 to 5" in refused("restore", url, "77", *dry)
+    table.compact()
+    says("clean", url, "--keep-slots", "1")
+    for dry in ([], ["--dry-run"]):
+        assert "was cleaned" in refused("restore", url, "1", *dry)
+
+
+def test_undrop(url: str, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.drop_table("city.trips")
+    assert says("undrop", url) == "city.trips is back, as it was when it was dropped\n"
+    lake.drop_table("city.trips")
+    assert told("undrop", url, "--new-name", "city.journeys")["name"] == "city.journeys"
+    assert "city.trips" in refused("undrop", url)
+
+
+def test_purge_says_what_it_would_delete(table: objcat.Table, url: str, tmp_path: Path) -> None:
+    files = set(table.fileio.list_keys("data/"))
+    assert "is not dropped" in refused("purge", url, "--older-than", "0", "--dry-run")
+    objcat.connect(tmp_path).drop_table("city.trips")
+    before = everything(tmp_path)
+    assert "nothing was deleted" in refused("purge", url, "--older-than", "86400", "--dry-run")
+    would = told("purge", url, "--older-than", "0", "--dry-run")
+    assert set(would["paths"]) == files
+    assert f"would delete {len(files)} files" in says("purge", url, "--older-than", "0", "--dry-run")
+    assert everything(tmp_path) == before
+    assert told("purge", url, "--older-than", "0")["files"] == would["files"]
+
+
+def test_rollback_says_what_it_would_settle(table: objcat.Table, url: str, tmp_path: Path) -> None:
+    rule = Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.CRASH_BEFORE)
+    bare = objcat.connect(tmp_path).fileio._bare
+    with pytest.raises(Crash):
+        objcat.Lake(FileIO(FaultyBackend(bare, [rule]))).table("city.trips").upsert([{"id": 1, "fare": 9.0}])
+    before = everything(tmp_path)
+    would = told("rollback", url, "--older-than", "0", "--dry-run")
+    assert (would["slot"], would["committed"], len(would["files"])) == (None, False, 1)
+    assert says("rollback", url, "--dry-run").startswith("nothing to settle")
+    for named in (["--older-than", "0"], [would["txn"]]):
+        assert f"{would['txn']} would be rolled back; 1 files" in says("rollback", url, *named, "--dry-run")
+    assert everything(tmp_path) == before
+    done = told("rollback", url, would["txn"])
+    assert (done["txn"], done["committed"], done["files"]) == (would["txn"], False, 1)
+    assert set(would["files"]).isdisjoint(table.fileio.list_keys("data/"))
+
+
+def test_collect_says_what_it_would_delete(table: objcat.Table, url: str, tmp_path: Path) -> None:
+    for number in range(40):
+        table.upsert([{"id": number % 3, "fare": float(number)}])
+        if table.snapshot.slot in (16, 32):
+            table.timeline.publish(table.timeline.open())
+    objects = everything(tmp_path)
+    would = told("collect", url, "--keep", "1", "--dry-run")
+    assert (would["slot"], would["voided"]) == (None, [16])
+    assert "would delete the checkpoints of slots 16" in says("collect", url, "--keep", "1", "--dry-run")
+    assert says("collect", url, "--keep", "2", "--dry-run") == "nothing to collect\n"
+    assert everything(tmp_path) == objects
+    done = told("collect", url, "--keep", "1")
+    assert done["voided"] == [16] and done["objects"] >= would["objects"]
+
+
+def test_erase(table: objcat.Table, url: str, tmp_path: Path) -> None:
+    first = set(table.files().column("path").to_pylist())
+    says("savepoint", url, "--slot", "1")
+    before = everything(tmp_path)
+    would = told("erase", url, "--where", "id in (3, 4)", "--dry-run")
+    assert (would["rows"], would["saved"]) == (2, [1])
+    assert "`objcat release` slots 1 first" in says("erase", url, "--where", "id in (3, 4)", "--dry-run")
+    assert "did you mean 'id'" in refused("erase", url, "--where", "idd = 3", "--dry-run")
+    assert "at slots 1: release them first" in refused("erase", url, "--where", "id in (3, 4)")
+    assert everything(tmp_path) == before
+    says("release", url, "1")
+    done = told("erase", url, "--where", "id in (3, 4)")
+    assert (done["deleted"], done["found"], done["where"]) == (2, 0, "id in (3, 4)")
+    assert first < set(done["files"]) and set(done["files"]).isdisjoint(table.fileio.list_keys("data/"))
+    kept = pa.concat_tables(pq.read_table(path) for path in tmp_path.glob("tables/*/data/**/*.parquet"))
+    assert kept.num_rows == 18, "no file holds such a row"
+    assert objcat.connect(tmp_path).table("city.trips").scan().count() == 18
+    assert "no row passed any more" in says("erase", url, "--where", "id in (3, 4)")

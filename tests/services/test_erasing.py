@@ -1,0 +1,98 @@
+"""Erasure: rows go, with every file that ever held them, however often it is cut short and whoever writes meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from fileio import FileIO
+from fileio.memory import MemoryBackend
+from fileio.testing import FakeEnv
+from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
+from objcat.doctor import examine
+from objcat.erasing import erase, plan_erasure
+from objcat.errors import InvalidInput
+from tests.effort import few
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
+REQUESTS_MAX = 200
+
+
+class At:
+    """A death at the nth request."""
+
+    def __init__(self, number: int, fault: Fault) -> None:
+        self._number = number
+        self._fault = fault
+        self.hit = False
+
+    def choose(self, request: Request) -> Hit | None:
+        if request.number != self._number:
+            return None
+        self.hit = True
+        return Hit(self._fault) if self._fault in APPLICABLE[request.kind] else None
+
+
+def made(backend: MemoryBackend, kind: str) -> objcat.Table:
+    lake = objcat.Lake(FileIO(backend, env=FakeEnv(1)))
+    table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(1))
+    table.insert([{"id": i, "fare": 1.0} for i in range(4)])
+    table.upsert([{"id": 1, "fare": 2.0}])
+    return table
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("fault", few([Fault.CRASH_AFTER, Fault.CRASH_BEFORE], 1))
+def test_one_that_is_cut_short_is_finished_by_the_next(kind: str, fault: Fault) -> None:
+    for at in range(1, REQUESTS_MAX):
+        backend = MemoryBackend("erased")
+        made(backend, kind)
+        script = At(at, fault)
+        with contextlib.suppress(Crash):
+            erase(objcat.Lake(FileIO(FaultyBackend(backend, script), env=FakeEnv(2))).table("t"), "id = 1")
+        table = objcat.Lake(FileIO(backend, env=FakeEnv(3))).table("t")
+        done = erase(table, "id = 1", older_than_s=0)
+        assert done.found == 0
+        assert sorted(row["id"] for row in table.scan().to_arrow().to_pylist()) == [0, 2, 3]
+        assert set(table.fileio.list_keys("data/")) == set(table.files().column("path").to_pylist()), f"request {at} leaves files"
+        assert examine(table.timeline, deep=True).healthy
+        if not script.hit:
+            assert at > 20
+            return
+    pytest.fail(f"an erasure sends more than {REQUESTS_MAX} requests")
+
+
+def test_a_savepoint_that_holds_such_rows_is_named_and_others_stay() -> None:
+    table = made(MemoryBackend("saved"), "merge_on_read")
+    table.savepoint(slot=0)
+    table.savepoint(slot=1, name="month")
+    table.savepoint(slot=2)
+    assert plan_erasure(table, "fare = 2.0").saved == (2,)
+    with pytest.raises(InvalidInput, match=r"at slots 2: release them first .* nothing was erased"):
+        erase(table, "fare = 2.0")
+    assert table.scan().count() == 4
+    table.release(slot=2)
+    done = erase(table, "fare = 2.0")
+    assert (done.deleted, done.found) == (1, 0)
+    assert table.scan(as_of=1).count() == 4
+    with pytest.raises(InvalidInput, match="at slots 1"):
+        erase(table, "id = 1")
+
+
+def test_rows_that_come_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = MemoryBackend("back")
+    table = made(backend, "merge_on_read")
+    compact = table.compact
+
+    def compact_and_write() -> Any:
+        result = compact()
+        objcat.Lake(FileIO(backend, env=FakeEnv(5))).table("t").upsert([{"id": 1, "fare": 9.0}])
+        return result
+
+    monkeypatch.setattr(table, "compact", compact_and_write)
+    done = erase(table, "id = 1")
+    assert (done.deleted, done.found) == (1, 1)
