@@ -18,6 +18,7 @@ from devkit import toolchain
 from devkit.fault_proxy import FaultProxy
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName, Servers
+from tests.effort import ALL_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the slow tests too")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--all"):
         return
@@ -48,8 +50,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         Path(path).write_text(json.dumps(counts))
 
 
-def pytest_configure() -> None:
-    """Nothing of the user's own cloud settings reaches a test, and loopback is never asked for through a proxy."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests know how hard to try; nothing of the user's own cloud settings reaches them, and loopback is never asked through a proxy."""
+    if config.getoption("--all"):
+        os.environ[ALL_VARIABLE] = "1"
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR")):
             del os.environ[name]

@@ -20,7 +20,7 @@ from tests.chaos.operations import open_table
 from tests.chaos.supervisor import Plan, run_chaos, where
 from tests.chaos.worker import TABLE
 
-SHORT = Plan(local=3, commits=50, kills=10, lost=20, unknown=1, fenced=1, seconds_max=120)
+SHORT = Plan(local=3, commits=50, kills=10, lost=20, unknown=1, fenced=1, seconds_max=400)
 LONG = Plan(local=4, spark=2, commits=1000, kills=100, lost=400, unknown=20, fenced=20, spark_commits=30, seconds_max=900, between_kills=30)
 
 
@@ -48,6 +48,7 @@ def check(
         run(servers(store).fresh_bucket(), replace(plan, kind=kind), directory / "run", capsys)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("store", "kind"),
     [("file", "copy_on_write"), ("versitygw", "merge_on_read"), ("fake-gcs-server", "copy_on_write"), ("azurite", "merge_on_read")],

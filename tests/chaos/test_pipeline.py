@@ -40,7 +40,7 @@ from tests.chaos.worker import perform
 
 WORKS: tuple[Work, ...] = ("feeds", "feeds", "copies", "copies", "sums", "sums")
 """What the processes do: everything twice."""
-SHORT = Plan(local=len(WORKS), commits=40, kills=6, lost=10, unknown=0, fenced=0, seconds_max=90)
+SHORT = Plan(local=len(WORKS), commits=40, kills=6, lost=10, unknown=0, fenced=0, seconds_max=400)
 LONG = Plan(local=len(WORKS), commits=1000, kills=100, lost=300, unknown=5, fenced=1, seconds_max=900)
 HOPS_MIN, OVERTAKEN_MIN = 3, 1
 """Commits to each derived table, and derivers that found that their twin had been first, without which a run shows nothing."""
@@ -137,6 +137,7 @@ def check(tables: Mapping[str, objcat.Table]) -> None:
         assert report.healthy, report.findings
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("store", "kinds"),
     [("versitygw", {COPY: "copy_on_write"})],

@@ -14,6 +14,7 @@ from fileio.local import LocalBackend, LocalOptions
 from objcat.errors import SnapshotExpired
 from objcat.services import clean, compact, release, restore, savepoint, split_buckets
 from objcat.timeline import Home
+from tests.effort import effort
 from tests.services.world import World
 
 KEYS = st.integers(0, 7)
@@ -120,6 +121,6 @@ class ServicesOnFiles(Services):
 
 
 TestServices = Services.TestCase
-TestServices.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestServices.settings = settings(max_examples=effort(10, with_all=25), stateful_step_count=25, deadline=None)
 TestServicesOnFiles = ServicesOnFiles.TestCase
-TestServicesOnFiles.settings = settings(max_examples=4, stateful_step_count=20, deadline=None)
+TestServicesOnFiles.settings = settings(max_examples=effort(2, with_all=4), stateful_step_count=20, deadline=None)

@@ -92,7 +92,8 @@ def test_each_batch_is_one_commit_and_a_restart_goes_on(
     run(into(source, table))
     assert content(table) == expected(3)
     assert versions(table) == [{str(tmp_path / "checkpoint"): number} for number in range(3)]
-    assert not list(table.fileio.list_keys("intents/"))
+    while list(table.fileio.list_keys("intents/")):  # they go off the critical path
+        pass
 
 
 def test_a_batch_that_spark_brings_again_is_not_written_again(

@@ -241,10 +241,10 @@ def test_a_filter_that_is_nested_too_deeply(lake: objcat.Lake, what: str) -> Non
 @pytest.mark.parametrize(
     ("where", "found"),
     [
-        (" or ".join(f"id = {number}" for number in range(4, 2004)), {4, 5}),
-        (" and ".join(f"size <> {number}" for number in range(2, 2002)), {0, 1, 2, 3, 4, 5}),
-        (" or ".join(f"id = {number} and value = 'old'" for number in range(3, 2003)), {3, 4, 5}),
-        (" and ".join(f"(id <> {number} or value = 'new')" for number in range(2000)), set()),
+        (" or ".join(f"id = {number}" for number in range(4, 1204)), {4, 5}),
+        (" and ".join(f"size <> {number}" for number in range(2, 1202)), {0, 1, 2, 3, 4, 5}),
+        (" or ".join(f"id = {number} and value = 'old'" for number in range(3, 1203)), {3, 4, 5}),
+        (" and ".join(f"(id <> {number} or value = 'new')" for number in range(1200)), set()),
     ],
     ids=["OR", "AND", "OR of ANDs", "AND of ORs"],
 )
@@ -252,7 +252,7 @@ def test_a_long_chain_is_no_depth(lake: objcat.Lake, where: str, found: set[int]
     scan = lake.table("n.t").scan(where=where, columns=["id"])
     assert set(scan.to_arrow().column("id").to_pylist()) == found
     said = parse_predicate(where, lake.table("n.t").spec.table_schema).to_spark_sql()
-    assert said.count("`id`") + said.count("`size`") >= 2000
+    assert said.count("`id`") + said.count("`size`") >= 1200
 
 
 @pytest.mark.parametrize("where", [LONE, f"value = '{LONE}'", 5, b"id = 1", ["id = 1"], True], ids=repr)

@@ -26,6 +26,7 @@ from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, 
 from objcat import local, tasks
 from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, InvalidPredicate, NullKey, ObjcatError, TableNotFound
 from objcat.storage import files
+from tests.effort import effort
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 BEFORE = {1: "old", 2: "old"}
@@ -478,4 +479,4 @@ class TableBesideModel(RuleBasedStateMachine):
 
 
 TestTableBesideModel = TableBesideModel.TestCase
-TestTableBesideModel.settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+TestTableBesideModel.settings = settings(max_examples=effort(12, with_all=25), stateful_step_count=15, deadline=None)

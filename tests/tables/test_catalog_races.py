@@ -32,6 +32,7 @@ from objcat.errors import (
     TableExists,
     TableNotFound,
 )
+from tests.effort import few
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
 CHANGER = Path(__file__).with_name("names_process.py")
@@ -538,7 +539,7 @@ def test_processes_create_the_same_names_on_local_disk(tmp_path: Path, domain: s
     check_processes(str(tmp_path / "lake"), {}, domain)
 
 
-@pytest.mark.parametrize("server", ["versitygw", "fake-gcs-server", "azurite"])
+@pytest.mark.parametrize("server", few(["versitygw", "fake-gcs-server", "azurite"], 1))
 def test_processes_create_the_same_names_on_a_server(servers: Callable[[str], ServerHandle], server: str) -> None:
     store = servers(server).fresh_bucket()
     check_processes(f"{store.url}/lake", dict(store.options), None)

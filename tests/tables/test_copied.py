@@ -75,9 +75,13 @@ def little_fits_into_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 everywhere = pytest.mark.parametrize(
     "places",
-    [("memory", "file"), ("file", "memory"), ("versitygw", "seaweedfs"), ("versitygw", "versitygw")],
+    [
+        pytest.param(("memory", "file"), id="memory to file"),
+        pytest.param(("file", "memory"), id="file to memory"),
+        pytest.param(("versitygw", "seaweedfs"), id="versitygw to seaweedfs", marks=pytest.mark.slow),
+        pytest.param(("versitygw", "versitygw"), id="versitygw to versitygw"),
+    ],
     indirect=True,
-    ids=" to ".join,
 )
 
 

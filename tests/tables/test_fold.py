@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from objcat.errors import CorruptTable
 from objcat.table import TableDelta, levels
 from objcat.timeline import Footprint, Home
+from tests.effort import effort
 from tests.tables.metadata import History, base, log, make_table, paths_of
 
 PARTITIONS = ("", "a", "b")
@@ -118,7 +119,7 @@ def check(history: History, model: Model) -> None:
     assert [g.home for g in history.groups(homes=[one])] == [home for home in sorted(expected) if home.is_common(one)]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=effort(25, with_all=60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_checkpointed_on_the_way_the_fold_is_the_slow_one(data: st.DataObject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "SHARD_ITEMS", data.draw(st.sampled_from([2, 5, 1000])))

@@ -17,6 +17,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import InvalidInput
 from objcat.storage.hashing import bucket_of
+from tests.effort import few
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -105,7 +106,7 @@ class Late:
 
 
 @pytest.mark.parametrize("ordering", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()], ids=str)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4), 2))
 def test_the_rows_are_those_of_a_dict_however_often_and_whenever_it_is_compacted(ordering: pa.DataType, seed: int) -> None:
     chance = random.Random(seed)
     late = Late(days=3, ordering=ordering)

@@ -8,6 +8,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
+from tests.effort import effort
 from tests.tables.machine import LOCATED, TableMachine
 
 
@@ -26,10 +27,10 @@ class MovingMachine(LocatedMachine):
 
 
 TestLocalMachine = LocalMachine.TestCase
-TestLocalMachine.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)
+TestLocalMachine.settings = settings(max_examples=effort(8, with_all=20), stateful_step_count=10, deadline=None)
 
 TestLocatedMachine = LocatedMachine.TestCase
-TestLocatedMachine.settings = settings(max_examples=25, stateful_step_count=10, deadline=None)
+TestLocatedMachine.settings = settings(max_examples=effort(8, with_all=25), stateful_step_count=10, deadline=None)
 
 TestMovingMachine = MovingMachine.TestCase
-TestMovingMachine.settings = settings(max_examples=25, stateful_step_count=10, deadline=None)
+TestMovingMachine.settings = settings(max_examples=effort(8, with_all=25), stateful_step_count=10, deadline=None)

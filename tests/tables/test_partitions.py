@@ -33,6 +33,7 @@ from objcat.table.files import decode_delta
 from objcat.table.partition import NULL, Partitioning, parse_partitioning, partitions_of
 from objcat.table.schema import schema_from_arrow
 from objcat.timeline import Home
+from tests.effort import effort
 from tests.tables.racing import RacingBackend
 
 UTC = dt.UTC
@@ -128,7 +129,7 @@ TEXTS = st.text(max_size=8) | st.text(alphabet=st.sampled_from(list("ab/%_.=~ \0
 
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 @example(["a" * 180, "a" * 181, "a" * 182, "a" * 178 + "/", "a" * 179 + "/"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort(80, with_all=200), deadline=None)
 def test_every_text_is_a_partition_of_its_own_and_part_of_a_key(values: list[str]) -> None:
     texts = partition_texts("c", pa.array(values, pa.string()))
     assert len(set(texts)) == len(set(values))
@@ -599,7 +600,7 @@ class Partitions(RuleBasedStateMachine):
 
 
 TestPartitions = Partitions.TestCase
-TestPartitions.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+TestPartitions.settings = settings(max_examples=effort(10, with_all=25), stateful_step_count=12, deadline=None)
 
 
 def test_time_travel_reads_under_the_partitioning_of_then() -> None:

@@ -24,6 +24,7 @@ from objcat.table.rows import Change, rows_of
 from objcat.table.schema import schema_from_arrow
 from objcat.table.spec import TableSpec, make_spec
 from objcat.timeline import Home, Txn
+from tests.effort import effort
 from tests.tables.metadata import ID, History, base, log
 
 TXN = Txn("20261121T000000000Z-0000000000000001")
@@ -129,7 +130,7 @@ def filters(values_of: st.SearchStrategy[Any]) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "binary"])
-@settings(max_examples=50)
+@settings(max_examples=effort(20, with_all=50))
 @given(data=st.data())
 def test_no_filter_leaves_out_a_file_with_a_row_that_passes(kind: str, data: st.DataObject) -> None:
     data_type, values_of = TYPES[kind]

@@ -16,6 +16,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.storage import files, logs
 from objcat.tasks import scan as scan_tasks
+from tests.effort import effort
 
 SCHEMA = pa.schema(
     [
@@ -55,7 +56,7 @@ def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("ordering", [None, "version"])
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @given(steps=steps)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=effort(4, with_all=12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_scans_are_what_a_dict_says(
     few_rows: None, kind: str, ordering: str | None, steps: list[tuple[str, list[tuple[tuple[int, str], int | None, int]]]]
 ) -> None:
