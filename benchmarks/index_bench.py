@@ -52,6 +52,7 @@ INDEXES: dict[str, Callable[[int], Any]] = {
     "simple": lambda _: objcat.Simple(),
     "bloom": lambda _: objcat.Bloom(),
     "memory": lambda _: objcat.Memory(),
+    "record": lambda _: objcat.Record(),
 }
 
 

@@ -14,9 +14,13 @@ import msgspec
 
 from objcat.errors import InvalidInput
 from objcat.table import BaseFile, FileGroup, LogObject, LogRows, TableSpec
+from objcat.table.groups import LiveGroups
 from objcat.table.spec import ROW_BYTES
 from objcat.tasks import WriteResult
 from objcat.timeline import Home
+
+NEAR_GROUPS = 16
+"""Of a partition with many file groups, so many of the smallest are looked at: in a copy-on-write table not all of them take rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,12 @@ def homes_for(
 
     new: rows by partition. live, draw: as of `pack`.
     """
-    homes = _Homes(spec, live, draw)
+    taken = None
+    if isinstance(live, LiveGroups):
+        # Rows go to the smallest group, or to none of them: the others need not be looked at.
+        taken = {partition: live.taken(partition) for partition in new}
+        live = {home: group for partition in new for home, group in live.smallest(partition, NEAR_GROUPS).items()}
+    homes = _Homes(spec, live, draw, taken)
     row_bytes = row_bytes_of(live.values()) or ROW_BYTES
     found = {}
     for partition, rows in sorted(new.items()):
@@ -86,13 +95,15 @@ def _placed(homes: _Homes, log: LogObject, rows: LogRows) -> LogRows:
 
 
 class _Homes:
-    """The homes of some partitions, and how much each holds."""
+    """The homes of some partitions, and how much each holds. taken: buckets with a group, by partition, where `live` is not all."""
 
-    def __init__(self, spec: TableSpec, live: Mapping[Home, FileGroup], draw: Callable[[], int]) -> None:
+    def __init__(
+        self, spec: TableSpec, live: Mapping[Home, FileGroup], draw: Callable[[], int], taken: Mapping[str, set[int]] | None = None
+    ) -> None:
         self._spec = spec
         self._draw = draw
         self._target = spec.target_file_bytes
-        self._taken: dict[str, set[int]] = defaultdict(set)
+        self._taken: dict[str, set[int]] = defaultdict(set, taken or {})
         self._sizes: dict[str, dict[Home, int]] = defaultdict(dict)
         for home, group in live.items():
             self._taken[home.partition].add(home.bucket)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +22,7 @@ from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table import FileGroup, LogObject, Manifests, Snapshot, TableDelta, TableSpec
 from objcat.table.evolution import changed_ids, grown
 from objcat.table.files import LogSlice
+from objcat.table.groups import LiveGroups
 from objcat.table.spec import SchemaMode
 from objcat.tasks import Layout, Operation, WriteResult, WriteTask, fill_group, run_all, written_columns
 from objcat.timeline import Footprint, Home, Summary, Txn
@@ -230,7 +231,7 @@ class Part:
             return self._append_task(change, snapshot, txn, former)
         if spec.is_located:
             return WriteTask(spec, txn, change.operation, former_partitions=former, delete_when=change.delete_when)
-        live: dict[Home, FileGroup] = {}
+        live: Mapping[Home, FileGroup] = {}
         if spec.rewrites or change.operation is Operation.INSERT:
             partitions = {home.partition for home in only} if only is not None else change.engine.partitions(change.data, spec, former)
             live = self._live(snapshot, txn, partitions)
@@ -274,11 +275,16 @@ class Part:
         filled = run_all(env, lambda fill: fill_group(self._fileio, spec, txn, live[fill[0]], fill[1]), packed.fills.items())
         return msgspec.structs.replace(packed.written, bases=(*packed.written.bases, *filled))
 
-    def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> dict[Home, FileGroup]:
+    def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> MutableMapping[Home, FileGroup]:
         """The live file groups of some partitions, with what earlier batches wrote."""
-        found = [] if self._empties else snapshot.file_groups(self._manifests, partitions=partitions)
-        live = {group.home: group for group in found}
-        if self._advice is not None:
+        live: MutableMapping[Home, FileGroup]
+        if snapshot.index is not None and not self._empties:
+            # Only those are looked at that an index names.
+            live = LiveGroups(snapshot.live(self._manifests, partitions=partitions))
+        else:
+            found = [] if self._empties else snapshot.file_groups(self._manifests, partitions=partitions)
+            live = {group.home: group for group in found}
+        if self._advice is not None and isinstance(live, dict):
             self._advice.look(live.values(), snapshot.spec)
         for earlier in self.written:
             _lay_over(live, earlier, slot=snapshot.slot + 1, txn=txn)
@@ -379,7 +385,7 @@ def _homes(results: Sequence[WriteResult]) -> set[Home]:
     return {home for result in results for home in _rows_by_home(result)}
 
 
-def _lay_over(live: dict[Home, FileGroup], written: WriteResult, *, slot: int, txn: Txn) -> None:
+def _lay_over(live: MutableMapping[Home, FileGroup], written: WriteResult, *, slot: int, txn: Txn) -> None:
     """The file groups with what a batch before this one wrote, as if it were committed at `slot`."""
     for base in written.bases:
         live[base.home] = FileGroup(base.home, base, slot, txn, slot - 1)

@@ -17,6 +17,7 @@ from objcat.errors import InvalidInput
 from objcat.packing import homes_for
 from objcat.table import FileGroup, LogObject, Manifests, Pruning, Snapshot, TableSpec
 from objcat.table.files import LogSlice
+from objcat.table.groups import LiveGroups
 from objcat.table.record import home_of
 from objcat.table.spec import BloomIndex, MemoryIndex, RecordIndex, SimpleIndex
 from objcat.tasks import BatchKeys, Gathered, Located, LocateTask, WriteResult, WriteTask
@@ -158,8 +159,9 @@ class RecordLookup:
             kept = np.array([home in place.live for home in homes], np.bool_)
             known, homes = only_homes(known, kept), [home for home, is_kept in zip(homes, kept.tolist(), strict=True) if is_kept]
             if spec.is_global:
-                own = LocateTask.of(task, [place.live[home] for home in homes])
-                return Found(engine.locate(replace(gathered, files=place.manifests.of_files), own), homes)
+                named = groups_of(place.live, homes)
+                own = LocateTask.of(task, list(named.values()))
+                return Found(engine.locate(replace(gathered, files=place.manifests.of_files), own), list(named))
             return Found(engine.located_at(gathered, matched(known, [home.partition for home in homes], keys)), homes)
 
 
@@ -204,14 +206,19 @@ def write_located(place: Placing, engine: object, data: Any, task: WriteTask) ->
         found.located.release()
 
 
+def groups_of(live: Mapping[Home, FileGroup], homes: Collection[Home]) -> dict[Home, FileGroup]:
+    """The file groups of some homes that have one."""
+    return live.of(homes) if isinstance(live, LiveGroups) else {home: live[home] for home in homes}
+
+
 def _write(place: Placing, engine: Locator[Any], found: Found, task: WriteTask) -> WriteResult:
     live, located, homes = place.live, found.located, found.homes
     targets = homes_for(task.spec, located.new, live, lambda: int(place.fileio.env.new_id(), 16))
     numbers = {home: number for number, home in enumerate(homes)}
     numbered = {partition: tuple(numbers.setdefault(home, len(numbers)) for home in chosen) for partition, chosen in targets.items()}
     touched = {homes[number] for number in located.found} | {home for chosen in targets.values() for home in chosen}
-    there = touched & live.keys()
-    groups = {home: live[home] for home in there} if task.spec.rewrites else {}
+    there = {home for home in touched if home in live}
+    groups = groups_of(live, there) if task.spec.rewrites else {}
     written = engine.write_placed(located, numbered, replace(task, homes=tuple(numbers), live_homes=frozenset(there), groups=groups))
     # What ends a row where its key was is no row of the batch.
     return msgspec.structs.replace(written, rows=written.rows - located.left, moved=located.moved)

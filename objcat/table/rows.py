@@ -17,7 +17,7 @@ Bounds cover at least the rows that the row of the manifest names. A column is a
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,8 +89,8 @@ def bounded_columns(spec: TableSpec) -> list[Column]:
     return [column for column in spec.table_schema.columns if isinstance(column.type, str)]
 
 
-def rows_of(changes: Iterable[Change], spec: TableSpec) -> pa.Table:
-    """Changes as rows, with the bounds of every column that has any."""
+def rows_of(changes: Iterable[Change], spec: TableSpec, columns_bounded: Collection[int] | None = None) -> pa.Table:
+    """Changes as rows, with the bounds of every column that has any. columns_bounded: ids of those that are wanted, None for all."""
     listed = list(changes)
     bases = [change.base for change in listed]
     files: list[list[BaseFile | LogObject]] = [
@@ -112,7 +112,7 @@ def rows_of(changes: Iterable[Change], spec: TableSpec) -> pa.Table:
     table = pa.table([pa.array(columns[field.name], field.type) for field in CORE], schema=CORE)
     known = {column_id for of_row in files for file in of_row for column_id in file.bounds}
     for column in bounded_columns(spec):
-        if column.id in known:
+        if column.id in known and (columns_bounded is None or column.id in columns_bounded):
             for name, values in _bounds(files, column).items():
                 table = table.append_column(name, values)
     return table

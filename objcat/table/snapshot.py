@@ -127,7 +127,7 @@ class Snapshot:
         if not chosen.is_all:
             tables = [chosen.of(table) for table in tables]
         if changes or not tables:
-            tables.append(rows_of(changes, self.spec))
+            tables.append(rows_of(changes, self.spec, columns))
         return _group(aligned(tables, self.spec), self.table, homes, hashes)
 
 

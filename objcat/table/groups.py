@@ -1,0 +1,93 @@
+"""The file groups of a table that has many, of which only those become values that somebody asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, MutableMapping
+from functools import cached_property
+
+import numpy as np
+import pyarrow.compute as pc
+
+from objcat.table.files import FileGroup
+from objcat.table.rows import BUCKET_BITS, Ints
+from objcat.table.snapshot import Live
+from objcat.timeline import Home
+
+
+class LiveGroups(MutableMapping[Home, FileGroup]):
+    """File groups by home. What is set lies over what the snapshot has. For one thread."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._own: dict[Home, FileGroup] = {}
+        self._numbers = np.flatnonzero(live.folded.is_live)
+        self._keys = (live.partition[self._numbers] << BUCKET_BITS) | live.bucket[self._numbers]
+        self._codes = {name: code for code, name in enumerate(live.partitions.names)}
+
+    def __getitem__(self, home: Home) -> FileGroup:
+        found = self.of([home])
+        if not found:
+            raise KeyError(home)
+        return found[home]
+
+    def __setitem__(self, home: Home, group: FileGroup) -> None:
+        self._own[home] = group
+
+    def __delitem__(self, home: Home) -> None:
+        raise TypeError("a file group ends by a commit, not here")
+
+    def __contains__(self, home: object) -> bool:
+        return isinstance(home, Home) and (home in self._own or self._number(home) is not None)
+
+    def __iter__(self) -> Iterator[Home]:
+        yield from self._own
+        yield from (home for home in self._live.homes(self._numbers) if home not in self._own)
+
+    def __len__(self) -> int:
+        return len(self._numbers) + sum(self._number(home) is None for home in self._own)
+
+    def of(self, homes: Collection[Home]) -> dict[Home, FileGroup]:
+        """The groups of some homes; those that have none are not there."""
+        numbers = [number for home in homes if home not in self._own and (number := self._number(home)) is not None]
+        found = {group.home: group for group in self._live.groups(np.array(sorted(numbers), np.int64))}
+        return found | {home: self._own[home] for home in homes if home in self._own}
+
+    def smallest(self, partition: str, count: int) -> dict[Home, FileGroup]:
+        """The groups of a partition that hold the least bytes, so many, and all that were set."""
+        first, last = self._range(partition)
+        within = self._numbers[first:last]
+        chosen = within[np.argsort(self._sizes[within], kind="stable")[:count]]
+        found = {group.home: group for group in self._live.groups(np.sort(chosen))}
+        return found | {home: group for home, group in self._own.items() if home.partition == partition}
+
+    def taken(self, partition: str) -> set[int]:
+        """The buckets of a partition that have a group."""
+        first, last = self._range(partition)
+        taken = set(self._live.bucket[self._numbers[first:last]].tolist())
+        return taken | {home.bucket for home in self._own if home.partition == partition}
+
+    def _number(self, home: Home) -> int | None:
+        code = self._codes.get(home.partition)
+        if code is None or self._live.counts[code] != home.bucket_count:
+            return None
+        key = (code << BUCKET_BITS) | home.bucket
+        at = int(np.searchsorted(self._keys, key))
+        return int(self._numbers[at]) if at < len(self._keys) and self._keys[at] == key else None
+
+    def _range(self, partition: str) -> tuple[int, int]:
+        code = self._codes.get(partition)
+        if code is None:
+            return 0, 0
+        first, last = np.searchsorted(self._keys, [code << BUCKET_BITS, (code + 1) << BUCKET_BITS])
+        return int(first), int(last)
+
+    @cached_property
+    def _sizes(self) -> Ints:
+        """Bytes of every group: its base file, and its share of the log objects."""
+        live = self._live
+        bases = np.asarray(pc.fill_null(live.rows.column("base_bytes"), 0).to_numpy())[live.members.row[live.folded.winner]]
+        slices = live.slices()
+        end, start, rows, size = (slices.field(name).to_numpy() for name in ("end", "start", "rows", "bytes"))
+        shares = size * (end - start) // np.maximum(1, rows)
+        logs = np.bincount(live.folded.slice_group, weights=shares, minlength=len(bases)).astype(np.int64)
+        return np.where(live.folded.has_base, bases, 0) + logs
