@@ -155,7 +155,7 @@ class RecordLookup:
             groups = {home: FileGroup(home) for home in (home_of(index.spec, bucket) for bucket in buckets)}
             groups |= {group.home: group for group in index.file_groups(place.manifests, homes=frozenset(groups))}
             _lay_over(groups, place.index, slot=place.snapshot.slot + 1)
-            known, homes = homes_known(place.fileio, index.spec, tuple(groups.values()), keys)
+            known, homes = homes_known(place.fileio, index.spec, tuple(groups.values()), keys, count=spec.index.count)
             kept = np.array([home in place.live for home in homes], np.bool_)
             known, homes = only_homes(known, kept), [home for home, is_kept in zip(homes, kept.tolist(), strict=True) if is_kept]
             if spec.is_global:

@@ -34,11 +34,13 @@ def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> 
     return WriteResult(index=put_log(fileio, own, name, rows, runs).logs)
 
 
-def homes_known(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], keys: BatchKeys) -> tuple[pa.Table, list[Home]]:
+def homes_known(
+    fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], keys: BatchKeys, *, count: int
+) -> tuple[pa.Table, list[Home]]:
     """What an index knows of the keys of a batch: those that it knows, at least, with the number of the home of each in `PLACE_COLUMN`;
     and these homes.
 
-    spec: of the index. groups: of it, all to which keys hash. Of base files only row groups are read that may hold a key, of log objects
+    spec: of the index. groups: of it, all to which keys hash. count: of homes that a partition of the table can have. Of base files only row groups are read that may hold a key, of log objects
     those with rows of these groups. Raises CorruptTable, storage errors.
     """
     logs = LogReader(fileio, _columns(spec), spec.table_schema)
@@ -50,7 +52,7 @@ def homes_known(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], ke
     buckets = np.asarray(known.column(BUCKET_FIELD).to_numpy()).astype(np.int64)
     homes, number = np.unique(codes * BUCKETS_MAX + buckets, return_inverse=True)
     texts = partitions.dictionary.to_pylist()
-    named = [Home(texts[code // BUCKETS_MAX], code % BUCKETS_MAX, BUCKETS_MAX) for code in homes.tolist()]
+    named = [Home(texts[code // BUCKETS_MAX], code % BUCKETS_MAX, count) for code in homes.tolist()]
     numbered = known.select(keys.rows.column_names).append_column(PLACE_COLUMN, pa.array(number.astype(np.int32)))
     return numbered, named
 

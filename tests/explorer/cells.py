@@ -20,6 +20,7 @@ from tests.explorer.cast import (
     slow_writer,
     writer,
 )
+from tests.explorer.cells_indexes import INDEX_CELLS
 from tests.explorer.cells_lake import LAKE_CELLS
 from tests.explorer.cells_merges import MERGE_CELLS
 from tests.explorer.cells_moves import MOVE_CELLS
@@ -287,7 +288,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
     ),
 )
 
-CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *REWRITE_CELLS, *MERGE_CELLS, *MOVE_CELLS, *LAKE_CELLS)
+CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *REWRITE_CELLS, *MERGE_CELLS, *MOVE_CELLS, *INDEX_CELLS, *LAKE_CELLS)
 
 
 def cell_named(name: str) -> Cell:

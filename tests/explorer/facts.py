@@ -18,6 +18,8 @@ HASHES = {2: 0, 0: 1, 3: 3}
 """Keys that the explorer's tables hold, with their hash modulo 4: key 2 lives in bucket 0, the others in bucket 1, until a split in two."""
 
 
+LOCATED = ("simple", "bloom", "memory", "record")
+"""Indexes under which a key lives in whatever home took it."""
 CATALOG = "names"
 """What entries of a catalog change: stands where those of a table have a table's id."""
 
@@ -25,7 +27,8 @@ CATALOG = "names"
 class Change(NamedTuple):
     """What an entry says of one table. bases: (home, path). logs: (path, ((home, start, end), ...)). apps: (name, version).
 
-    ordered, located, properties: of the table from now on, where the entry creates it or changes how it is made up.
+    ordered, located, indexed, properties: of the table from now on, where the entry creates it or changes how it is made up. of_index:
+    what it says of the index of the table, which has files like a table.
     """
 
     table: str
@@ -41,11 +44,14 @@ class Change(NamedTuple):
     apps: tuple[tuple[str, int], ...] = ()
     ordered: bool = False
     located: bool = False
+    indexed: bool = False
     properties: tuple[tuple[str, str], ...] | None = None
+    of_index: Change | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
-        return (*(path for _, path in self.bases), *(path for path, _ in self.logs))
+        own = (*(path for _, path in self.bases), *(path for path, _ in self.logs))
+        return own if self.of_index is None else own + self.of_index.files
 
 
 class Slot(NamedTuple):
@@ -98,7 +104,7 @@ class TableAt(NamedTuple):
     """A table as of one slot: groups by what the entries say of files, rows by what their writers meant.
 
     ordered: rows are measured by their values, deletes too. ended: of such a table, keys whose greatest value is that of a delete. located:
-    keys live in whatever home took them.
+    keys live in whatever home took them. of_index: of a table that says itself where, the groups of files in which it does.
     """
 
     groups: Mapping[HomeKey, Group]
@@ -112,10 +118,12 @@ class TableAt(NamedTuple):
     ended: Rows
     properties: Mapping[str, str]
     located: bool = False
+    of_index: TableAt | None = None
 
     @property
     def files(self) -> frozenset[str]:
-        return frozenset(path for group in self.groups.values() for path in paths_of(group))
+        own = frozenset(path for group in self.groups.values() for path in paths_of(group))
+        return own if self.of_index is None else own | self.of_index.files
 
 
 EMPTY = TableAt({}, {}, 0, frozenset(), False, {}, {}, False, {}, {})
@@ -258,7 +266,9 @@ def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, i
         restores=footprint.get("restores"),
         apps=tuple(sorted(apps.items())),
         ordered=spec is not None and spec.get("ordering") is not None,
-        located=spec is not None and spec["index"]["type"] not in ("bucket", "none"),
+        located=spec is not None and spec["index"]["type"] in LOCATED,
+        indexed=spec is not None and spec["index"]["type"] == "record",
+        of_index=_change(table, delta["index"], {}, {}) if "index" in delta else None,
         properties=None if spec is None else tuple(sorted(spec.get("properties", {}).items())),
     )
 
@@ -320,6 +330,9 @@ def _advance(table: TableAt, change: Change, slot: Slot, before: tuple[Tables, .
     if change.saves is not None and change.saves < table.bound and change.saves not in table.saved:
         return table, f"P7: slot {number} saves slot {change.saves}, which is below the bound {table.bound}"
     table, broken = _with_files(table, change, slot)
+    if table.of_index is not None or change.indexed:
+        index, wrong = _with_files(table.of_index or EMPTY, change.of_index or Change(change.table), slot)
+        table, broken = table._replace(of_index=index), broken or wrong
     for app, version in change.apps:
         if table.apps.get(app, -1) >= version:
             broken = broken or f"P5: slot {number} brings version {version} of {app}, which has reached {table.apps[app]}"
@@ -483,6 +496,25 @@ def _read_each(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple
         for found, all_found in zip(_divided(best), (rows, ended), strict=True):
             all_found.update({key: f"{all_found[key]} and {value}" if key in all_found else value for key, value in found.items()})
     return rows, ended
+
+
+def unknown_keys(table: TableAt, files: Mapping[str, bytes], prefix: str) -> list[int]:
+    """The keys of which the index of a table does not say in which home they live; every file must be there."""
+    if table.of_index is None:
+        return []
+    known: set[tuple[int, str, int]] = set()
+    for group in table.of_index.groups.values():
+        for block in (*([Block(-1, group.base, 0, 1 << 30)] if group.base else []), *group.blocks):
+            found = json.loads(files[prefix + block.path])
+            ops = found.get("_objcat_op") or [0] * len(found["k"])
+            entries = zip(found["k"], found["_objcat_home_partition"], found["_objcat_home_bucket"], strict=True)
+            for entry, gone in list(zip(entries, ops, strict=True))[block.start : block.end]:
+                (known.discard if gone else known.add)(entry)
+    unknown = []
+    for home, group in table.groups.items():
+        own = table._replace(groups={home: group}, of_index=None)
+        unknown += [key for held in _read_each(own, files, prefix) for key in held if (key, home[0], home[1]) not in known]
+    return sorted(unknown)
 
 
 @lru_cache(maxsize=100_000)

@@ -21,7 +21,7 @@ from tests.explorer.actors import (
     Undecided,
     owner_of,
 )
-from tests.explorer.facts import CATALOG, Facts, LogFacts, Naming, fold_names, kept_slots, paths_of, read_rows
+from tests.explorer.facts import CATALOG, Facts, LogFacts, Naming, fold_names, kept_slots, paths_of, read_rows, unknown_keys
 
 PROPERTIES = {
     "P0": "no schedule leads to an error that is not part of the contract",
@@ -97,6 +97,9 @@ def _check_tables(log: LogFacts, facts: Facts) -> str | None:
             return f"P5: the files of slot {log.head} hold {dict(rows)}, and what was committed adds up to {dict(now.rows)}"
         if ended != now.ended:
             return f"P5: the files of slot {log.head} hold the deletes {dict(ended)}, and those that won are {dict(now.ended)}"
+        unknown = unknown_keys(now, facts.files, log.prefix)
+        if unknown:
+            return f"P9: the index of slot {log.head} does not say where the keys {unknown} live"
     return None
 
 

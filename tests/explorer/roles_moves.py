@@ -1,40 +1,56 @@
-"""What happens to a table in which keys are looked up, and go from one partition to another: with all of its code as it ships."""
+"""What happens to tables in which keys are looked up, and may go from one partition to another: with all of their code as it ships."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from unittest import mock
 
-from objcat import Simple, create_table_at, table_at
-from objcat.table.spec import MERGE_ON_READ, SimpleIndex
+from objcat import Bloom, Memory, Record, Simple, create_table_at, table_at
+from objcat.table.spec import MERGE_ON_READ, BloomIndex, MemoryIndex, RecordIndex, SimpleIndex
 from tests.explorer.actors import Acknowledged, Created, Participant
 from tests.explorer.roles import KEYS, TABLE_NAME, means
 from tests.explorer.toyfiles import SCHEMA
 
 HOMES = 4
 """Of a partition: the fold of whoever judges the store goes over all of them."""
+INDEXES = {
+    "simple": (Simple(), SimpleIndex(count=HOMES)),
+    "bloom": (Bloom(), BloomIndex(count=HOMES)),
+    "memory": (Memory(), MemoryIndex(count=HOMES)),
+    "record": (Record(1), RecordIndex(count=HOMES, buckets=1)),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class CreateMoving:
-    """Creates a table whose rows lie in the partition of the first letter of their value."""
+    """Creates a table whose rows lie in the partition of the first letter of their value. index: the name of its index. moves: else it has
+    no partitions."""
 
     kind: str = MERGE_ON_READ
     ordering: str | None = None
+    index: str = "simple"
+    moves: bool = True
 
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)
-        kept = SimpleIndex(count=HOMES)
-        with mock.patch("objcat.alone.check_commit_store"), mock.patch("objcat.table.spec.SimpleIndex", return_value=kept):
+        asked, kept = INDEXES[self.index]
+        name = f"objcat.table.spec.{type(kept).__name__}"
+        with mock.patch("objcat.alone.check_commit_store"), mock.patch(name, return_value=kept):
             table = create_table_at(
-                place, SCHEMA, key=["k"], ordering=self.ordering, partition_by=["truncate(v, 1)"], index=Simple(), kind=self.kind
+                place,
+                SCHEMA,
+                key=["k"],
+                ordering=self.ordering,
+                partition_by=["truncate(v, 1)"] if self.moves else [],
+                index=asked,
+                kind=self.kind,
             )
         me.note(Created(table.snapshot.spec.table, table.snapshot.slot))
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Upserts a row, which says by its value where it lies from now on."""
+    """Upserts a row, which says by its value where it lies from now on, if there are partitions."""
 
     value: str
     bucket: int = 0

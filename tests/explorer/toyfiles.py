@@ -21,9 +21,17 @@ from objcat.errors import CorruptTable
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogObject, LogRows
+from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD
 from objcat.timeline import Home, Txn
 
-TYPES = {"k": pa.int64(), "v": pa.string(), OP_COLUMN: pa.int8(), TXN_COLUMN: pa.string()}
+TYPES = {
+    "k": pa.int64(),
+    "v": pa.string(),
+    OP_COLUMN: pa.int8(),
+    TXN_COLUMN: pa.string(),
+    PARTITION_FIELD: pa.string(),
+    BUCKET_FIELD: pa.int32(),
+}
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
 ROW_GROUP_ROWS = 16
 
@@ -86,6 +94,11 @@ def base_pieces(fileio: FileIO, base: BaseFile, columns: Sequence[str], **_: Any
     yield get_base(fileio, base, columns)
 
 
+def key_pieces(fileio: FileIO, base: BaseFile, columns: Sequence[str], *_: Any) -> Iterator[pa.Table]:
+    """As `objcat.storage.files.key_pieces`, of a file without filters."""
+    yield get_base(fileio, base, columns)
+
+
 def log_pieces(fileio: FileIO, log: LogObject, start: int, end: int, columns: Sequence[str], *_: Any) -> Iterator[pa.Table]:
     """As `objcat.storage.files.log_pieces`."""
     yield from get_log(fileio, log, [(start, end)], columns)
@@ -101,6 +114,7 @@ def toy_files() -> Iterator[None]:
         "read_base": get_base,
         "read_log": get_log,
         "base_pieces": base_pieces,
+        "key_pieces": key_pieces,
         "log_pieces": log_pieces,
     }
     names = (
@@ -110,6 +124,8 @@ def toy_files() -> Iterator[None]:
         "tasks.insert",
         "tasks.rewrite",
         "tasks.current",
+        "tasks.locate",
+        "tasks.record",
         "tasks.scan",
         "services.compact",
     )

@@ -18,6 +18,7 @@ import objcat.parts
 import objcat.placing
 import objcat.scan
 import objcat.tasks.moves
+import objcat.tasks.runs
 import objcat.timeline.archive
 import objcat.timeline.checkpoint
 import objcat.timeline.collect
@@ -72,6 +73,11 @@ def _both_rewrote(patch: pytest.MonkeyPatch) -> None:
 @bug("insert-insert digest skipped", "P9", "place, place")
 def _digests_skipped(patch: pytest.MonkeyPatch) -> None:
     _without(patch, "placed_one_key")
+
+
+@bug("an index that is not written with the rows", "P9", "place, place: record")
+def _index_unwritten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.tasks.runs, "put_index", lambda *_: WriteResult())
 
 
 @bug("a move that does not place its key", "P5", "move, move")

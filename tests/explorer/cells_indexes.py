@@ -1,0 +1,65 @@
+"""The named cells of indexes that are looked up, with all of their code: whoever else writes or compacts, a key is in one place."""
+
+from __future__ import annotations
+
+from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
+from tests.explorer.actors import Actor
+from tests.explorer.cast import FRESH, LOG, play
+from tests.explorer.engine import Cell
+from tests.explorer.roles_moves import CreateMoving, Move
+from tests.explorer.roles_services import Compact
+
+
+def table(index: str, kind: str = MERGE_ON_READ, *, moves: bool = False) -> tuple[Actor, ...]:
+    """A new table."""
+    return (Actor("creator", 15, CreateMoving(kind, index=index, moves=moves)),)
+
+
+def placed(index: str, kind: str = MERGE_ON_READ, *, moves: bool = False) -> tuple[Actor, ...]:
+    """A table with a row, at slot 1."""
+    return (*table(index, kind, moves=moves), Actor("first", 12, Move("a0")))
+
+
+PLACES = (play("place", 1, Move("a1")), play("place", 2, Move("a2")))
+"""Both place one key."""
+MOVES = (play("move", 1, Move("b1")), play("move", 2, Move("c2")))
+OTHER = play("place elsewhere", 2, Move("a2", bucket=1))
+COMPACTION = play("compaction", 3, Compact())
+
+INDEX_CELLS: tuple[Cell, ...] = (
+    *(
+        Cell(name=f"place, place: {index}", actors=PLACES, prelude=table(index), all_succeed=True, states_min=200)
+        for index in ("bloom", "memory")
+    ),
+    Cell(name="place, place: record", actors=PLACES, prelude=table("record"), all_succeed=True, states_min=220),
+    Cell(name="place, place elsewhere: record", actors=(PLACES[0], OTHER), prelude=table("record"), all_succeed=True, states_min=230),
+    Cell(
+        name="update, place elsewhere: record, copy on write",
+        actors=(PLACES[0], OTHER),
+        prelude=placed("record", COPY_ON_WRITE),
+        all_succeed=True,
+        states_min=290,
+    ),
+    Cell(name="move, move: record", actors=MOVES, prelude=placed("record", moves=True), all_succeed=True, states_min=350),
+    Cell(
+        name="place elsewhere, compaction: record", actors=(OTHER, COMPACTION), prelude=placed("record"), all_succeed=True, states_min=200
+    ),
+    Cell(
+        name="compaction, compaction: record",
+        actors=(COMPACTION, play("compaction", 4, Compact())),
+        prelude=placed("record"),
+        all_succeed=True,
+        states_min=140,
+    ),
+    Cell(
+        name="place, place: record, 1 fault at the log",
+        actors=PLACES,
+        prelude=table("record"),
+        faults_max=1,
+        where=LOG,
+        faults=FRESH,
+        all_succeed=True,
+        states_min=3_000,
+        slow=True,
+    ),
+)
