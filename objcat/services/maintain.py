@@ -25,7 +25,8 @@ from objcat.timeline.entry import Intent
 from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
 from objcat.timeline.sweep import sweep
 
-COMPACT_AFTER = Policy(compact_after_commits=16, compact_after_s=3600)
+COMPACT_AFTER_COMMITS = 16
+COMPACT_AFTER_S = 3600
 """When a round compacts a table whose properties say nothing of it."""
 COMPACTED_BYTES_MAX = 10 * 1024**3
 """What one compaction of a round reads and writes, at most: what dies in the middle has not lost more."""
@@ -168,7 +169,8 @@ class _Round:
         policy = policy_of(snapshot.spec.properties)
         groups = snapshot.file_groups(self._manifests, unmerged=True)
         waiting = waiting_of(groups, now_ms=snapshot.committed_at_ms)
-        why = why_compact(waiting, policy if policy.compacts else COMPACT_AFTER)
+        otherwise = Policy(compact_after_commits=COMPACT_AFTER_COMMITS, compact_after_s=COMPACT_AFTER_S)
+        why = why_compact(waiting, policy if policy.compacts else otherwise)
         if why is None and waiting.shared:
             why = f"{waiting.shared:,} file groups share files since a split"
         if why is None:

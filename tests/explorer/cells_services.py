@@ -27,12 +27,16 @@ from tests.explorer.roles_services import (
     PLAN_TXN,
     Archive,
     Clean,
+    CleanAllBut,
     Collect,
     Compact,
     Execute,
+    ExecuteScheduled,
+    Maintain,
     Publish,
     Restore,
     Save,
+    Schedule,
     SetProperty,
     Split,
     Sweep,
@@ -46,6 +50,10 @@ RESTORE = play("restore", 5, Restore(1))
 EXECUTORS = (play("executor", 5, Execute(1)), play("executor", 6, Execute(1)))
 STREAM = (Actor("zombie", 1, Write(app_version=1)), Actor("restarted", 2, Write(app_version=1)))
 
+SCHEDULED = (*ROWS, Actor("former scheduler", 14, Schedule()))
+WORKERS = (play("worker", 5, ExecuteScheduled()), play("worker", 6, ExecuteScheduled()))
+DUE = (("objcat.services.maintain", "COMPACT_AFTER_COMMITS", 1),)
+MAINTENANCE = play("maintenance", 5, Maintain())
 LESS_CLEAN = play("clean", 6, Clean(2))
 RELEASE = play("release", 6, Save(2, release=True))
 SCAN = Actor("reader", 9, Scan())
@@ -107,6 +115,9 @@ ALONE_CELLS = (
     alone(COMPACTION, MORE_ROWS, states_min=2_890, slow=True),
     alone(play("executor", 5, Execute(1)), ROWS, faults_max=1, states_min=140),
     alone(play("executor", 5, Execute(1)), ROWS, states_min=1_270, slow=True),
+    alone(play("scheduler", 5, Schedule()), ROWS, faults_max=3, states_min=95),
+    alone(WORKERS[0], SCHEDULED, faults_max=1, states_min=170),
+    alone(MAINTENANCE, ABANDONED, DUE, faults_max=1, states_min=2_200),
     alone(CLEAN, COMPACTED, faults_max=1, states_min=220),
     alone(CLEAN, COMPACTED, states_min=1_900, slow=True),
     alone(LEFTOVERS, CLEANED, faults_max=1, states_min=250),
@@ -206,6 +217,20 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         where=LOG_AND_DATA,
         states_min=6_330,
     ),
+    Cell(name="worker, worker", actors=WORKERS, prelude=SCHEDULED, states_min=300),
+    Cell(
+        name="worker, compaction, write", actors=(WORKERS[0], OTHER_COMPACTION, writer(1)), prelude=SCHEDULED, states_min=9_000, slow=True
+    ),
+    Cell(name="maintenance, write", actors=(MAINTENANCE, writer(1)), prelude=ROWS, settings=DUE, all_succeed=True, states_min=4_200),
+    Cell(
+        name="maintenance, maintenance",
+        actors=(MAINTENANCE, play("maintenance", 6, Maintain())),
+        prelude=ROWS,
+        settings=DUE,
+        states_min=65_000,
+        slow=True,
+    ),
+    Cell(name="clean by commits, write", actors=(play("clean", 5, CleanAllBut(1)), writer(1)), prelude=COMPACTED, states_min=115),
     Cell(name="save, clean", actors=(play("save", 6, Save(2)), CLEAN), prelude=COMPACTED, states_min=320),
     Cell(
         name="save, clean: 1 fault at the log",

@@ -8,6 +8,7 @@ from objcat import services
 from objcat.lifecycle import change_properties
 from objcat.table import Manifests
 from objcat.table.files import files_named_by
+from objcat.table.policy import Retention
 from objcat.timeline import Txn
 from objcat.timeline.archive import archive
 from objcat.timeline.collect import collect_checkpoints
@@ -43,6 +44,48 @@ class Execute:
         done = services.compact(timeline, table, plan=replace(plan, txn=Txn(PLAN_TXN)))
         assert done is not None
         me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Leaves a plan of a compaction for whoever executes it."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        services.schedule_compaction(timeline, table)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteScheduled:
+    """Executes the plans that wait."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        for executed in services.execute_scheduled(timeline, table):
+            if executed.result is not None:
+                me.note(Acknowledged(executed.result.txn, executed.result.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Maintain:
+    """Does what is due: a round of upkeep."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        services.maintain(timeline, table)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanAllBut:
+    """Cleans all but what the newest commits left."""
+
+    commits: int
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        done = services.clean(timeline, table, retention=Retention(commits=self.commits))
+        if done.txn is not None and done.slot is not None:
+            me.note(Acknowledged(done.txn, done.slot))
 
 
 @dataclass(frozen=True, slots=True)

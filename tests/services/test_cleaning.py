@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import objcat
@@ -52,7 +54,7 @@ def test_a_clean_without_anything_to_delete_takes_no_slot() -> None:
 
 
 @pytest.mark.parametrize("asked", [{}, {"keep_slots": 1, "before": 1}, {"keep_slots": 0}, {"before": -1}])
-def test_a_clean_says_what_it_takes(asked: dict[str, int]) -> None:
+def test_a_clean_says_what_it_takes(asked: dict[str, Any]) -> None:
     world = World()
     with pytest.raises(InvalidInput, match=r"keep_slots|before"):
         clean(world.timeline(), world.id, **asked)

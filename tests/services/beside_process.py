@@ -1,0 +1,61 @@
+"""One process of `test_beside`: a writer that goes on whatever services do, or a service that comes again until a file says stop."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import objcat
+from objcat.errors import CommitConflict, SnapshotExpired
+
+
+def write(table: objcat.Table, job: dict[str, Any]) -> None:
+    """Prints every commit. The keys are the writer's own: so the last value of each is known, whatever others write."""
+    chance = random.Random(job["seed"])
+    for turn in range(job["turns"]):
+        keys = chance.sample(range(job["number"], job["number"] + 10 * job["keys"], 10), 5)
+        done = table.upsert([{"id": key, "v": turn} for key in keys])
+        print(json.dumps({"slot": done.slot, "attempts": done.attempts, "rows": dict.fromkeys(keys, turn)}), flush=True)
+
+
+def serve(table: objcat.Table, job: dict[str, Any]) -> None:
+    saved: list[int] = []
+
+    def save() -> None:
+        done = table.savepoint()
+        if done is not None:
+            saved.append(done.saved)
+        if len(saved) > 3:
+            table.release(slot=saved.pop(0))
+
+    services: dict[str, Callable[[], object]] = {
+        "compact": table.compact,
+        "newest": lambda: table.compact(strategy=objcat.CompactionStrategy(io_bytes_max=1)),
+        "plan": table.schedule_compaction,
+        "execute": table.execute_scheduled,
+        "clean": lambda: table.clean(keep_slots=10),
+        "save": save,
+        "maintain": lambda: table.maintain(io_bytes_max=10**7),
+    }
+    stop = Path(job["stop"])
+    while not stop.exists():
+        for name in job["services"]:
+            try:
+                services[name]()
+            except (CommitConflict, SnapshotExpired) as error:
+                # Services yield, to writers and to one another.
+                print(json.dumps({"yielded": name, "why": str(error)}), flush=True)
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    table = objcat.connect(job["url"]).table("t")
+    (write if "turns" in job else serve)(table, job)
+
+
+if __name__ == "__main__":
+    main()
