@@ -34,6 +34,7 @@ KEPT_BY_TOMBSTONES = [
 ]
 ROOT_STEP = 16
 BASE_ROW_GROUP_ROWS = 131_072
+INDEXES = ("bucket", "simple", "bloom", "memory", "record", "none")
 BASE_HIDDEN = pa.field("_objcat_txn", pa.utf8(), nullable=False)
 LOG_HIDDEN = pa.field("_objcat_op", pa.int8(), nullable=False)
 
@@ -423,6 +424,7 @@ class State:
     counts: Mapping[str, int] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     logs: tuple[LogRows, ...] = ()
+    index: State | None = None
 
     def count(self, partition: str) -> int:
         return int(self.counts.get(partition, self.spec["index"]["count"]))
@@ -457,7 +459,11 @@ class State:
             for order, log in enumerate(change.get("logs") or ())
             for home, start, end in log["homes"]
         ]
-        return replace(state, events=(*self.events, *events), logs=(*self.logs, *logs))
+        check(state.spec["index"]["type"] in INDEXES, f"slot {slot} names an index that the page does not: {state.spec['index']}")
+        of_index, index = index_spec(state.spec), None
+        if of_index is not None:
+            index = (self.index or State(of_index)).after(entry, change.get("index") or {})
+        return replace(state, events=(*self.events, *events), logs=(*self.logs, *logs), index=index)
 
     def groups(self) -> Iterator[Group]:
         """Every file group that may have rows."""
@@ -682,7 +688,18 @@ class Log:
     # ---- scan
 
     def rows_of(self, state: State) -> list[Json]:
-        return [row for group in state.groups() for row in self._group_rows(state, group)]
+        rows = [(group.home, row) for group in state.groups() for row in self._group_rows(state, group)]
+        if state.index is not None:
+            self._check_index(state.spec, state.index, rows)
+        return [row for _, row in rows]
+
+    def _check_index(self, spec: Json, index: State, rows: list[tuple[Home, Json]]) -> None:
+        """What the record index owes: the home of every key that has a row."""
+        known = {tuple(map(_identity, row.values())) for group in index.groups() for row in self._group_rows(index, group)}
+        names = [column["name"] for key in spec["key"] for column in spec["table_schema"]["columns"] if column["id"] == key]
+        for (partition, bucket, _), row in rows:
+            entry = (*(row[name] for name in names), partition, bucket)
+            check(tuple(map(_identity, entry)) in known, f"the index does not say that a key lives in {partition!r}, {bucket}")
 
     def _group_rows(self, state: State, group: Group) -> list[Json]:
         """The merge of one file group."""
@@ -742,6 +759,28 @@ class Log:
             check_bounds(spec, table, bounds, path)
             self._files[age] = Part.of(spec, table)
         return self._files[age]
+
+
+def index_spec(spec: Json) -> Json | None:
+    """The record index of a table, as a table; None where it has none."""
+    if spec["index"]["type"] != "record":
+        return None
+    by_id = {column["id"]: column for column in spec["table_schema"]["columns"]}
+    named = [(by_id[key]["physical"], by_id[key]["type"]) for key in spec["key"]]
+    named += [("_objcat_home_partition", "string"), ("_objcat_home_bucket", "int")]
+    ids = list(range(1, len(named) + 1))
+    columns = [
+        {"id": i, "name": name, "physical": name, "type": kind, "nullable": False} for i, (name, kind) in zip(ids, named, strict=True)
+    ]
+    return {
+        "table_schema": {"columns": columns, "last_id": len(columns)},
+        "key": ids[:-1],
+        "ordering": None,
+        "index": {"type": "bucket", "count": spec["index"]["buckets"], "columns": ids[:-2]},
+        "key_scope": "table",
+        "partitioning": {"mark": "_index"},
+        "former": [],
+    }
 
 
 def is_global(spec: Json) -> bool:
@@ -880,10 +919,14 @@ class Root:
 
     def state(self, table: str) -> State:
         found = self.tables[table]
-        state = State(found["spec"], found.get("bucket_counts") or {})
+        of_index = index_spec(found["spec"])
+        index = None if of_index is None else self._folded(State(of_index), found.get("index_shards") or ())
+        return self._folded(State(found["spec"], found.get("bucket_counts") or {}, index=index), found.get("shards") or ())
+
+    def _folded(self, state: State, shards: Iterable[Json]) -> State:
         events: list[Event] = []
         logs: list[LogRows] = []
-        for shard in found.get("shards") or ():
+        for shard in shards:
             data = self.prefix.named(shard["path"], size=shard["bytes"], sha256=shard["sha256"])
             rows = pq.read_table(io.BytesIO(data)).to_pylist()
             order = [(row["partition"], row["bucket_count"], row["bucket"]) for row in rows]

@@ -32,6 +32,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule, Rules
 from objcat.errors import CommitConflict, InvalidInput, SnapshotExpired, StreamRewound, TableClosed
+from objcat.table.spec import Index
 from objcat.timeline.archive import archive
 
 HERE = Path(__file__).parent
@@ -130,7 +131,7 @@ class Subject:
         kind: str = "merge_on_read",
         domain: str | None = None,
         evolves: bool = False,
-        index: objcat.Bucket | objcat.Simple | None = None,
+        index: Index | None = None,
         partition_by: Sequence[str] = (),
     ) -> None:
         self.world, self.name, self.ordered, self.evolves = world, name, ordered, evolves
@@ -465,21 +466,30 @@ def test_every_slot_of_a_table(tmp_path: Path, seed: int, shape: str, ordered: b
 
 
 @pytest.mark.parametrize(
-    ("seed", "ordered", "kind"), [(41, True, "merge_on_read"), (42, False, "merge_on_read"), (43, True, "copy_on_write")]
+    ("seed", "ordered", "kind", "index"),
+    [
+        (41, True, "merge_on_read", objcat.Bloom()),
+        (42, False, "merge_on_read", objcat.Record(3)),
+        (43, True, "copy_on_write", objcat.Record(2)),
+        (46, False, "copy_on_write", objcat.Memory()),
+    ],
 )
-def test_every_slot_of_a_table_whose_keys_are_located(tmp_path: Path, seed: int, ordered: bool, kind: str) -> None:
+def test_every_slot_of_a_table_whose_keys_are_located(tmp_path: Path, seed: int, ordered: bool, kind: str, index: Index) -> None:
     world = World(seed)
-    subject = Subject(world, "city.things", "money", ordered=ordered, kind=kind, index=objcat.Simple())
+    subject = Subject(world, "city.things", "money", ordered=ordered, kind=kind, index=index)
     for _ in range(40):
         subject.step(WEIGHTS)
     assert compare(world.lake, world.dump(tmp_path)) > 15
 
 
-@pytest.mark.parametrize(("seed", "ordered", "kind"), [(44, True, "merge_on_read"), (45, False, "copy_on_write")])
-def test_every_slot_of_a_table_whose_rows_move(tmp_path: Path, seed: int, ordered: bool, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("seed", "ordered", "kind", "index"),
+    [(44, True, "merge_on_read", objcat.Record(2)), (45, False, "copy_on_write", objcat.Simple())],
+)
+def test_every_slot_of_a_table_whose_rows_move(tmp_path: Path, seed: int, ordered: bool, kind: str, index: Index) -> None:
     world = World(seed)
     # So that late rows are of another partition than their keys.
-    subject = Subject(world, "city.things", "money", ordered=ordered, kind=kind, index=objcat.Simple(), partition_by=["o"])
+    subject = Subject(world, "city.things", "money", ordered=ordered, kind=kind, index=index, partition_by=["o"])
     for _ in range(30):
         subject.step(WEIGHTS)
     assert subject.table.spec.is_global
