@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from fileio import FileIOError
-from objcat.cli import contents, health, history, lakes, maintain, profiles, rows, services, store, upkeep
+from objcat.cli import contents, health, history, lakes, maintain, profiles, report, rows, services, store, upkeep
 from objcat.cli.common import EXIT_WRONG
 from objcat.errors import ObjcatError
 
@@ -36,6 +36,7 @@ app.command("undrop")(services.undrop)
 app.command("schema")(contents.schema)
 app.command("query")(rows.query)
 app.command("export")(rows.export)
+app.command("report")(report.report)
 app.command("log")(history.log)
 app.command("show")(history.show)
 app.command("stats")(contents.stats)

@@ -13,14 +13,14 @@ import typer
 from fileio import FileIOError
 from fileio.env import Env, default_env
 from objcat.arguments import seconds
-from objcat.cli.common import EXIT_NO, Json, Option, parse_option_arguments
+from objcat.cli.common import EXIT_NO, Json, Option, placed
 from objcat.errors import ObjcatError
 from objcat.lake import Lake, connect, find_table
 from objcat.services import Maintained
 
 
 def maintain(  # noqa: PLR0917 - typer makes an option of each
-    url: Annotated[str, typer.Argument(help="A lake, e.g. s3://bucket/lake; or a table: its lake, a slash, and its name.")],
+    url: Annotated[str | None, typer.Argument(help="A lake, e.g. s3://bucket/lake; or a table: its lake, a slash, and its name.")] = None,
     option: Option = None,
     io_bytes: Annotated[int | None, typer.Option("--io-bytes", help="What compactions may read and write, at most, of all tables.")] = None,
     within: Annotated[float | None, typer.Option("--within", metavar="SECONDS", help="Nothing begins later.")] = None,
@@ -34,7 +34,7 @@ def maintain(  # noqa: PLR0917 - typer makes an option of each
     What is due, the properties of each table say. Safe beside everything, on several machines at once, and may be stopped at any moment.
     Exit code 1: a service failed, and was left.
     """
-    options = parse_option_arguments(option or [])
+    url, options = placed(url, option)
     seconds(every, what="every")
     lake = _lake(url, options)
     if metrics:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +16,7 @@ import pytest
 
 import objcat
 from fileio import FileIO
+from fileio.local import LocalBackend
 from fileio.testing import Crash, Fault, FaultyBackend, Rule
 from tests.cli.commands import run
 
@@ -31,8 +36,39 @@ def url(table: objcat.Table, tmp_path: Path) -> str:
     return f"{tmp_path}/city.trips"
 
 
+def checked(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """As `run`; a dry run sends no request that writes."""
+    if "--dry-run" not in arguments:
+        return run(*arguments)
+    opened: list[LocalBackend] = []
+    written: list[str] = []
+    with contextlib.ExitStack() as stack:
+        begin = LocalBackend.__init__
+
+        def opens(backend: LocalBackend, *given: Any) -> None:
+            # Tables of the test may still be deleting their intents: only what this call opens counts.
+            opened.append(backend)
+            begin(backend, *given)
+
+        stack.enter_context(mock.patch.object(LocalBackend, "__init__", opens))
+        for name in ("put", "append", "copy", "start_upload", "delete_batch"):
+            stack.enter_context(mock.patch.object(LocalBackend, name, _noting(name, getattr(LocalBackend, name), opened, written)))
+        done = run(*arguments)
+    assert opened and not written, written
+    return done
+
+
+def _noting(name: str, method: Callable[..., Any], opened: list[LocalBackend], written: list[str]) -> Callable[..., Any]:
+    def noted(backend: LocalBackend, *given: Any) -> Any:
+        if any(backend is one for one in opened):
+            written.append(f"{name} {given[0]}")
+        return method(backend, *given)
+
+    return noted
+
+
 def says(*arguments: str) -> str:
-    done = run(*arguments)
+    done = checked(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -42,7 +78,7 @@ def told(*arguments: str) -> Any:
 
 
 def refused(*arguments: str) -> str:
-    done = run(*arguments)
+    done = checked(*arguments)
     assert done.returncode == 2, done.stdout
     assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr
