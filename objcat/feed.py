@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.arguments import moment_ms, name_list, shown
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
-from objcat.read.changes import ChangesPlan, Range, plan_changes
+from objcat.read.changes import ChangesPlan, Range, clusterings_of, plan_changes
 from objcat.read.commits import Commits
 from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
 from objcat.read.plan import parse_filter
@@ -181,14 +182,27 @@ def changes(source: Source, since: Point, until: Point | None, *, columns: Seque
 
 def _changes(source: Source, since: int, until: Snapshot, *, columns: Sequence[str], net: bool) -> ChangesPlan:
     _check_whole(source, since)
-    within = Range(
-        table=source.table,
-        before=source.view_at(since) if since >= 0 else None,
-        until=until,
-        entries=source.entries(since, until.slot),
-        at=source.view_at,
-    )
-    return plan_changes(within, source.manifests, columns=columns, net=net)
+    entries = source.entries(since, until.slot)
+    # File groups are followed from one clustering to the next, at which their rows are what they were.
+    points = [since, *(slot for slot in clusterings_of(entries, source.table) if slot < until.slot), until.slot]
+    plans = [
+        plan_changes(
+            Range(
+                table=source.table,
+                before=source.view_at(first) if first >= 0 else None,
+                until=until if last == until.slot else source.snapshot(last),
+                entries=[entry for entry in entries if first < entry.slot <= last],
+                at=source.view_at,
+            ),
+            source.manifests,
+            columns=columns,
+            net=net,
+        )
+        for first, last in itertools.pairwise(points)
+    ]
+    classes = tuple(one for plan in plans for one in plan.classes)
+    restored = any(found is not None and found.restores is not None for found in (entry.footprint.get(source.table) for entry in entries))
+    return replace(plans[-1], classes=classes, moved=until.spec.is_keyless and (len(plans) > 1 or restored))
 
 
 def _check(source: Source, slot: int) -> None:

@@ -8,15 +8,19 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
+import pyarrow.compute as pc
+
 from fileio.env import Env
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat import services
-from objcat.arguments import seconds, whole_number
+from objcat.arguments import name_list, seconds, whole_number
 from objcat.errors import InvalidInput, ObjcatError
 from objcat.progress import shown_progress
 from objcat.services import (
     CleanResult,
+    Clustering,
+    ClusteringResult,
     CompactionPlan,
     CompactionResult,
     CompactionStrategy,
@@ -121,6 +125,24 @@ class Serviced:
         A plan that cannot be executed any more is taken back. Raises as `objcat.services.execute_scheduled`.
         """
         return self._served(services.execute_scheduled(self.timeline, self.id))
+
+    def cluster(
+        self,
+        by: Sequence[str] = (),
+        *,
+        zorder: bool = False,
+        where: str | pc.Expression | None = None,
+        io_bytes_max: int | None = None,
+    ) -> ClusteringResult | None:
+        """Rewrite file groups of a table without a key: small ones become few of the property `target_file_bytes`; as one commit that
+        changes no row, and None when there is nothing to gain.
+
+        by: columns that rows are sorted by, so that filters on them leave files and row groups out; then large groups are rewritten too,
+        unless they are in order already. zorder: by two to four of them at once. where: only groups that may hold a row for which this
+        filter, as of `scan`, is true. io_bytes_max: what is read and written, at most. Raises as `objcat.services.cluster`.
+        """
+        clustering = Clustering(by=tuple(name_list(by, what="by")), zorder=zorder, where=where, io_bytes_max=io_bytes_max)
+        return self._served(services.cluster(self.timeline, self.id, clustering))
 
     def clean(
         self,

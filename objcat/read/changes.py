@@ -18,7 +18,8 @@ from objcat.timeline import Action, Entry, Home, View
 
 @dataclass(frozen=True, slots=True)
 class ChangesPlan:
-    """What a read of changes reads. columns, net, latest, where: as of `ChangeTask`."""
+    """What a read of changes reads. columns, net, latest, where, moved: as of `ChangeTask`; where rows moved, what came and went is only
+    found in a partition as a whole."""
 
     spec: TableSpec
     classes: tuple[Changed, ...]
@@ -26,6 +27,7 @@ class ChangesPlan:
     net: bool
     latest: bool = False
     where: Filter | None = None
+    moved: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -41,8 +43,8 @@ class ChangesPlan:
         dealt: dict[object, list[Changed]] = {}
         for number, changed in enumerate(self.classes):
             within = changed.partition if not self.spec.is_global else ""
-            dealt.setdefault(within if self.spec.is_located else number, []).append(changed)
-        return [ChangeTask(self.spec, tuple(some), self.columns, self.net, self.latest, self.where) for some in dealt.values()]
+            dealt.setdefault(within if self.spec.is_located or self.moved else number, []).append(changed)
+        return [ChangeTask(self.spec, tuple(some), self.columns, self.net, self.latest, self.where, self.moved) for some in dealt.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,12 @@ class Range:
     @property
     def since(self) -> int:
         return -1 if self.before is None else self.before.slot
+
+
+def clusterings_of(entries: Sequence[Entry], table: str) -> list[int]:
+    """The slots at which rows of a table went to other file groups without being changed."""
+    touched = ((entry, entry.footprint.get(table)) for entry in entries if entry.action is Action.COMPACTION)
+    return [entry.slot for entry, footprint in touched if footprint is not None and footprint.retires]
 
 
 def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str], net: bool) -> ChangesPlan:

@@ -6,6 +6,7 @@ conflicts with one that only rearranges rows.
 """
 
 from objcat.services.clean import CleanPlan, CleanResult, clean, plan_clean
+from objcat.services.cluster import Clustering, ClusteringResult, cluster
 from objcat.services.compact import (
     CompactionPlan,
     CompactionResult,
@@ -27,6 +28,8 @@ from objcat.services.strategy import CompactionStrategy
 __all__ = [
     "CleanPlan",
     "CleanResult",
+    "Clustering",
+    "ClusteringResult",
     "CompactionPlan",
     "CompactionResult",
     "CompactionStrategy",
@@ -37,6 +40,7 @@ __all__ = [
     "SplitResult",
     "Step",
     "clean",
+    "cluster",
     "compact",
     "erase",
     "execute_scheduled",

@@ -271,7 +271,8 @@ class ChangeTask:
     """The changes of some classes of homes: of one, or of all between which a key may have moved, because the index is no hash.
 
     columns: logical names, in order. net: one change a key instead of every commit's. latest: of the net changes only the rows that are
-    there, as `increments` yields them. where: of them, keeps the rows for which it is true.
+    there, as `increments` yields them. where: of them, keeps the rows for which it is true. moved: whether rows without a key may be in
+    other file groups than before, by a clustering, or by a RESTORE to before one.
     """
 
     spec: TableSpec
@@ -280,6 +281,7 @@ class ChangeTask:
     net: bool
     latest: bool = False
     where: Filter | None = None
+    moved: bool = False
 
 
 def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
@@ -292,6 +294,11 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
     changes = pa.concat_tables([_changes_of_class(fileio, spec, one) for one in task.classes])
     if spec.is_located:
         changes = _met(changes, spec)
+    if task.moved:
+        # What one slot takes from a file group and gives to another as it was has not changed.
+        same = changes.select([*_physical(spec), TXN_COLUMN, COMMIT_SLOT])
+        gone = pc.equal(changes.column(CHANGE_TYPE), DELETE)
+        changes = changes.filter(pa.array(_unpaired(same, ~np.asarray(gone.to_numpy()))))
     if task.net or task.latest:
         changes = _net(changes, spec)
     if task.latest:

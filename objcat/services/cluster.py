@@ -1,0 +1,286 @@
+"""Clustering: file groups of a table without a key are rewritten into others, of a good size, in which like rows lie together.
+
+Rows without a key may lie in any home of their partition. So some groups end, and new ones begin with their rows, in one slot and as of one
+slot; each row keeps the transaction that wrote it. Rows of a table with a key stay where their key is looked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fileio.config import nearest
+from fileio.store import FileIO
+from objcat.arguments import name_list, shown, whole_number
+from objcat.errors import InvalidInput
+from objcat.packing import pack, size_of
+from objcat.progress import shown_progress
+from objcat.read.plan import parse_filter
+from objcat.services.perform import Proposal, Service, perform
+from objcat.storage.files import BaseWriter, base_path
+from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, TableDelta, Tables, TableSpec
+from objcat.table.files import decode_delta, encode_delta
+from objcat.table.snapshot import snapshot_of
+from objcat.tasks import TXN_FIELD, WriteResult
+from objcat.tasks.current import current_cuts, loaded_logs
+from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View
+
+SORTED_BYTES_MAX = 256 * 1024**2
+"""Of files whose rows are sorted together, and held in memory."""
+SMALL_SHARE = 2
+"""Groups below this part, a half, of the target size are small."""
+ZORDER_BITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clustering:
+    """How to cluster. by: columns that rows are sorted by; by none, groups are only joined. zorder: sort by the bits of all of them in
+    turn, so that filters on any of them profit. where: only groups that may hold a row for which this filter, as of a scan, is true.
+    io_bytes_max: what is read and written at most; one part is always done."""
+
+    by: tuple[str, ...] = ()
+    zorder: bool = False
+    where: str | pc.Expression | None = None
+    io_bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringResult:
+    """A clustering that is durable. as_of: the slot whose rows it has moved. groups_before, groups: file groups that ended, and that began.
+    rows, bytes: written."""
+
+    slot: int
+    txn: Txn
+    as_of: int
+    groups_before: int
+    groups: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Groups to rewrite, in parts of one partition each. live: the homes of these partitions that have a group."""
+
+    snapshot: Snapshot
+    parts: tuple[tuple[FileGroup, ...], ...]
+    live: dict[Home, FileGroup]
+
+
+def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering) -> ClusteringResult | None:
+    """Rewrite file groups of a table without a key, in one commit; None when there is nothing to gain.
+
+    Without columns: groups of less than half the property `target_file_bytes`, two or more of a partition, become groups of that size. With
+    columns: all groups that the filter leaves do, but for partitions whose groups are large enough and hold ranges of the first column that
+    do not overlap; a z-order is always made anew. Rows are sorted within parts of some 256 MB of files. Log rows are merged on the way.
+    A writer that adds rows to a group that ends meanwhile puts them elsewhere, without writing them again; what was added before the
+    clustering is committed makes it leave that partition as it is. Raises InvalidInput for a table with a key and for columns that rows
+    cannot be sorted by, InvalidPredicate, CommitConflict (writers were faster each time), TableClosed, CommitUnknown, storage errors.
+    """
+    fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
+
+    def plan(view: View[Tables]) -> _Work | None:
+        snapshot = snapshot_of(view, table, where=fileio.url)
+        check_clustering(snapshot.spec, clustering)
+        work = _plan(snapshot, manifests, clustering)
+        return work if work.parts else None
+
+    service = Service(
+        action=Action.COMPACTION,
+        table=table,
+        plan=plan,
+        run=lambda work, txn: _run(fileio, work, clustering, txn),
+        narrow=_narrow,
+    )
+    done = perform(timeline, service, timeline.open())
+    if done is None:
+        return None
+    entry, proposal = done.entry, done.proposal
+    return ClusteringResult(
+        slot=entry.slot,
+        txn=entry.txn,
+        as_of=done.plan.snapshot.slot,
+        groups_before=len(proposal.footprint.retires),
+        groups=len(proposal.footprint.creates),
+        rows=proposal.summary.rows,
+        bytes=proposal.summary.bytes,
+    )
+
+
+def check_clustering(spec: TableSpec, clustering: Clustering) -> None:
+    """Raises InvalidInput for what cannot be clustered."""
+    if not spec.is_keyless:
+        raise InvalidInput(
+            "cluster() is for tables without a key: rows with a key lie in the file group where the key is looked for, sorted by it, since "
+            "reads and writes merge them in that order; compact() is what rewrites these"
+        )
+    for name in name_list(clustering.by, what="by"):
+        if name not in spec.table_schema.names:
+            raise InvalidInput(f"by names {shown(name)}, which is not a column: {nearest(name, spec.table_schema.names)}")
+        if not isinstance(spec.table_schema.column(name).type, str):
+            raise InvalidInput(f"by names {shown(name)}, which is nested: cluster by columns that hold one plain value")
+    if clustering.zorder and not 2 <= len(clustering.by) <= 4:
+        raise InvalidInput("a z-order is of two to four columns: name them in by, or leave zorder out")
+    if clustering.io_bytes_max is not None:
+        whole_number(clustering.io_bytes_max, what="io_bytes_max", least=1)
+
+
+# ---- which groups ------------------------------------------------------------------------------------------------
+
+
+def _plan(snapshot: Snapshot, manifests: Manifests, clustering: Clustering) -> _Work:
+    spec = snapshot.spec
+    where = parse_filter(clustering.where, spec.table_schema)
+    chosen = snapshot.file_groups(manifests, where=None if where is None else where.to_pruning())
+    by_partition: dict[str, list[FileGroup]] = defaultdict(list)
+    for group in chosen:
+        by_partition[group.home.partition].append(group)
+    lowest = _lowest(snapshot, manifests, clustering)
+    parts: list[tuple[FileGroup, ...]] = []
+    left = clustering.io_bytes_max
+    for _, groups in sorted(by_partition.items()):
+        for part in _parts(groups, spec, clustering, lowest):
+            needed = 2 * sum(map(size_of, part))
+            if left is not None and parts and needed > left:
+                continue
+            parts.append(part)
+            left = None if left is None else left - needed
+    partitions = {part[0].home.partition for part in parts}
+    live = {group.home: group for group in snapshot.file_groups(manifests, partitions=partitions)} if parts else {}
+    return _Work(snapshot, tuple(parts), live)
+
+
+_Range = tuple[Any, Any]
+
+
+def _lowest(snapshot: Snapshot, manifests: Manifests, clustering: Clustering) -> dict[str, _Range]:
+    """Of base files, between what their values of the first column lie, where that is known."""
+    if not clustering.by:
+        return {}
+    column = snapshot.spec.table_schema.column(clustering.by[0]).id
+    bounds = snapshot.live(manifests, (column,)).bounds()
+    names = ("base_path", f"lower_{column}", f"upper_{column}")
+    if not set(names) <= set(bounds.column_names):
+        return {}
+    known = zip(*(bounds.column(name).to_pylist() for name in names), strict=True)
+    return {path: (lower, upper) for path, lower, upper in known if path is not None and lower is not None and upper is not None}
+
+
+def _parts(groups: Sequence[FileGroup], spec: TableSpec, clustering: Clustering, ranges: dict[str, _Range]) -> list[tuple[FileGroup, ...]]:
+    """The groups of one partition that are to be rewritten, in parts that are sorted by themselves."""
+    small = [group for group in groups if size_of(group) * SMALL_SHARE < spec.target_file_bytes]
+    if not clustering.by:
+        chosen = small if len(small) > 1 else []
+    else:
+        chosen = [] if len(small) < 2 and not clustering.zorder and _is_sorted(groups, ranges) else list(groups)
+        # Neighbours come into one part.
+        ranked = [(found, group) for group in chosen if (found := _range_of(group, ranges)) is not None]
+        if len(ranked) == len(chosen):
+            chosen = [group for _, group in sorted(ranked, key=lambda pair: pair[0])]
+    parts: list[list[FileGroup]] = []
+    held = 0
+    for group in chosen:
+        size = size_of(group)
+        if not parts or held + size > SORTED_BYTES_MAX:
+            parts.append([])
+            held = 0
+        parts[-1].append(group)
+        held += size
+    return [tuple(part) for part in parts if len(part) > 1 or clustering.by]
+
+
+def _range_of(group: FileGroup, ranges: dict[str, _Range]) -> _Range | None:
+    return None if group.base is None else ranges.get(group.base.path)
+
+
+def _is_sorted(groups: Sequence[FileGroup], ranges: dict[str, _Range]) -> bool:
+    """Whether groups without log rows hold ranges of the first column that do not overlap."""
+    found = [_range_of(group, ranges) for group in groups if group.is_plain]
+    if len(found) < len(groups) or any(one is None for one in found):
+        return False
+    ordered = sorted(one for one in found if one is not None)
+    return all(before[1] <= after[0] for before, after in itertools.pairwise(ordered))
+
+
+# ---- the work ----------------------------------------------------------------------------------------------------
+
+
+def _run(fileio: FileIO, work: _Work, clustering: Clustering, txn: Txn) -> Proposal:
+    spec = work.snapshot.spec
+    bases: list[BaseFile] = []
+    with shown_progress(fileio.env, "objcat: cluster", sum(map(len, work.parts))) as advance:
+        for part in work.parts:
+            bases += _rewritten(fileio, spec, part, clustering, txn)
+            advance(len(part))
+    draw: Callable[[], int] = lambda: int(fileio.env.new_id(), 16)  # noqa: E731
+    packed = pack(spec, WriteResult(tuple(bases)), work.live, draw, fills=False).written.bases
+    retires = tuple(sorted(group.home for part in work.parts for group in part))
+    return _proposal(packed, retires, as_of=work.snapshot.slot)
+
+
+def _rewritten(fileio: FileIO, spec: TableSpec, part: Sequence[FileGroup], clustering: Clustering, txn: Txn) -> list[BaseFile]:
+    """New base files with the rows of some groups, of about the target size, in homes that are still to be chosen."""
+    schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
+    logs = loaded_logs(fileio, spec, part)
+    cuts = [rows.select(schema.names) for group in part for rows, _ in current_cuts(fileio, spec, group, logs)]
+    rows = pa.concat_tables([schema.empty_table(), *(cut.cast(schema) for cut in cuts)])
+    if not rows.num_rows:
+        return []
+    rows = _sorted(rows, [spec.table_schema.column(name).physical for name in clustering.by], zorder=clustering.zorder)
+    files = max(1, round(sum(map(size_of, part)) / spec.target_file_bytes))
+    size = -(-rows.num_rows // files)
+    home = Home(part[0].home.partition, 0, spec.index.count)
+    found = []
+    for start in range(0, rows.num_rows, size):
+        path = base_path(txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+        with BaseWriter(fileio, path, schema, home, bounded=spec.bounded) as writer:
+            writer.write(rows.slice(start, size))
+            found.append(writer.finish())
+    return found
+
+
+def _sorted(rows: pa.Table, columns: Sequence[str], *, zorder: bool) -> pa.Table:
+    if not columns:
+        return rows
+    if not zorder:
+        return rows.sort_by([(name, "ascending") for name in columns])
+    return rows.take(pa.array(np.argsort(_zvalues(rows, columns), kind="stable")))
+
+
+def _zvalues(rows: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """For every row the bits of its places in the order of each column, in turn: Morton's curve, over ranks, so that every type and every
+    distribution of values is dealt with alike. Nulls come last."""
+    values = np.zeros(rows.num_rows, np.uint64)
+    for number, name in enumerate(columns):
+        ranks = pc.rank(rows.column(name), sort_keys="ascending", tiebreaker="min")
+        places = (np.asarray(ranks).astype(np.uint64) - np.uint64(1)) * np.uint64(1 << ZORDER_BITS) // np.uint64(rows.num_rows)
+        for bit in range(ZORDER_BITS):
+            values |= (places >> np.uint64(bit) & np.uint64(1)) << np.uint64(bit * len(columns) + number)
+    return values
+
+
+def _proposal(bases: tuple[BaseFile, ...], retires: tuple[Home, ...], *, as_of: int) -> Proposal:
+    return Proposal(
+        footprint=Footprint(creates=tuple(sorted(base.home for base in bases)), retires=retires),
+        changes=encode_delta(TableDelta(bases=bases, retires=retires, as_of=as_of)),
+        summary=Summary(rows=sum(base.rows for base in bases), files=len(bases), bytes=sum(base.bytes for base in bases)),
+        files=tuple(base.path for base in bases),
+    )
+
+
+def _narrow(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
+    """The same without the partitions in which others were first."""
+    assert proposal.changes is not None
+    delta = decode_delta(proposal.changes)
+    lost = {home.partition for home in taken}
+    retires = tuple(home for home in delta.retires if home.partition not in lost)
+    bases = tuple(base for base in delta.bases if base.home.partition not in lost)
+    return _proposal(bases, retires, as_of=delta.as_of if delta.as_of is not None else -1) if retires else None
