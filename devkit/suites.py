@@ -25,13 +25,10 @@ SPARK_SUITE = "spark"
 COUNTS_VARIABLE = "OBJCAT_TEST_COUNTS"
 ON_OLDEST = (
     "test_format.py",
-    "test_incremental.py",
-    "test_merge_spark.py",
     "test_native_plans.py",
     "test_native_root.py",
     "test_native_stores.py",
     "test_spark_table.py",
-    "test_spark_transactions.py",
     "test_sql.py",
     "test_stream_sink.py",
     "test_stream_source.py",

@@ -20,7 +20,7 @@ from tests.chaos.operations import open_table
 from tests.chaos.supervisor import Plan, run_chaos, where
 from tests.chaos.worker import TABLE
 
-SHORT = Plan(local=3, commits=50, kills=10, lost=20, unknown=1, fenced=1, seconds_max=400)
+SHORT = Plan(local=3, commits=30, kills=6, lost=12, unknown=1, fenced=1, seconds_max=400)
 LONG = Plan(local=4, spark=2, commits=1000, kills=100, lost=400, unknown=20, fenced=20, spark_commits=30, seconds_max=900, between_kills=30)
 
 
@@ -51,7 +51,12 @@ def check(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("store", "kind"),
-    [("file", "copy_on_write"), ("versitygw", "merge_on_read"), ("fake-gcs-server", "copy_on_write"), ("azurite", "merge_on_read")],
+    [
+        ("file", "copy_on_write"),
+        ("versitygw", "merge_on_read"),
+        pytest.param("fake-gcs-server", "copy_on_write", marks=pytest.mark.slow),
+        pytest.param("azurite", "merge_on_read", marks=pytest.mark.slow),
+    ],
 )
 def test_chaos(servers: Callable[[str], ServerHandle], store: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check(store, kind, SHORT, servers, tmp_path, capsys)

@@ -46,6 +46,19 @@ SETTINGS: list[dict[str, str]] = [
     {"autoBroadcastJoinThreshold": "-1", "join.preferSortMergeJoin": "true"},
     {"optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ColumnPruning"},
 ]
+RARE = (
+    "legacy.parquet.returnNullStructIfAllFieldsMissing",
+    "optimizer.nestedPredicatePushdown.supportedFileSources",
+    "sources.bucketing.enabled",
+    "sources.bucketing.autoBucketedScan.enabled",
+    "codegen.wholeStage",
+    "codegen.maxFields",
+    "exchange.reuse",
+    "files.maxPartitionBytes",
+    "parquet.mergeSchema",
+    "parquet.enableNestedColumnVectorizedReader",
+)
+"""Settings of how a plan runs rather than of what values mean: they wait for `--all`."""
 SCHEMA = pa.schema(
     [
         pa.field("Id", pa.int64(), nullable=False),
@@ -129,7 +142,10 @@ def made_of(kind: str, place: Path) -> objcat.Table:
     return made
 
 
-@pytest.fixture(params=SETTINGS, ids=lambda given: " ".join(f"{name}={value}" for name, value in given.items()))
+@pytest.fixture(
+    params=[pytest.param(one, marks=[pytest.mark.slow] if one.keys() & set(RARE) else []) for one in SETTINGS],
+    ids=lambda given: " ".join(f"{name}={value}" for name, value in given.items()),
+)
 def session(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     names = {f"spark.sql.{name}": value for name, value in request.param.items()}
     before = {name: spark.conf.get(name, None) for name in names}
