@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.errors import InvalidInput
@@ -89,8 +90,14 @@ class SimpleLookup:
             if not task.spec.is_global:
                 # Equal keys in two partitions are two rows.
                 candidates = [home for home in candidates if home.partition in gathered.span.partitions]
-            known = replace(gathered, files=place.manifests.of_files)
-            return Found(engine.locate(known, LocateTask.of(task, [place.live[home] for home in candidates])), candidates)
+            return _read(place, engine, gathered, task, candidates)
+
+
+def _read(place: Placing, engine: Locator[Any], gathered: Gathered, task: WriteTask, homes: Collection[Home]) -> Found:
+    """Where the keys of a batch live among some homes with a file group, as its files say."""
+    groups = groups_of(place.live, homes)
+    known = replace(gathered, files=place.manifests.of_files)
+    return Found(engine.locate(known, LocateTask.of(task, list(groups.values()))), list(groups))
 
 
 @runtime_checkable
@@ -102,6 +109,14 @@ class KeyHolder(Protocol):
 
     def located_at(self, gathered: Gathered, groups: npt.NDArray[np.int64]) -> Located:
         """As `locate`, where somebody else has looked. groups: of every key the number of its file group, or `NOWHERE`."""
+
+
+@runtime_checkable
+class KeyTeller(Protocol):
+    """A `Locator` that has a batch elsewhere, and can tell the keys of one that is not too large."""
+
+    def keys_told(self, gathered: Gathered) -> BatchKeys | None:
+        """The keys of a batch, in some order and of no partition; None when there are too many."""
 
 
 class MemoryLookup:
@@ -137,32 +152,37 @@ class RecordLookup:
 
     An entry for a home without a file group is of rows that were taken away whole, and means nothing. One for a home that was taken away
     and began anew may be wrong in that the key is nowhere: it is then written to that home, where it is as good as in another. Where keys
-    move, the file groups that the index names are read, since more has to be known of a key.
+    move, and of a batch that is not in this process, the file groups that the index names are read. Of one with more keys than are told,
+    all are that bounds leave.
     """
 
     def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
-        """As of `KeyIndex`. Raises InvalidInput for a batch of Spark's."""
-        spec, index = task.spec, place.snapshot.index
+        """As of `KeyIndex`."""
+        with engine.gathered(data, task.spec, task.former_partitions) as gathered:
+            if isinstance(engine, KeyHolder):
+                return self._find(place, engine, gathered, engine.keys_of(gathered), task)
+            keys = engine.keys_told(gathered) if isinstance(engine, KeyTeller) else None
+            if keys is None:
+                return _read(place, engine, gathered, task, within_bounds(place, gathered.span.pruning))
+            return self._find(place, engine, gathered, keys, task)
+
+    def _find(self, place: Placing, engine: Locator[Any], gathered: Gathered, keys: BatchKeys, task: WriteTask) -> Found:
+        known, homes = self._known(place, keys, task.spec)
+        if task.spec.is_global or not isinstance(engine, KeyHolder):
+            return _read(place, engine, gathered, task, homes)
+        return Found(engine.located_at(gathered, matched(known, [home.partition for home in homes], keys)), homes)
+
+    def _known(self, place: Placing, keys: BatchKeys, spec: TableSpec) -> tuple[pa.Table, list[Home]]:
+        """As `homes_known`, of homes that have a file group."""
+        index = place.snapshot.index
         assert index is not None, "a table with the record index has one"
-        if not isinstance(engine, KeyHolder):
-            raise InvalidInput(
-                "the table has the record index, which Spark does not look up yet: write rows of this process (frame.toArrow()), or create "
-                "such tables with index=objcat.Bloom(); nothing was written"
-            )
-        with engine.gathered(data, spec, task.former_partitions) as gathered:
-            keys = engine.keys_of(gathered)
-            buckets = np.unique(np.mod(keys.hashes, np.int32(index.spec.index.count))).tolist()
-            groups = {home: FileGroup(home) for home in (home_of(index.spec, bucket) for bucket in buckets)}
-            groups |= {group.home: group for group in index.file_groups(place.manifests, homes=frozenset(groups))}
-            _lay_over(groups, place.index, slot=place.snapshot.slot + 1)
-            known, homes = homes_known(place.fileio, index.spec, tuple(groups.values()), keys, count=spec.index.count)
-            kept = np.array([home in place.live for home in homes], np.bool_)
-            known, homes = only_homes(known, kept), [home for home, is_kept in zip(homes, kept.tolist(), strict=True) if is_kept]
-            if spec.is_global:
-                named = groups_of(place.live, homes)
-                own = LocateTask.of(task, list(named.values()))
-                return Found(engine.locate(replace(gathered, files=place.manifests.of_files), own), list(named))
-            return Found(engine.located_at(gathered, matched(known, [home.partition for home in homes], keys)), homes)
+        buckets = np.unique(np.mod(keys.hashes, np.int32(index.spec.index.count))).tolist()
+        groups = {home: FileGroup(home) for home in (home_of(index.spec, bucket) for bucket in buckets)}
+        groups |= {group.home: group for group in index.file_groups(place.manifests, homes=frozenset(groups))}
+        _lay_over(groups, place.index, slot=place.snapshot.slot + 1)
+        known, homes = homes_known(place.fileio, index.spec, tuple(groups.values()), keys, count=spec.index.count)
+        kept = np.array([home in place.live for home in homes], np.bool_)
+        return only_homes(known, kept), [home for home, is_kept in zip(homes, kept.tolist(), strict=True) if is_kept]
 
 
 def _lay_over(groups: dict[Home, FileGroup], logs: Sequence[LogObject], *, slot: int) -> None:

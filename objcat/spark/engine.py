@@ -21,7 +21,7 @@ from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
 from objcat.predicate import Predicate
 from objcat.spark.jobs import described
-from objcat.spark.locating import GatheredFrame, LocatedFrame, gathered_frame, located_frame, placed_frame
+from objcat.spark.locating import GatheredFrame, LocatedFrame, LookedFor, gathered_frame, located_frame, placed_frame
 from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
 from objcat.spark.names import quoted
 from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_worth_a_shuffle, partition_columns
@@ -30,6 +30,7 @@ from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
 from objcat.tasks import (
     PLACE_COLUMN,
+    BatchKeys,
     Gathered,
     Layout,
     Located,
@@ -111,8 +112,14 @@ class SparkEngine:
         frame: GatheredFrame = gathered.data
         with described(frame.rows.sparkSession, f"objcat: find the keys of {self._table}"):
             if task.spec.is_global:
-                return moving_frame(self._store, frame.rows, frame.names, task)
+                looked_for = LookedFor.of(gathered.span, frame.probe, frame.keys)
+                return moving_frame(self._store, frame.rows, frame.names, task, looked_for)
             return located_frame(self._store, gathered, task)
+
+    def keys_told(self, gathered: Gathered) -> BatchKeys | None:
+        """The keys of a frame, in some order; None when there are too many."""
+        frame: GatheredFrame = gathered.data
+        return frame.keys
 
     def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """As `write`."""

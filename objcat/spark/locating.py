@@ -28,37 +28,45 @@ from objcat.spark.routing import typed
 from objcat.spark.ship import BatchFunction, missing_is_said, shipped
 from objcat.storage.bloom import Hashes
 from objcat.storage.filters import FILTERS_BYTES_MAX, Probe
+from objcat.storage.hashing import spark_hash
 from objcat.table import TableSpec
 from objcat.table.kept import Kept
 from objcat.table.schema import arrow_type
+from objcat.table.spec import RecordIndex
 from objcat.tasks import PLACE_COLUMN, BatchKeys, Gathered, Located, LocateTask, waiting
 from objcat.tasks.locate import NOWHERE, KeySpan, Sieve, known_keys, parts_of
 
 GROUPS_PER_TASK = 32
 PROBED_KEYS_MAX = 1024**2
-"""Of a batch for which filters are asked. Of more keys one seems to lie in nearly every file; and every task gets all of them."""
+"""Of a batch for which filters, or a record index, are asked. Of more keys one seems to lie in nearly every file; and every task gets all
+of them."""
 _PARTITION, _GROUPS, _HOMES = "_objcat_partition", "_objcat_groups", "_objcat_homes"
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredFrame:
-    """A batch that Spark keeps, with columns by number. names: of its columns. probe: by which filters are asked; None: none are."""
+    """A batch that Spark keeps, with columns by number. names: of its columns. probe: by which filters are asked; None: none are. keys: for
+    a record index, when there are not too many."""
 
     rows: DataFrame
     names: tuple[str, ...]
     probe: Probe | None = None
+    keys: BatchKeys | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LookedFor:
-    """The keys for which files were read, or left out. hashes: of each column whose filters were asked, in order."""
+    """The keys for which files were read, or left out. hashes: of each column whose filters were asked, in order. asked: hashes of the keys
+    that a record index was asked for, in order; None where it was not."""
 
     span: KeySpan
     hashes: tuple[Hashes, ...]
+    asked: npt.NDArray[np.int32] | None = None
 
     @classmethod
-    def of(cls, span: KeySpan, probe: Probe | None) -> LookedFor:
-        return cls(span, () if probe is None else tuple(np.unique(hashes) for hashes in probe.hashes))
+    def of(cls, span: KeySpan, probe: Probe | None, keys: BatchKeys | None = None) -> LookedFor:
+        hashes = () if probe is None else tuple(np.unique(hashes) for hashes in probe.hashes)
+        return cls(span, hashes, None if keys is None else np.unique(keys.hashes))
 
     def check(self, keys: BatchKeys, spec: TableSpec) -> None:
         """Raises InvalidBatch where one of some keys is not among them."""
@@ -66,6 +74,8 @@ class LookedFor:
         if self.hashes:
             pairs = zip(Probe.of(spec, keys.rows).hashes, self.hashes, strict=True)
             same &= all(bool((of[np.minimum(np.searchsorted(of, own), len(of) - 1)] == own).all()) for own, of in pairs)
+        if self.asked is not None:
+            same &= bool(np.isin(keys.hashes, self.asked).all())
         if not same:
             raise InvalidBatch(
                 "the batch gave other keys when it was computed again, as Spark had lost what it kept of it: checkpoint the frame before "
@@ -92,10 +102,14 @@ def gathered_frame(data: DataFrame, spec: TableSpec, former: Collection[str]) ->
         keys = rows.select(*(quoted(str(number)) for number in numbers))
         named = [names[number] for number in numbers]
         span = KeySpan.of_all(_told(keys, shipped(span_of_batches, spec, named, former)))
-        probe = None
+        probe = told = None
+        if isinstance(spec.index, RecordIndex) and 0 < span.rows <= PROBED_KEYS_MAX:
+            parts = _told(keys, shipped(keys_of_batches, spec, named, former))
+            rows_told = pa.concat_tables(parts)
+            told = BatchKeys(rows_told, np.zeros(rows_told.num_rows, np.int64), ("",), spark_hash(rows_told.columns))
         if spec.filtered and 0 < span.rows <= PROBED_KEYS_MAX:
             probe = Probe.of_all(_told(keys, shipped(probe_of_batches, spec, named, former)))
-        yield Gathered(GatheredFrame(rows, names, probe), span)
+        yield Gathered(GatheredFrame(rows, names, probe, told), span)
     finally:
         rows.unpersist()
 
@@ -115,7 +129,8 @@ def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask)
     columns = [*joined.schema.fields[:-1], StructField(PLACE_COLUMN, LongType()), StructField(_PARTITION, StringType())]
     partitions = tuple(group.home.partition for group in task.groups)
     rows = joined.mapInArrow(
-        shipped(place_batches, task.spec, names, partitions, LookedFor.of(gathered.span, frame.probe), task.former), StructType(columns)
+        shipped(place_batches, task.spec, names, partitions, LookedFor.of(gathered.span, frame.probe, frame.keys), task.former),
+        StructType(columns),
     ).persist()
     with missing_is_said():
         group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")
@@ -177,6 +192,15 @@ def probe_of_batches(
     probes = [Probe.of(spec, keys.rows) for keys in _keys_of(spec, names, former, batches)]
     if probes:
         yield from _telling(Probe.of_all(probes))
+
+
+def keys_of_batches(
+    spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On a worker: the keys of some batches."""
+    parts = [keys.rows for keys in _keys_of(spec, names, former, batches)]
+    if parts:
+        yield from _telling(pa.concat_tables(parts).combine_chunks())
 
 
 def _keys_of(spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]) -> Iterator[BatchKeys]:

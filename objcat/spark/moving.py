@@ -18,7 +18,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch
-from objcat.spark.locating import GROUPS_PER_TASK
+from objcat.spark.locating import GROUPS_PER_TASK, LookedFor
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed
@@ -49,7 +49,7 @@ class MovingFrame:
     names: tuple[str, ...]
 
 
-def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ...], task: LocateTask) -> Located:
+def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ...], task: LocateTask, looked_for: LookedFor) -> Located:
     """Look up where the keys of a frame live, whose columns go by number. Raises storage errors of the executors."""
     spec, columns = task.spec, batch.columns
     keys = {f"_objcat_key_{number}": column for number, column in enumerate(spec.key_columns)}
@@ -79,7 +79,7 @@ def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ..
     known = rows.select(*(quoted(name) for name in columns), *told)
     partitions = tuple(group.home.partition for group in task.groups)
     schema = StructType([*known.schema.fields[:-3], *_ADDED])
-    placed = known.mapInArrow(shipped(move_batches, replace(task, groups=()), names, partitions), schema).persist()
+    placed = known.mapInArrow(shipped(move_batches, replace(task, groups=()), names, partitions, looked_for), schema).persist()
     with missing_is_said():
         counted = {(row["what"], row["which"]): row["count"] for row in _counts(placed).collect()}
     new = {which: count for (what, which), count in counted.items() if what == "new"}
@@ -157,7 +157,7 @@ def read_lives(store: StoreDescription, names: Sequence[str], batches: Iterable[
 
 
 def move_batches(
-    task: LocateTask, names: Sequence[str], partitions: Sequence[str], batches: Iterable[pa.RecordBatch]
+    task: LocateTask, names: Sequence[str], partitions: Sequence[str], looked_for: LookedFor, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """On a worker: batches with where every row goes. task: without file groups. partitions: of every file group."""
     for batch in batches:
@@ -170,6 +170,7 @@ def move_batches(
             nowhere = np.full(batch.num_rows, NOWHERE, np.int64)
             added = [nowhere, pa.array([""] * batch.num_rows), nowhere.astype(np.int32), np.zeros(batch.num_rows, np.bool_)]
         else:
+            looked_for.check(replace(moving.keys, texts=("",)), task.spec)
             # Null where the key lives nowhere.
             yes = pa.array([True])
             flags = (np.asarray(pc.is_in(values, value_set=yes).to_numpy(zero_copy_only=False)) for values in (is_row, has_lost))
