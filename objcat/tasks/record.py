@@ -40,8 +40,8 @@ def homes_known(
     """What an index knows of the keys of a batch: those that it knows, at least, with the number of the home of each in `PLACE_COLUMN`;
     and these homes.
 
-    spec: of the index. groups: of it, all to which keys hash. count: of homes that a partition of the table can have. Of base files only row groups are read that may hold a key, of log objects
-    those with rows of these groups. Raises CorruptTable, storage errors.
+    spec: of the index. groups: of it, all to which keys hash. count: of homes that a partition of the table can have. Of base files only
+    row groups are read that may hold a key, of log objects those with rows of these groups. Raises CorruptTable, storage errors.
     """
     logs = LogReader(fileio, _columns(spec), spec.table_schema)
     logs.load(groups)
