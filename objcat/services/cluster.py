@@ -7,7 +7,7 @@ slot; each row keeps the transaction that wrote it. Rows of a table with a key s
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,6 +131,15 @@ def check_clustering(spec: TableSpec, clustering: Clustering) -> None:
         raise InvalidInput("a z-order is of two to four columns: name them in by, or leave zorder out")
     if clustering.io_bytes_max is not None:
         whole_number(clustering.io_bytes_max, what="io_bytes_max", least=1)
+
+
+def small_groups_of(snapshot: Snapshot, manifests: Manifests) -> int:
+    """How many small groups there are in the partition that has most of them; 0 in a table with a key."""
+    if not snapshot.spec.is_keyless:
+        return 0
+    target = snapshot.spec.target_file_bytes
+    small = Counter(group.home.partition for group in snapshot.file_groups(manifests) if size_of(group) * SMALL_SHARE < target)
+    return max(small.values(), default=0)
 
 
 # ---- which groups ------------------------------------------------------------------------------------------------

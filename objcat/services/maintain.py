@@ -10,6 +10,7 @@ from fileio.errors import FileIOError, NotFound
 from objcat.arguments import seconds, whole_number
 from objcat.errors import ObjcatError, TableClosed
 from objcat.services.clean import clean, is_clean_due
+from objcat.services.cluster import Clustering, cluster, small_groups_of
 from objcat.services.compact import compact, execute_scheduled
 from objcat.services.due import partitions_to_split, waiting_of, why_compact
 from objcat.services.split import split_buckets
@@ -30,6 +31,8 @@ COMPACT_AFTER_S = 3600
 """When a round compacts a table whose properties say nothing of it."""
 COMPACTED_BYTES_MAX = 10 * 1024**3
 """What one compaction of a round reads and writes, at most: what dies in the middle has not lost more."""
+SMALL_GROUPS_MAX = 16
+"""Of a table without a key, in one partition: more are joined."""
 DEAD_AFTER_S = 3600
 BUSY_S = 60
 """A compaction of somebody else that has touched its intent within so many seconds is left to it."""
@@ -74,7 +77,7 @@ def maintain(
     timeline: Timeline[Tables], table: str, *, name: str = "", io_bytes_max: int | None = None, seconds_max: float | None = None
 ) -> Maintained:
     """Do what the policy of a table says is due: roll back writers that died an hour ago or earlier, execute compactions that were
-    scheduled, double buckets, compact, clean, archive, collect checkpoints. Each is a commit of its own, or none.
+    scheduled, double buckets, compact, join small file groups, clean, archive, collect checkpoints. Each is a commit of its own, or none.
 
     io_bytes_max: what compactions may read and write; the last one that begins within it may exceed it by one file group. seconds_max: no
     step begins later. What does not fit is left, and said so. A step that fails is left, with what it met, and the others go on. name: for
@@ -105,6 +108,7 @@ class _Round:
             "execute": self._execute,
             "split": self._split,
             "compact": self._compact,
+            "cluster": self._cluster,
             "clean": self._clean,
             "archive": self._archive,
             "collect": self._collect,
@@ -194,6 +198,20 @@ class _Round:
             self._did("compact", why, slot=done.slot, size=done.bytes)
             if not taken:
                 return  # A split came in between: the next round knows the homes.
+
+    def _cluster(self) -> None:
+        small = small_groups_of(snapshot_of(self._timeline.open(), self._table, where=self._fileio.url), self._manifests)
+        if small < SMALL_GROUPS_MAX:
+            return
+        why = f"a partition has {small:,} small file groups"
+        if self._io_left is not None and self._io_left <= 0:
+            self._leave("cluster", f"{why}; the budget is spent")
+            return
+        most = min(size for size in (self._io_left, self._policy().compact_io_bytes_max, COMPACTED_BYTES_MAX) if size is not None)
+        done = cluster(self._timeline, self._table, Clustering(io_bytes_max=most))
+        if done is not None:
+            self.io_bytes += 2 * done.bytes
+            self._did("cluster", why, slot=done.slot, size=done.bytes)
 
     @property
     def _io_left(self) -> int | None:

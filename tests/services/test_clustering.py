@@ -19,7 +19,7 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
 from objcat.doctor import examine
 from objcat.errors import InvalidInput
-from objcat.timeline import Action
+from objcat.timeline import Action, conflicts
 from tests.services.world import once
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("word", pa.string())])
@@ -222,6 +222,29 @@ def test_changes_do_not_see_a_clustering() -> None:
     assert sorted(map(str, rows.to_pylist())) == sorted(
         map(str, other.table().incremental(since=2).to_arrow().select(SCHEMA.names).to_pylist())
     )
+
+
+@pytest.mark.parametrize("bug", ["clusterings are not looked for", "log rows that came meanwhile are no matter"])
+def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if bug == "clusterings are not looked for":
+        monkeypatch.setattr("objcat.feed.clusterings_of", lambda _entries, _table: [])
+        scenario = test_changes_do_not_see_a_clustering
+    else:
+        rules = {sentence: rule for sentence, rule in conflicts.RULES.items() if rule is not conflicts.rewrote_appended}
+        monkeypatch.setattr(conflicts, "RULES", rules)
+        scenario = test_rows_that_come_during_a_clustering_are_there_after_it
+    with pytest.raises(AssertionError):
+        scenario()
+
+
+def test_a_round_of_upkeep_joins_many_small_groups() -> None:
+    log = Log()
+    log.fill(parts=15, rows=10)
+    assert log.table().maintain().did == ()
+    log.fill(parts=1, rows=10)
+    assert [step.service for step in log.table().maintain().did] == ["cluster"]
+    assert log.groups() < 8
+    log.check()
 
 
 def told(log: Log, since: int, *, net: bool) -> list[tuple[Any, ...]]:
