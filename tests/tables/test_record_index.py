@@ -15,6 +15,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from fileio.testing import FakeEnv
 from objcat.doctor import Severity, examine
 from objcat.errors import InvalidInput
 from objcat.table.files import decode_delta
@@ -267,15 +268,17 @@ def test_files_of_the_index_go_with_the_slots_that_name_them(lake: objcat.Lake, 
     assert not list(table.fileio.list_keys("data/"))
 
 
-@of_both_kinds
-def test_an_index_is_opened_from_a_checkpoint(lake: objcat.Lake, kind: str) -> None:
-    table = create(lake, kind, target=10**6)
-    for key in range(70):
+def test_an_index_is_opened_from_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("objcat.timeline.checkpoint.TAIL_SLOTS_MAX", 16)
+    backend = MemoryBackend("record")
+    table = create(objcat.Lake(FileIO(backend, env=FakeEnv())), "merge_on_read", target=10**6)
+    for key in range(20):
         table.insert(batch(key))
     assert list(table.fileio.list_keys("checkpoints/"))
-    opened = lake.table("t")
-    opened.upsert(batch(*range(80), v=1))
-    assert rows(opened) == dict.fromkeys(range(80), 1) and check(opened) == 80
+    opened = objcat.Lake(FileIO(backend, env=FakeEnv(2))).table("t")
+    assert opened.snapshot.table.index is not None and opened.snapshot.table.index.manifest
+    opened.upsert(batch(*range(30), v=1))
+    assert rows(opened) == dict.fromkeys(range(30), 1) and check(opened) == 30
 
 
 def test_nobody_sees_the_index_but_writers(lake: objcat.Lake) -> None:
@@ -291,6 +294,7 @@ def test_nobody_sees_the_index_but_writers(lake: objcat.Lake) -> None:
     assert {home.partition for home in entry.footprint[table.id].creates} == {"part=x", "part=y"}
 
 
+@pytest.mark.slow
 def test_processes_place_no_key_twice(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
     table = objcat.connect(str(tmp_path)).create_table("t", schema, key=["id"], index=objcat.Record(2))
