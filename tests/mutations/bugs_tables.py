@@ -235,6 +235,18 @@ def _drops_later_deletes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(compaction, "_proposal", lambda *files, as_of, **rest: proposal(*files, as_of=as_of + 1, **rest))
 
 
+@bug("a round of upkeep drops later blocks", "P5", "maintenance, write")
+def _upkeep_drops_blocks(patch: pytest.MonkeyPatch) -> None:
+    _drops_blocks(patch)
+
+
+@bug("two workers do not see that the other has executed the plan", "P2", "worker, worker")
+def _executed_twice(patch: pytest.MonkeyPatch) -> None:
+    _without(patch, "both_rewrote")
+    settled_by = objcat.timeline.commit._settled_by
+    patch.setattr(objcat.timeline.commit, "_settled_by", lambda candidate, found: settled_by(replace(candidate, plan=None), found))
+
+
 @bug("split loses blocks", "P9", "split, write, read")
 def _split_loses(patch: pytest.MonkeyPatch) -> None:
     file_groups = Snapshot.file_groups
