@@ -662,7 +662,7 @@ public class ObjcatFileIndex implements FileIndex {
       scala.Option spec = scala.Option.apply(
           buckets == 0 ? null : new BucketSpec(buckets, PythonUtils.toSeq(hashed), PythonUtils.toSeq(new ArrayList())));
       scala.collection.immutable.Map options = PythonUtils.toScalaMap((Map) said.get("options"));
-      org.apache.spark.sql.classic.SparkSession reader = reader(session, (Map) said.get("settings"));
+      org.apache.spark.sql.classic.SparkSession reader = reader(session, (Map) said.get("defaults"), (Map) said.get("settings"));
       org.apache.spark.sql.classic.Dataset made =
           session.baseRelationToDataFrame(new HadoopFsRelation(index, constants, schema, spec, new Format(), options, reader));
       String[] names = texts((List) said.get("columns"));
@@ -695,16 +695,16 @@ public class ObjcatFileIndex implements FileIndex {
 
     /**
      * The session whose settings the files are read with: a clone of the user's, following it in all but some. It is not used for anything
-     * else. Kept while a relation uses it.
+     * else. Kept while a relation uses it. defaults: where the user's says nothing. settings: whatever it says.
      */
-    private synchronized org.apache.spark.sql.classic.SparkSession reader(org.apache.spark.sql.classic.SparkSession session, Map settings) {
+    private synchronized org.apache.spark.sql.classic.SparkSession reader(org.apache.spark.sql.classic.SparkSession session, Map defaults, Map settings) {
       WeakReference kept = (WeakReference) readers.get(session);
       org.apache.spark.sql.classic.SparkSession reader = kept == null ? null : (org.apache.spark.sql.classic.SparkSession) kept.get();
       if (reader == null) {
         reader = session.cloneSession();
         readers.put(session, new WeakReference(reader));
       }
-      Map wanted = new HashMap();
+      Map wanted = new HashMap(defaults);
       scala.collection.Iterator own = session.sessionState().conf().getAllConfs().iterator();
       while (own.hasNext()) {
         scala.Tuple2 pair = (scala.Tuple2) own.next();

@@ -54,6 +54,9 @@ SETTINGS: Mapping[str, str] = {
 }
 """Of the private session. Reading by field id gives wrong rows once a column is renamed and a filter is pushed down, which goes by name."""
 
+DEFAULTS: Mapping[str, str] = {"spark.sql.files.openCostInBytes": str(1024**2)}
+"""Of the private session where the user's says nothing: Spark's own 4 MiB would give most of a small log object to one task."""
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -130,6 +133,7 @@ def frame(spark: SparkSession, root: str, relation: Relation, *, row_index: str 
         "buckets": relation.buckets,
         "columns": names if row_index is None else [],
         "options": dict(OPTIONS),
+        "defaults": dict(DEFAULTS),
         "settings": dict(SETTINGS),
     }
     made = _relations(spark).frame(spark._jsparkSession, _encoded(root, relation), json.dumps(description))

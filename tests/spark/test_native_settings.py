@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import objcat
 from tests.spark.scripts import comparable
@@ -220,3 +222,27 @@ def test_a_file_that_is_gone_or_garbage_is_an_error_whatever_the_session_ignores
     finally:
         for name in names:
             spark.conf.unset(name)
+
+
+def test_a_log_object_of_some_mebibytes_is_read_by_all_cores_unless_the_session_says_what_a_file_costs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    count = 300_000
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.int64())])
+    made = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(2))
+    noise = random.Random(7)
+    made.upsert(pa.table({"id": range(count), "value": [noise.getrandbits(63) for _ in range(count)]}, schema=schema))
+    (path,) = tmp_path.glob("tables/*/data/**/*.log.parquet")
+    assert 2 * 1024**2 < path.stat().st_size < 4 * 1024**2
+
+    def shares() -> list[int]:
+        rows = made.incremental(since=0).to_spark(spark).groupBy(F.spark_partition_id()).count().collect()
+        assert sum(row["count"] for row in rows) == count
+        return [row["count"] for row in rows]
+
+    assert max(shares()) < 0.8 * count
+    spark.conf.set("spark.sql.files.openCostInBytes", str(16 * 1024**2))
+    try:
+        assert shares() == [count]
+    finally:
+        spark.conf.unset("spark.sql.files.openCostInBytes")

@@ -17,7 +17,7 @@ LIMIT_BYTES = 400 * 1024**2
 CORES = 2
 CORE_BYTES_MAX = 1024**3
 SCALE = "10"
-KEYS = {"orders": "o_orderkey"}
+KEYS = {"orders": "o_orderkey", "lineitem": "l_orderkey,l_linenumber"}
 
 
 def work(folder: Path, name: str) -> int:
