@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa
 
 
 class Counted:
-    """A table on a store that counts GETs of the log; its clock goes a minute between two writes."""
+    """A table on a store that counts GETs of the log; its clock goes six minutes between two writes."""
 
     def __init__(self, *, rules: list[Rule] | None = None, **properties: str) -> None:
         self.env = FakeEnv(7)
@@ -37,7 +38,7 @@ class Counted:
 
     def write(self, times: int = 1) -> None:
         for _ in range(times):
-            self.env.advance(60)
+            self.env.advance(360)
             number = len(self.actions())
             self.table.upsert([{"id": number % 7, "v": number}, {"id": 100 + number % 5, "v": number}])
             self.model |= {number % 7: number, 100 + number % 5: number}
@@ -49,6 +50,13 @@ class Counted:
         assert {row["id"]: row["v"] for row in self.table.scan().to_arrow().to_pylist()} == self.model
 
 
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cleaning is looked at more often than it pays, so that little has to be written."""
+    for module in ("objcat.services.clean", "objcat.services.after"):
+        monkeypatch.setattr(import_module(module), "CLEANED_SLOTS_MIN", 8)
+
+
 @pytest.mark.parametrize(
     "policy",
     [{"compact_after_commits": "6"}, {"compact_after_bytes": "8000"}, {"compact_after_s": "300"}],
@@ -58,7 +66,7 @@ def test_a_write_compacts_when_it_is_time(policy: dict[str, Any]) -> None:
     counted = Counted(**policy)
     counted.write(3)
     assert Action.COMPACTION not in counted.actions()
-    counted.write(30)
+    counted.write(20)
     compactions = counted.actions().count(Action.COMPACTION)
     assert 2 <= compactions <= 8
     assert counted.table.stats().log_objects <= 12
@@ -67,7 +75,7 @@ def test_a_write_compacts_when_it_is_time(policy: dict[str, Any]) -> None:
 
 def test_without_a_policy_nothing_is_compacted_and_nothing_young_is_cleaned() -> None:
     counted = Counted()
-    counted.write(40)
+    counted.write(34)
     assert set(counted.actions()) == {Action.CREATE, Action.DELTA_COMMIT}
     counted.check()
 
@@ -86,15 +94,16 @@ def _is_base_file(key: str) -> bool:
     return "/data/" in key and not key.endswith(".log.parquet")
 
 
+@pytest.mark.usefixtures("often")
 def test_writes_clean_what_the_policy_lets_go() -> None:
     counted = Counted(compact_after_commits="4", keep_commits="10")
-    counted.write(90)
+    counted.write(36)
     counted.check()
     bound = counted.table.timeline.open().log.marks(counted.table.id).bound
     newest = counted.table.refresh().slot
     commits = [slot for slot, action in enumerate(counted.actions()) if action is Action.DELTA_COMMIT]
     # The ten newest commits are readable for certain, and not more than a few times as many.
-    assert bound <= commits[-10] and newest - bound < 80
+    assert bound <= commits[-10] and newest - bound < 40
     assert Action.CLEAN in counted.actions()
     for slot in (commits[-10], newest):
         counted.table.scan(as_of=slot).to_arrow()
@@ -102,9 +111,10 @@ def test_writes_clean_what_the_policy_lets_go() -> None:
         counted.table.scan(as_of=5)
 
 
+@pytest.mark.usefixtures("often")
 def test_hours_are_those_of_the_log() -> None:
     counted = Counted(compact_after_commits="4", keep_hours="1")
-    counted.write(120)
+    counted.write(40)
     bound = counted.table.timeline.open().log.marks(counted.table.id).bound
     entries = counted.table.timeline.log.read_after(-1)
     newest = entries[-1].committed_at_ms
@@ -113,16 +123,17 @@ def test_hours_are_those_of_the_log() -> None:
     counted.check()
 
 
+@pytest.mark.usefixtures("often")
 def test_cleaning_can_be_left_to_others_and_savepoints_stay() -> None:
     left = Counted(compact_after_commits="4", keep_commits="5", auto_clean="false")
-    left.write(45)
+    left.write(24)
     assert Action.CLEAN not in left.actions()
     saving = Counted(compact_after_commits="4", keep_commits="5")
     saving.write(6)
     saved = saving.table.savepoint()
     assert saved is not None
     before = saving.table.scan(as_of=saved.saved).to_arrow().sort_by("id")
-    saving.write(60)
+    saving.write(24)
     assert Action.CLEAN in saving.actions()
     assert saving.table.scan(as_of=saved.saved).to_arrow().sort_by("id") == before
     saving.check()
