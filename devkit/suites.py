@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -41,11 +42,13 @@ Versions of Spark differ in what we call of them and in what they call of us: th
 classes that our Java stands on, and how values come and go through Arrow. Each of that is in one of these files. The others ask whether
 rows are right under many kinds of tables, histories and settings; they go the same ways, and one version is enough for them.
 """
+APART = (("docs", "protocol", "services", "sql"), ("explorer", "mutations"), ("chaos", "cluster", "schedules"))
+"""Suites with a process of their own for each group, when all are run: whichever of two sides is free takes the next one."""
 _INTERRUPTED, _NO_TESTS_COLLECTED = 2, 5
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run suites (all, without a name) with pytest. The last line printed is pytest's summary, or the sum of two."""
+    """Run suites (all, without a name) with pytest. The last line printed is pytest's summary, or the sum of several."""
     names, options = split_arguments(arguments)
     unknown = [name for name in names if not (TESTS / name.split("::")[0]).exists() and not Path(name.split("::")[0]).exists()]
     if unknown:
@@ -57,15 +60,17 @@ def test(arguments: Sequence[str]) -> int:
     chosen = [path for path in paths if Path(path) == TESTS / SPARK_SUITE] if paths else [str(TESTS / SPARK_SUITE)]
     runs = [_Run("", paths, {})] if paths else []
     if not paths:
-        # Two processes for two cores: what needs Spark takes about as long as all else.
-        others = [str(TESTS / name) for name in suites() if name != SPARK_SUITE]
-        runs = [_Run("", others, {}), _Run(f"tests/{SPARK_SUITE}", chosen, {})]
+        # Two processes at a time for two cores, the long ones first.
+        apart = [name for group in APART for name in group]
+        runs = [_Run("", [str(TESTS / name) for name in suites() if name not in (SPARK_SUITE, *apart)], {})]
+        runs.append(_Run(f"tests/{SPARK_SUITE}", chosen, {}))
+        runs += [_Run(", ".join(f"tests/{name}" for name in group), [str(TESTS / name) for name in group], {}) for group in APART]
     if chosen and any((TESTS / SPARK_SUITE).glob("test_*.py")):
         version = toolchain.locked_version("spark-oldest")
         oldest = toolchain.install_locked("spark-oldest", cache_dir() / "tools" / f"pyspark-{version}", f"PySpark {version}")
         search = os.pathsep.join(filter(None, [str(oldest), os.environ.get("PYTHONPATH")]))
         some = chosen if "--all" in options else [str(TESTS / SPARK_SUITE / name) for name in ON_OLDEST]
-        runs.append(_Run(f"tests/{SPARK_SUITE} on PySpark {version}, the oldest supported", some, {"PYTHONPATH": search}))
+        runs.insert(2, _Run(f"tests/{SPARK_SUITE} on PySpark {version}, the oldest supported", some, {"PYTHONPATH": search}))
     return _run_all(runs, options)
 
 
@@ -127,19 +132,34 @@ def _end_children(*_: object) -> None:
 
 
 def _run_all(runs: Sequence[_Run], options: Sequence[str]) -> int:
-    """Run the first of them here, and the others, one after the other, beside it; what those print comes when it has ended."""
+    """Run them, two at a time. The first one prints as it goes; what the others print comes when all have ended."""
     began_s = time.monotonic()
     # A request to terminate is passed on.
     signal.signal(signal.SIGTERM, _end_children)
-    with ThreadPoolExecutor(1) as beside, tempfile.TemporaryFile("w+") as output:
-        later = [beside.submit(run, options, output) for run in runs[1:]]
-        outcomes = [runs[0](options)]
-        if outcomes[0][0] == _INTERRUPTED or outcomes[0][0] < 0:
-            for future in later:
-                future.cancel()
-        outcomes += [future.result() for future in later if not future.cancelled()]
-        output.seek(0)
-        shutil.copyfileobj(output, sys.stdout)
+    found: dict[int, tuple[int, Counter[str]]] = {}
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in runs]
+        waiting = deque(range(1, len(runs)))
+
+        def work_off() -> None:
+            while waiting:
+                try:
+                    number = waiting.popleft()
+                except IndexError:
+                    return
+                found[number] = runs[number](options, outputs[number])
+
+        with ThreadPoolExecutor(1) as beside:
+            other = beside.submit(work_off)
+            found[0] = runs[0](options)
+            if found[0][0] == _INTERRUPTED or found[0][0] < 0:
+                waiting.clear()
+            work_off()
+            other.result()
+        for output in outputs:
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout)
+    outcomes = [found[number] for number in sorted(found)]
     if len(runs) > 1:
         total = sum((counts for _, counts in outcomes), Counter[str]())
         print(f"\n{summary_line(total, time.monotonic() - began_s)}", flush=True)
