@@ -32,8 +32,7 @@ SERVICES: dict[str, tuple[Action, Serve]] = {
 
 FAULTS = [
     Fault.CRASH_AFTER,
-    Fault.AFTER,
-    *(pytest.param(fault, marks=pytest.mark.slow) for fault in (Fault.CRASH_BEFORE, Fault.BEFORE, Fault.TWICE)),
+    *(pytest.param(fault, marks=pytest.mark.slow) for fault in (Fault.AFTER, Fault.CRASH_BEFORE, Fault.BEFORE, Fault.TWICE)),
 ]
 
 

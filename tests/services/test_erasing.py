@@ -45,7 +45,7 @@ def made(backend: MemoryBackend, kind: str) -> objcat.Table:
     return table
 
 
-@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("kind", few(["merge_on_read", "copy_on_write"], 1))
 @pytest.mark.parametrize("fault", few([Fault.CRASH_AFTER, Fault.CRASH_BEFORE], 1))
 def test_one_that_is_cut_short_is_finished_by_the_next(kind: str, fault: Fault) -> None:
     for at in range(1, REQUESTS_MAX):
