@@ -95,7 +95,7 @@ class BaseWriter:
         self._rows = 0
         self._held: list[pa.Table] = []
         names = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in filtered]
-        self._file = _FileWriter(fileio, path, schema, bounded=bounded, filtered=names)
+        self._file = _FileWriter(fileio, path, schema, bounded=bounded, filtered=names, indexed=True)
 
     @property
     def rows(self) -> int:
@@ -254,7 +254,8 @@ def log_pieces(
 
 
 class _FileWriter:
-    """A Parquet file that is written to the store as its rows come."""
+    """A Parquet file that is written to the store as its rows come. filtered: columns with bloom filters. indexed: with bounds of every
+    page, so that Spark decodes only pages that a filter on the key can mean."""
 
     def __init__(
         self,
@@ -264,8 +265,10 @@ class _FileWriter:
         *,
         bounded: Collection[int],
         filtered: Sequence[str] = (),
+        indexed: bool = False,
     ) -> None:
         self._schema = schema
+        self._indexed = indexed
         self._bounded = bounded
         self._filtered = filtered
         self._footers: list[pq.FileMetaData] = []
@@ -286,6 +289,7 @@ class _FileWriter:
                 store_decimal_as_integer=True,
                 store_schema=False,
                 metadata_collector=self._footers,
+                write_page_index=self._indexed,
                 **({"bloom_filter_options": options_of(self._filtered, rows)} if self._filtered else {}),
             )
         return self._parquet

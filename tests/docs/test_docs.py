@@ -69,6 +69,7 @@ def anchors_of(text: str) -> set[str]:
 PYTHON_PAGES = [page for page in PAGES if any(blocks_of(page.read_text()))]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
 def test_every_python_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     blocks = [block for block in blocks_of(page.read_text()) if block.left_out is None]

@@ -17,7 +17,16 @@ def exchanges(frame: DataFrame) -> int:
 
 def files_read(frame: DataFrame) -> int:
     """How many files the scans of a frame listed, once it has run; of a plan that is not adaptive."""
+    return _sum_over_scans(frame, "numFiles")
+
+
+def rows_decoded(frame: DataFrame) -> int:
+    """How many rows the scans of a frame decoded, before any filter, once it has run; of a plan that is not adaptive."""
+    return _sum_over_scans(frame, "numOutputRows")
+
+
+def _sum_over_scans(frame: DataFrame, metric: str) -> int:
     frame.collect()
     leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
     scans = [leaves.apply(i) for i in range(leaves.size())]
-    return sum(int(scan.metrics().apply("numFiles").value()) for scan in scans if scan.metrics().contains("numFiles"))
+    return sum(int(scan.metrics().apply(metric).value()) for scan in scans if scan.metrics().contains(metric))

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import objcat
 from fileio.testing.env import FakeEnv
 from objcat.table import levels
-from tests.spark.plans import files_read
+from tests.spark.plans import files_read, rows_decoded
 from tests.spark.scripts import comparable
 
 NAN = float("nan")
@@ -238,3 +238,51 @@ def test_what_is_known_is_asked_only_of_files_that_are_read(spark: SparkSession,
     assert table.fileio.metrics.snapshot().requests["get"] - before <= 2
     assert [tuple(row) for row in rows.collect()] == [(50, "city 50")]
     assert table.scan().to_spark(spark).where("city = 'city 51'").count() == 1
+
+
+PAGED = 70_000
+"""Rows of one row group, of pages of 20,000 rows each."""
+
+
+def paged_rows() -> pa.Table:
+    epoch = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    return pa.table(
+        {
+            "id": range(PAGED),
+            "name": pa.array([None if i % 3 == 0 or i < 25_000 else f"n{i:06d}" for i in range(PAGED)]),
+            "price": pa.array([Decimal(i) / 4 for i in range(PAGED)], pa.decimal128(15, 2)),
+            "at": pa.array([epoch + dt.timedelta(seconds=i) for i in range(PAGED)], pa.timestamp("us", tz="UTC")),
+            "x": pa.array([float("nan") if i % 20_000 == 7 else -0.0 if i % 2 else float(i) for i in range(PAGED)]),
+        },
+        schema=pa.schema(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                ("name", pa.string()),
+                ("price", pa.decimal128(15, 2)),
+                ("at", pa.timestamp("us", tz="UTC")),
+                ("x", pa.float64()),
+            ]
+        ),
+    )
+
+
+def test_of_a_row_group_only_the_pages_are_decoded_that_a_filter_can_mean(spark: SparkSession, tmp_path: Path) -> None:
+    rows = paged_rows()
+    table = objcat.connect(tmp_path).create_table("t", rows.schema, key=["id"], index=objcat.Bucket(1))
+    table.insert(rows)
+    for where, decoded_max in [
+        ("id = 41000", 20_000),
+        ("id in (7, 69999)", 40_000),
+        ("id between 19990 and 20010", 40_000),
+        ("name = 'n041000'", 20_000),
+        ("price >= 17499.00", 20_000),
+        ("at < timestamp '2024-01-01 00:00:10+00:00'", 20_000),
+        ("name is null and id > 60000", 40_000),
+        ("x = 0.0 and id < 100", 20_000),
+        ("x = 60000.0", PAGED),
+    ]:
+        scan = table.scan(where=where, columns=["id", "name"])
+        frame = scan.to_spark(spark)
+        assert rows_decoded(frame) <= decoded_max, where
+        assert sorted(row["id"] for row in frame.collect()) == sorted(scan.to_arrow()["id"].to_pylist()), where
+        assert frame.count() > 0, where
