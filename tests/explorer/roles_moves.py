@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from unittest import mock
 
 from objcat import Bloom, Memory, Record, Simple, create_table_at, table_at
-from objcat.table.spec import MERGE_ON_READ, BloomIndex, MemoryIndex, RecordIndex, SimpleIndex
+from objcat.table.spec import MERGE_ON_READ, BloomIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
 from tests.explorer.actors import Acknowledged, Created, Participant
 from tests.explorer.roles import KEYS, TABLE_NAME, means
 from tests.explorer.toyfiles import SCHEMA
 
 HOMES = 4
 """Of a partition: the fold of whoever judges the store goes over all of them."""
-INDEXES = {
+INDEXES: Mapping[str, tuple[Index, object]] = {
     "simple": (Simple(), SimpleIndex(count=HOMES)),
     "bloom": (Bloom(), BloomIndex(count=HOMES)),
     "memory": (Memory(), MemoryIndex(count=HOMES)),
