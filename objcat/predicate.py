@@ -434,7 +434,7 @@ class _Bounds:
             case sql.Boolean():
                 return _Possible(pc.scalar(bool(node.this)), pc.scalar(not node.this))
             case _ if self._only is not None and not all(self._name(column) in self._only for column in node.find_all(sql.Column)):
-                return _UNKNOWN
+                return _either()
             case sql.Between():
                 ends = [self._compared(kind, node.this, node.args[end]) for kind, end in ((sql.GTE, "low"), (sql.LTE, "high"))]
                 return _both(sql.And, ends)
@@ -448,14 +448,14 @@ class _Bounds:
                 return _Possible(_or_true(self._upper.boolean(node)) & some, _or_true(~self._lower.boolean(node)) & some)
             case _ if type(node) in _COMPARISONS:
                 return self._compared(type(node), node.this, node.expression)
-        return _UNKNOWN
+        return _either()
 
     def _compared(self, kind: type[sql.Expression], left: Any, right: Any) -> _Possible:
         left, right = _unwrapped(left), _unwrapped(right)
         if isinstance(right, sql.Column):
             kind, left, right = _MIRRORED[kind], right, left
         if not isinstance(left, sql.Column) or isinstance(right, sql.Column):
-            return _UNKNOWN
+            return _either()
         some = ~self._is_all_null(left)
         true = self._may_hold(kind, left, right) & some
         if pa.types.is_floating(arrow_type(self._schema.column(self._name(left)).type)):
@@ -528,7 +528,10 @@ class _Possible:
     terms: int = 1
 
 
-_UNKNOWN = _Possible(pc.scalar(True), pc.scalar(True))
+@functools.cache
+def _either() -> _Possible:
+    """What nothing is known of. Made when it is first needed: Arrow loads pandas for it, which few who import objcat use."""
+    return _Possible(pc.scalar(True), pc.scalar(True))
 
 
 def _both(kind: type[sql.Expression], parts: Sequence[_Possible]) -> _Possible:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -386,3 +388,10 @@ def test_a_scan_of_a_file_that_was_deleted_by_hand_says_so(lake: objcat.Lake) ->
     table.fileio.delete(list(table.fileio.list_keys("data/")))
     with pytest.raises(CorruptTable, match="deleted by hand"):
         scan.to_arrow()
+
+
+def test_importing_it_loads_no_library_that_only_some_calls_need() -> None:
+    heavy = ("boto3", "google.cloud.storage", "azure", "pandas", "polars", "duckdb", "pyspark")
+    code = f"import sys, objcat; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
