@@ -7,19 +7,22 @@ older slot. Each of them may be cut short, and each is finished by the next call
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fileio.errors import Unavailable
 from objcat.arguments import text
 from objcat.errors import InvalidInput
-from objcat.handle import Table
-from objcat.services import plan_clean
+from objcat.services import compact, plan_clean
+
+if TYPE_CHECKING:
+    from objcat.handle import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasurePlan:
-    """What an erasure would do. rows: that pass now. slots: that can be read now, and would expire. files: that would be deleted at once;
-    more come, those that the merge replaces. saved: slots that savepoints keep and that hold such rows: they must be released first."""
+    """What `Table.erase` would do. rows: that pass now. slots: that can be read now, and would expire. files: that would be deleted at
+    once; more come, those that the merge replaces. saved: slots that savepoints keep and that hold such rows: they must be released
+    first."""
 
     rows: int
     slots: int
@@ -29,7 +32,7 @@ class ErasurePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What an erasure did.
+    """What `Table.erase` did.
 
     deleted: rows; None where nobody counted them. delete_slot: of their delete, None when none passed any more. clean_slot: after which
     files went, None when there was nothing to delete. files: deleted, and gone from the store when this was made. checked_slot: the table
@@ -50,7 +53,7 @@ class Certificate:
 
 
 def plan_erasure(table: Table, where: str) -> ErasurePlan:
-    """What `erase` would do now; sends reads only. Raises InvalidPredicate, and as `Table.scan`."""
+    """As of `Table.plan_erasure`."""
     rows = table.scan(where=text(where, what="where")).count()
     view = table.timeline.open()
     plan = plan_clean(table.timeline, view, table.id, before=view.slot)
@@ -62,15 +65,8 @@ def plan_erasure(table: Table, where: str) -> ErasurePlan:
     )
 
 
-def erase(table: Table, where: str, *, older_than_s: float = 3600) -> Certificate:
-    """Delete the rows for which a filter is true, and every file that holds them or held them; all slots but the newest expire.
-
-    Log rows of the whole table are merged, since a log file has rows of many file groups; what writers left that have been silent for
-    `older_than_s` is rolled back, as by `Table.rollback_dead`. Writers go on meanwhile: what they write is not touched. Cut short, it is
-    finished when it is called again.
-    Raises InvalidInput when a savepoint keeps such rows (it names them: release them first), Unavailable when the store did not delete
-    a file (call it again), InvalidPredicate, CommitConflict, Fenced, CommitUnknown and storage errors.
-    """
+def erase(table: Table, where: str, *, older_than_s: float) -> Certificate:
+    """As of `Table.erase`."""
     kept = _saved_with(table, where)
     if kept:
         slots = ", ".join(map(str, kept))
@@ -78,8 +74,9 @@ def erase(table: Table, where: str, *, older_than_s: float = 3600) -> Certificat
             f"savepoints of {table.name} hold such rows, at slots {slots}: release them first (table.release, or `objcat release`); "
             "nothing was erased"
         )
-    deleted = table.delete(where)
-    table.compact()
+    deleted = table.delete(text(where, what="where"))
+    # A record index holds keys, too: of it everything is merged, so that a clean takes what it was before.
+    compact(table.timeline, table.id, whole_index=True)
     dead = [one for one in table.rollback_dead(older_than_s=older_than_s) if one.files]
     timeline = table.timeline
     view = timeline.open()
@@ -105,7 +102,7 @@ def erase(table: Table, where: str, *, older_than_s: float = 3600) -> Certificat
     )
 
 
-def _saved_with(table: Table, where: Any) -> tuple[int, ...]:
+def _saved_with(table: Table, where: str) -> tuple[int, ...]:
     """Slots of savepoints that hold such rows, or columns that the filter cannot be asked of."""
     log = table.timeline.open().log
     held = []

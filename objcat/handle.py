@@ -16,6 +16,8 @@ from objcat.advice import SizeAdvice
 from objcat.arguments import instances, moment_ms, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, layout_of
 from objcat.deriving import DELETES, batch_of, check_follows, version_of
+from objcat.erasing import Certificate, ErasurePlan, plan_erasure
+from objcat.erasing import erase as erase_for_good
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
@@ -261,6 +263,21 @@ class Table(Serviced):
         told = text_mapping({} if metadata is None else metadata, what="metadata")
         engine = _Keys(self, spark)
         return self.committed(lambda: erase(self.timeline, self.id, where, engine=engine, metadata=told))
+
+    def plan_erasure(self, where: str) -> ErasurePlan:
+        """What `erase` would do now; sends reads only. Raises InvalidPredicate, and as `scan`."""
+        return plan_erasure(self, where)
+
+    def erase(self, where: str, *, older_than_s: float = 3600) -> Certificate:
+        """Delete the rows for which a filter is true, and every file that holds them or held them; all slots but the newest expire.
+
+        where: SQL text, such as `"id = 17"` or `"id in (17, 18)"`. Log rows of the whole table are merged, since a log file has rows of
+        many file groups; what writers left that have been silent for `older_than_s` is rolled back, as by `rollback_dead`. Writers go on
+        meanwhile: what they write is not touched. Cut short, it is finished when it is called again.
+        Raises InvalidInput when a savepoint keeps such rows (it names them: release them first), Unavailable when the store did not delete
+        a file (call it again), InvalidPredicate, CommitConflict, Fenced, CommitUnknown and storage errors.
+        """
+        return erase_for_good(self, where, older_than_s=older_than_s)
 
     def update(
         self,

@@ -9,8 +9,6 @@ import typer
 
 from objcat.arguments import whole_number
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, json_text, lake_and_name, open_table, progress
-from objcat.erasing import erase as erase_rows
-from objcat.erasing import plan_erasure
 from objcat.errors import InvalidInput
 from objcat.handle import Table
 from objcat.services import plan_clean
@@ -186,7 +184,7 @@ def erase(
         _would_erase(table, where, as_json=as_json)
         return
     with progress(f"erasing rows of {table.name}", shown=not as_json):
-        done = erase_rows(table, where, older_than_s=older_than)
+        done = table.erase(where, older_than_s=older_than)
     if as_json:
         print(json_text(asdict(done)))
     else:
@@ -202,7 +200,7 @@ def erase(
 
 
 def _would_erase(table: Table, where: str, *, as_json: bool) -> None:
-    plan = plan_erasure(table, where)
+    plan = table.plan_erasure(where)
     if as_json:
         print(json_text({"dry_run": True, **asdict(plan)}))
         return

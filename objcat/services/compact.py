@@ -78,12 +78,14 @@ def plan_compaction(
     *,
     homes: Collection[Home] | None = None,
     strategy: CompactionStrategy | None = None,
+    whole_index: bool = False,
 ) -> CompactionPlan | None:
     """What there is to compact as of a view: file groups with log rows, or with rows of files that they share since a split; and those of a
     record index, when homes and strategy leave everything in and it is due.
 
-    homes: only those that have keys in common with one of these, all when None. strategy: what it takes of them, all when None. Returns
-    None when there is nothing to do. Raises TableClosed, InvalidPredicate.
+    homes: only those that have keys in common with one of these, all when None. strategy: what it takes of them, all when None.
+    whole_index: of an index all that has anything to merge, due or not. Returns None when there is nothing to do. Raises TableClosed,
+    InvalidPredicate.
     """
     if homes is not None:
         homes = instances(homes, Home, what="homes", such_as='a list of homes, [objcat.timeline.Home("", 3, 16)]')
@@ -97,7 +99,7 @@ def plan_compaction(
     unmerged = snapshot.file_groups(manifests, where=pruning, homes=homes, unmerged=True)
     chosen = tuple(group.home for group in choose(unmerged, strategy))
     if homes is None and strategy == EVERYTHING:
-        chosen += index_due(snapshot, manifests)
+        chosen += index_due(snapshot, manifests, whole=whole_index)
     return CompactionPlan(view.slot, chosen) if chosen else None
 
 
@@ -164,11 +166,11 @@ def compact(
     homes: Collection[Home] | None = None,
     strategy: CompactionStrategy | None = None,
     plan: CompactionPlan | None = None,
+    whole_index: bool = False,
 ) -> CompactionResult | None:
     """Compact file groups of a table in one commit; None when there is nothing to compact.
 
-    homes: only those that have keys in common with one of these, all when None. strategy: what it takes of them, all when None. plan:
-    execute just this one.
+    homes, strategy, whole_index: as of `plan_compaction`. plan: execute just this one.
     No writer ever conflicts with a compaction. Homes that another service took first are left to it; after a RESTORE or a split it plans
     again, unless a plan was given. Raises AlreadyDone (somebody else executed the plan), Fenced (it was rolled back), CommitConflict,
     SnapshotExpired (the plan is older than what cleaning has left), TableClosed, CommitUnknown and storage errors.
@@ -178,7 +180,7 @@ def compact(
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 
     def work_of(view: View[Tables]) -> _Work | None:
-        chosen = plan or plan_compaction(view, table, manifests, homes=homes, strategy=strategy)
+        chosen = plan or plan_compaction(view, table, manifests, homes=homes, strategy=strategy, whole_index=whole_index)
         if chosen is None:
             return None
         snapshot = snapshot_of(view, table, where=fileio.url)

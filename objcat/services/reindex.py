@@ -18,15 +18,16 @@ LOG_OBJECTS_MAX = 32
 """Or when a writer that has just been opened would read so many log objects."""
 
 
-def index_due(snapshot: Snapshot, manifests: Manifests) -> tuple[Home, ...]:
-    """The homes of the index of a table that a compaction takes along; none where there is no index, or little to merge."""
+def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False) -> tuple[Home, ...]:
+    """The homes of the index of a table that a compaction takes along; none where there is no index, or little to merge. whole: all that
+    have anything to merge."""
     if snapshot.index is None:
         return ()
     groups = snapshot.index.file_groups(manifests)
     bases = sum(group.base.rows for group in groups if group.base is not None)
     logs = sum(part.rows for group in groups for part in group.logs)
     objects = {part.object.path for group in groups for part in group.logs}
-    if not logs or (logs * LOG_SHARE < bases and len(objects) < LOG_OBJECTS_MAX):
+    if not logs or (not whole and logs * LOG_SHARE < bases and len(objects) < LOG_OBJECTS_MAX):
         return ()
     return tuple(group.home for group in groups if group.logs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
@@ -13,18 +14,24 @@ from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
 from objcat.errors import InvalidSql
+from objcat.services import CompactionStrategy
 from objcat.sql.context import Context
 from objcat.sql.names import literal
 from objcat.sql.tell import as_row
 
-OF_TABLES = ("compact", "clean", "savepoint", "release", "restore", "split_buckets", "set_partitioning", "resolve", "rollback_dead")
-OF_LAKES = ("drop_table", "undrop_table", "purge_table", "rename_table", "create_namespace", "drop_namespace")
+OF_TABLES = (
+    *("compact", "schedule_compaction", "scheduled_compactions", "execute_scheduled", "cluster", "split_buckets", "set_partitioning"),
+    *("clean", "savepoint", "release", "restore", "erase", "plan_erasure", "maintain", "archive", "collect_checkpoints"),
+    *("resolve", "rollback_dead"),
+)
+OF_LAKES = ("maintain", "drop_table", "undrop_table", "purge_table", "rename_table", "create_namespace", "drop_namespace")
+"""`maintain` is both: without a table it is the lake's."""
 
 
 def call(context: Context, text: str) -> Any:
     """CALL name(table => 'shop.orders', argument => value, ...), or the arguments in order. Raises InvalidSql that names what is there."""
     name, given, named = _parsed(text)
-    if name in OF_TABLES:
+    if name in OF_TABLES and (given or "table" in named or name not in OF_LAKES):
         table = named.pop("table", None) if "table" in named else (given.pop(0) if given else None)
         if not isinstance(table, str):
             raise InvalidSql(f"CALL {name} wants to know of which table: write {name}(table => 'namespace.name', ...)")
@@ -56,7 +63,11 @@ def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 
 
 def _bound(name: str, work: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> dict[str, Any]:
-    known = list(inspect.signature(work).parameters)
+    """The arguments of a service. What a strategy says are arguments by themselves; homes have no text."""
+    taken = inspect.signature(work).parameters
+    known = [argument for argument in taken if argument not in ("homes", "strategy")]
+    chooses = [field.name for field in fields(CompactionStrategy)] if "strategy" in taken else []
+    known += chooses
     if len(given) > len(known):
         raise InvalidSql(f"CALL {name} takes {len(known)} arguments, not {len(given)}: {', '.join(known)}")
     arguments = dict(zip(known, given, strict=False))
@@ -66,4 +77,5 @@ def _bound(name: str, work: Callable[..., Any], given: list[Any], named: dict[st
         if argument in arguments:
             raise InvalidSql(f"CALL {name} is given {argument!r} twice: give it once")
         arguments[argument] = value
-    return arguments
+    strategy = {argument: arguments.pop(argument) for argument in chooses if argument in arguments}
+    return {**arguments, "strategy": CompactionStrategy(**strategy)} if strategy else arguments

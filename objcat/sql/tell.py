@@ -78,4 +78,9 @@ def _fields(result: Any) -> Sequence[str]:
 
 
 def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float, str)) else json.dumps(value, default=str)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else json.dumps(value, default=_inner)
+
+
+def _inner(value: Any) -> Any:
+    names = _fields(value)
+    return str(value) if names == ["result"] else {name: getattr(value, name) for name in names}

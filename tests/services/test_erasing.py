@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import objcat
@@ -13,9 +14,10 @@ from fileio import FileIO
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
 from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
+from objcat import erasing
 from objcat.doctor import examine
-from objcat.erasing import erase, plan_erasure
 from objcat.errors import InvalidInput
+from objcat.services import compact
 from tests.effort import few
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
@@ -53,9 +55,9 @@ def test_one_that_is_cut_short_is_finished_by_the_next(kind: str, fault: Fault) 
         made(backend, kind)
         script = At(at, fault)
         with contextlib.suppress(Crash):
-            erase(objcat.Lake(FileIO(FaultyBackend(backend, script), env=FakeEnv(2))).table("t"), "id = 1")
+            objcat.Lake(FileIO(FaultyBackend(backend, script), env=FakeEnv(2))).table("t").erase("id = 1")
         table = objcat.Lake(FileIO(backend, env=FakeEnv(3))).table("t")
-        done = erase(table, "id = 1", older_than_s=0)
+        done = table.erase("id = 1", older_than_s=0)
         assert done.found == 0
         assert sorted(row["id"] for row in table.scan().to_arrow().to_pylist()) == [0, 2, 3]
         assert set(table.fileio.list_keys("data/")) == set(table.files().column("path").to_pylist()), f"request {at} leaves files"
@@ -71,28 +73,53 @@ def test_a_savepoint_that_holds_such_rows_is_named_and_others_stay() -> None:
     table.savepoint(slot=0)
     table.savepoint(slot=1, name="month")
     table.savepoint(slot=2)
-    assert plan_erasure(table, "fare = 2.0").saved == (2,)
+    assert table.plan_erasure("fare = 2.0").saved == (2,)
     with pytest.raises(InvalidInput, match=r"at slots 2: release them first .* nothing was erased"):
-        erase(table, "fare = 2.0")
+        table.erase("fare = 2.0")
     assert table.scan().count() == 4
     table.release(slot=2)
-    done = erase(table, "fare = 2.0")
+    done = table.erase("fare = 2.0")
     assert (done.deleted, done.found) == (1, 0)
     assert table.scan(as_of=1).count() == 4
     with pytest.raises(InvalidInput, match="at slots 1"):
-        erase(table, "id = 1")
+        table.erase("id = 1")
 
 
 def test_rows_that_come_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = MemoryBackend("back")
     table = made(backend, "merge_on_read")
-    compact = table.compact
 
-    def compact_and_write() -> Any:
-        result = compact()
+    def compact_and_write(*arguments: Any, **named: Any) -> Any:
+        result = compact(*arguments, **named)
         objcat.Lake(FileIO(backend, env=FakeEnv(5))).table("t").upsert([{"id": 1, "fare": 9.0}])
         return result
 
-    monkeypatch.setattr(table, "compact", compact_and_write)
-    done = erase(table, "id = 1")
+    monkeypatch.setattr(erasing, "compact", compact_and_write)
+    done = table.erase("id = 1")
     assert (done.deleted, done.found) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_no_file_of_a_record_index_holds_the_key_any_more(kind: str) -> None:
+    person = 987_654_321
+    table = objcat.Lake(FileIO(MemoryBackend("indexed"), env=FakeEnv(1))).create_table(
+        "t", SCHEMA, key=["id"], kind=kind, index=objcat.Record(2)
+    )
+    table.upsert([{"id": i, "fare": 1.0} for i in (*range(200), person)])
+    compact(table.timeline, table.id, whole_index=True)
+    table.upsert([{"id": i, "fare": 2.0} for i in range(3)])
+
+    def holders() -> list[str]:
+        found = []
+        for path in table.fileio.list_keys("data/"):
+            columns = pq.read_table(table.fileio.open_read(path)).columns
+            numbers = [column for column in columns if column.type == pa.int64()]
+            found += [path for column in numbers if person in column.to_pylist()]
+        return found
+
+    assert len(holders()) >= 2, "the rows and the index"
+    done = table.erase(f"id = {person}", older_than_s=0)
+    assert (done.deleted, done.found) == (1, 0)
+    assert holders() == []
+    assert table.scan().count() == 200
+    assert examine(table.timeline, deep=True).healthy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -258,13 +259,40 @@ def test_services_are_called(lake: objcat.Lake) -> None:
         ("CALL compct('shop.orders')", "compact"),
         ("CALL clean('shop.orders', keep => 1)", "keep_slots"),
         ("CALL clean()", "of which table"),
-        ("CALL clean('shop.orders', 1, 2, 3)", "takes 2 arguments"),
+        ("CALL release('shop.orders', 1, 2)", "takes 1 arguments"),
+        ("CALL compact('shop.orders', homes => array(1))", "no argument 'homes'"),
+        ("CALL compact('shop.orders', log_byte_min => 1)", "log_bytes_min"),
         ("CALL clean('shop.orders', keep_slots => 1 + 1)", "not a plain value"),
         ("CALL 7", "names no service"),
         ("CALL", "does not parse"),
     ):
         with pytest.raises(InvalidSql, match=said):
             lake.sql(text)
+
+
+def test_services_that_look_after_tables_are_called(lake: objcat.Lake) -> None:
+    table = made(lake)
+    for day in range(3):
+        table.upsert([{"id": i, "city": f"day {day}", "amount": Decimal(i)} for i in range(8)])
+    assert lake.sql("CALL compact('shop.orders', log_bytes_min => 1000000000)").num_rows == 0
+    plan = lake.sql("CALL schedule_compaction('shop.orders', order => 'log_count')").to_pylist()[0]
+    assert lake.sql("CALL scheduled_compactions('shop.orders')").to_pylist() == [plan]
+    (done,) = lake.sql("CALL execute_scheduled('shop.orders')").to_pylist()
+    assert json.loads(done["result"])["rows"] == 8 and json.loads(done["plan"])["txn"] == plan["txn"]
+    assert lake.sql("CALL scheduled_compactions('shop.orders')").num_rows == 0
+    assert lake.sql("CALL maintain('shop.orders', seconds_max => 60)")["table"].to_pylist() == ["shop.orders"]
+    assert lake.sql("CALL maintain()")["table"].to_pylist() == ["shop.orders"]
+    lake.sql("CALL archive('shop.orders', keep_slots => 100)")
+    lake.sql("CALL collect_checkpoints('shop.orders')")
+    assert json.loads(lake.sql("CALL plan_erasure('shop.orders', 'id = 3')").to_pylist()[0]["saved"]) == []
+    (certificate,) = lake.sql("CALL erase('shop.orders', where => 'id = 3')").to_pylist()
+    assert (certificate["deleted"], certificate["found"]) == (1, 0) and json.loads(certificate["files"])
+    lake.sql("CREATE TABLE shop.clicks (page STRING)")
+    clicks = lake.table("shop.clicks")
+    for page in ("b", "a"):
+        clicks.bulk_insert([{"page": page}])
+    lake.sql("CALL cluster('shop.clicks', by => array('page'))")
+    assert [row["page"] for row in clicks.scan().to_arrow().to_pylist()] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
