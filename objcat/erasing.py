@@ -6,16 +6,26 @@ older slot. Each of them may be cut short, and each is finished by the next call
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import expressions as sql
 
 from fileio.errors import Unavailable
-from objcat.arguments import text
 from objcat.errors import InvalidInput
+from objcat.local import to_rows
 from objcat.services import compact, plan_clean
+from objcat.storage.batch import key_values
+from objcat.table.schema import Column
 
 if TYPE_CHECKING:
     from objcat.handle import Table
+
+KEYS_MAX = 1000
+"""That one erasure takes by value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +62,10 @@ class Certificate:
     made_at_ms: int
 
 
-def plan_erasure(table: Table, where: str) -> ErasurePlan:
+def plan_erasure(table: Table, keys: str | Any) -> ErasurePlan:
     """As of `Table.plan_erasure`."""
-    rows = table.scan(where=text(where, what="where")).count()
+    where = _filter_of(table, keys)
+    rows = table.scan(where=where).count()
     view = table.timeline.open()
     plan = plan_clean(table.timeline, view, table.id, before=view.slot)
     return ErasurePlan(
@@ -65,8 +76,9 @@ def plan_erasure(table: Table, where: str) -> ErasurePlan:
     )
 
 
-def erase(table: Table, where: str, *, older_than_s: float) -> Certificate:
+def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
     """As of `Table.erase`."""
+    where = _filter_of(table, keys)
     kept = _saved_with(table, where)
     if kept:
         slots = ", ".join(map(str, kept))
@@ -74,7 +86,7 @@ def erase(table: Table, where: str, *, older_than_s: float) -> Certificate:
             f"savepoints of {table.name} hold such rows, at slots {slots}: release them first (table.release, or `objcat release`); "
             "nothing was erased"
         )
-    deleted = table.delete(text(where, what="where"))
+    deleted = table.delete(where)
     # A record index holds keys, too: of it everything is merged, so that a clean takes what it was before.
     compact(table.timeline, table.id, whole_index=True)
     dead = [one for one in table.rollback_dead(older_than_s=older_than_s) if one.files]
@@ -100,6 +112,45 @@ def erase(table: Table, where: str, *, older_than_s: float) -> Certificate:
         found=again.count(),
         made_at_ms=table.fileio.env.now_ms(),
     )
+
+
+def _filter_of(table: Table, keys: str | Any) -> str:
+    """SQL text that is true for the rows meant: those of a filter, or those with these keys. Raises InvalidInput, InvalidBatch, NullKey."""
+    if isinstance(keys, str):
+        return keys
+    spec = table.spec
+    if spec.is_keyless:
+        raise InvalidInput(f"{table.name} has no key: say which rows to erase by a filter, such as \"visitor = 'ana'\"")
+    given = to_rows(keys)
+    batch = None if given is None else given if isinstance(given, pa.Table) else pa.Table.from_batches(given.to_batches(), given.schema)
+    if batch is None or not 0 < batch.num_rows <= KEYS_MAX:
+        found = "a Spark DataFrame" if batch is None else f"{batch.num_rows:,} keys"
+        raise InvalidInput(f"erase() was given {found}: give it from 1 to {KEYS_MAX:,} keys of this process, or a filter")
+    columns = spec.key_columns
+    known = key_values(batch, spec)
+    if len(columns) == 1:
+        listed = ", ".join(_literal(value) for value in known.column(0).to_pylist())
+        return f"{_quoted(columns[0])} IN ({listed})"
+    rows = zip(*(known.column(column.physical).to_pylist() for column in columns), strict=True)
+    alike = (" AND ".join(f"{_quoted(column)} = {_literal(value)}" for column, value in zip(columns, row, strict=True)) for row in rows)
+    return " OR ".join(f"({one})" for one in alike)
+
+
+def _quoted(column: Column) -> str:
+    return sql.to_identifier(column.name, quoted=True).sql(dialect="spark")
+
+
+def _literal(value: Any) -> str:
+    """A value of a key as a filter writes it. Raises InvalidInput."""
+    match value:
+        case dt.datetime():
+            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP_LTZ"
+            return f"CAST('{value.isoformat()}' AS {kind})"
+        case dt.date():
+            return f"CAST('{value.isoformat()}' AS DATE)"
+        case bool() | int() | float() | str() | decimal.Decimal():
+            return sql.convert(value).sql(dialect="spark")
+    raise InvalidInput(f"a key of type {type(value).__name__} has no text in a filter: erase by a filter on another column")
 
 
 def _saved_with(table: Table, where: str) -> tuple[int, ...]:

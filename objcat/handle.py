@@ -264,20 +264,21 @@ class Table(Serviced):
         engine = _Keys(self, spark)
         return self.committed(lambda: erase(self.timeline, self.id, where, engine=engine, metadata=told))
 
-    def plan_erasure(self, where: str) -> ErasurePlan:
-        """What `erase` would do now; sends reads only. Raises InvalidPredicate, and as `scan`."""
-        return plan_erasure(self, where)
+    def plan_erasure(self, keys: str | Any) -> ErasurePlan:
+        """What `erase` would do now; sends reads only. keys: as of `erase`. Raises InvalidPredicate, and as `scan`."""
+        return plan_erasure(self, keys)
 
-    def erase(self, where: str, *, older_than_s: float = 3600) -> Certificate:
-        """Delete the rows for which a filter is true, and every file that holds them or held them; all slots but the newest expire.
+    def erase(self, keys: str | Any, *, older_than_s: float = 3600) -> Certificate:
+        """Delete rows, and every file that holds them or held them; all slots but the newest expire.
 
-        where: SQL text, such as `"id = 17"` or `"id in (17, 18)"`. Log rows of the whole table are merged, since a log file has rows of
-        many file groups; what writers left that have been silent for `older_than_s` is rolled back, as by `rollback_dead`. Writers go on
-        meanwhile: what they write is not touched. Cut short, it is finished when it is called again.
+        keys: a batch of up to 1,000 keys, as of `delete`, or a filter as SQL text, such as `"visitor = 'ana'"`. Log rows of the whole table
+        are merged, since a log file has rows of many file groups; what writers left that have been silent for `older_than_s` is rolled
+        back, as by `rollback_dead`. Writers go on meanwhile: what they write is not touched. Cut short, it is finished when it is called
+        again.
         Raises InvalidInput when a savepoint keeps such rows (it names them: release them first), Unavailable when the store did not delete
-        a file (call it again), InvalidPredicate, CommitConflict, Fenced, CommitUnknown and storage errors.
+        a file (call it again), InvalidPredicate, InvalidBatch, NullKey, CommitConflict, Fenced, CommitUnknown and storage errors.
         """
-        return erase_for_good(self, where, older_than_s=older_than_s)
+        return erase_for_good(self, keys, older_than_s=older_than_s)
 
     def update(
         self,

@@ -109,6 +109,16 @@ def keyed(batch: pa.Table, spec: TableSpec) -> pa.Table:
     return normalise_keys(rows, spec)
 
 
+def key_values(batch: pa.Table, spec: TableSpec) -> pa.Table:
+    """The key columns of a batch, under physical names; whatever else it has is left out. Raises InvalidBatch and NullKey."""
+    _check_columns(batch.column_names, spec.table_schema.names, required=[column.name for column in spec.key_columns])
+    fields = [spec.table_schema.to_arrow_physical(nullable=True).field(column.physical) for column in spec.key_columns]
+    rows = pa.Table.from_arrays([_cast(batch.column(column.name), column) for column in spec.key_columns], schema=pa.schema(fields))
+    for column in spec.key_columns:
+        _refuse_null(rows, column, role="key")
+    return rows
+
+
 def ordered(batch: pa.Table, spec: TableSpec) -> pa.ChunkedArray | None:
     """The ordering values of a batch; None where it has none. Raises InvalidBatch and NullKey."""
     column = spec.ordering_column

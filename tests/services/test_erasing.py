@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import decimal
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from fileio.testing import FakeEnv
 from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
 from objcat import erasing
 from objcat.doctor import examine
-from objcat.errors import InvalidInput
+from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.services import compact
 from tests.effort import few
 
@@ -123,3 +125,38 @@ def test_no_file_of_a_record_index_holds_the_key_any_more(kind: str) -> None:
     assert holders() == []
     assert table.scan().count() == 200
     assert examine(table.timeline, deep=True).healthy
+
+
+def test_rows_are_meant_by_their_keys_whatever_the_keys_are() -> None:
+    at = dt.datetime(2024, 5, 1, 12, 30, tzinfo=dt.UTC)
+    schema = pa.schema(
+        [
+            pa.field("it's `me`", pa.string(), nullable=False),
+            pa.field("n", pa.int64(), nullable=False),
+            pa.field("day", pa.date32(), nullable=False),
+            pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False),
+            pa.field("price", pa.decimal128(9, 2), nullable=False),
+            pa.field("flag", pa.bool_(), nullable=False),
+            ("note", pa.string()),
+        ]
+    )
+    table = objcat.Lake(FileIO(MemoryBackend("keys"), env=FakeEnv(1))).create_table("t", schema, key=schema.names[:6])
+    names = ['O\'Neill \\ "x"', "Zoë 😀", "100%"]
+    rows = [
+        {"it's `me`": name, "n": -i, "day": at.date(), "at": at, "price": decimal.Decimal("-1.50"), "flag": i > 0, "note": "x"}
+        for name in names
+        for i in range(2)
+    ]
+    table.upsert(rows)
+    keys = [{name: row[name] for name in schema.names[:6]} for row in rows[::2]]
+    assert table.plan_erasure(keys).rows == 3
+    done = table.erase(keys, older_than_s=0)
+    assert (done.deleted, done.found) == (3, 0)
+    assert sorted(row["it's `me`"] for row in table.scan().to_arrow().to_pylist()) == sorted(names)
+    for wrong, error, said in (
+        ([], InvalidInput, "0 keys"),
+        ([{"n": 1}], InvalidBatch, "it's `me`"),
+        ([{**keys[0], "n": None}], NullKey, "n"),
+    ):
+        with pytest.raises(error, match=said):
+            table.erase(wrong)

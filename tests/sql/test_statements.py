@@ -285,7 +285,7 @@ def test_services_that_look_after_tables_are_called(lake: objcat.Lake) -> None:
     lake.sql("CALL archive('shop.orders', keep_slots => 100)")
     lake.sql("CALL collect_checkpoints('shop.orders')")
     assert json.loads(lake.sql("CALL plan_erasure('shop.orders', 'id = 3')").to_pylist()[0]["saved"]) == []
-    (certificate,) = lake.sql("CALL erase('shop.orders', where => 'id = 3')").to_pylist()
+    (certificate,) = lake.sql("CALL erase('shop.orders', keys => 'id = 3')").to_pylist()
     assert (certificate["deleted"], certificate["found"]) == (1, 0) and json.loads(certificate["files"])
     lake.sql("CREATE TABLE shop.clicks (page STRING)")
     clicks = lake.table("shop.clicks")
