@@ -11,7 +11,8 @@ Benchmark suites, each with --help:
   ./dev bench metadata    tables of very many files and commits
   ./dev bench index       upserts as a table grows, under each index
   ./dev bench write       loads and upserts beside Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
-  ./dev bench read        scans, lookups and joins beside Hudi, Iceberg, Delta Lake and plain Spark"""
+  ./dev bench read        scans, lookups and joins beside Hudi, Iceberg, Delta Lake and plain Spark
+  ./dev bench services    compaction beside Hudi, Iceberg and Delta Lake"""
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +29,7 @@ def main(arguments: list[str]) -> int:
             from benchmarks import index_bench
 
             return index_bench.main(rest)
-        case [("write" | "read") as suite, *rest]:
+        case [("write" | "read" | "services") as suite, *rest]:
             from benchmarks import tables_bench
 
             return tables_bench.main(suite, rest)

@@ -126,6 +126,8 @@ class Runner:
             sample = self._write(side, turn, at, step, paths)
             turn.applied[at] = [*applied, *paths]
             return sample, [], []
+        if step.op == "compact":
+            return self._write(side, turn, at, step, []), [], []
         right: Rows
         more: dict[str, Any] = {}
         match step.op:
@@ -150,7 +152,7 @@ class Runner:
     def _write(self, side: Remote, turn: _Turn, at: tuple[str, str], step: Step, paths: Sequence[Path]) -> Sample:
         place = turn.places[at]
         before = files_below(place)
-        more = {"path": str(paths[0])} if step.op == "load" else {"paths": [str(path) for path in paths]}
+        more: dict[str, Any] = {"path": str(paths[0])} if step.op == "load" else {"paths": [str(path) for path in paths]}
         answer = side.ask(step.op, table=turn.names[at[1]], **more)
         files, size = written(before, files_below(place))
         if step.batch == "small":

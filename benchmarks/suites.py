@@ -1,4 +1,4 @@
-"""The suites `write` and `read`: which works there are, on which tables, and what they must show. Data only."""
+"""The suites `write`, `read` and `services`: which works there are, on which tables, and what they must show. Data only."""
 
 from __future__ import annotations
 
@@ -157,6 +157,25 @@ def _incremental() -> Chain:
     )
 
 
+def _compaction() -> Chain:
+    sides = ("objcat", "hudi", "iceberg", "delta")
+    goals = (Goal("iceberg", faster=1.5), Goal("hudi", faster=5))
+
+    def after(batch: str) -> tuple[Step, Step]:
+        return (
+            Step("upsert", ("orders",), batch=batch, sides=sides),
+            Step("compact", ("orders",), f"compaction after an upsert of {_PER_CENT[batch]}", sides=sides, goals=goals),
+        )
+
+    return Chain(
+        "orders, compaction",
+        "spark",
+        (Layout("orders", ORDERS),),
+        (Step("load", ("orders",), sides=sides), *after("one"), *after("ten"), Step("digest", ("orders",), sides=sides)),
+        sides=sides,
+    )
+
+
 SUITES: Mapping[str, tuple[Chain, ...]] = {
     "write": (
         _spark_writes("merge_on_read"),
@@ -171,4 +190,5 @@ SUITES: Mapping[str, tuple[Chain, ...]] = {
         *(_reads_with_logs(source, event_time=event_time) for event_time in (False, True) for source in (ORDERS, LINEITEM)),
         _incremental(),
     ),
+    "services": (_compaction(),),
 }

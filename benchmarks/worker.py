@@ -1,7 +1,7 @@
 """One side in a process of its own, kept alive: `python -m benchmarks.worker NAME`, a JSON line in, a JSON line out.
 
-Requests: `start`, `create`, `load`, `upsert`, `query`, `join`, `last_commit`, `digest`, `drop`, `stop`. An answer has `ok`, or `error` with
-its `kind`: `not available` where the side has no such thing, else `failed`. Times are taken here, around the call alone.
+Requests: `start`, `create`, `load`, `upsert`, `compact`, `query`, `join`, `last_commit`, `digest`, `drop`, `stop`. An answer has `ok`, or
+`error` with its `kind`: `not available` where the side has no such thing, else `failed`. Times are taken here, around the call alone.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ class Worker:
         gc.collect()
         seconds = [_timed(lambda batch=batch: self._side.upsert(table, batch), collect=False)[0] for batch in batches]  # type: ignore[misc]
         return {"seconds": seconds, "requests": _difference(self._requests(table), before)}
+
+    def compact(self, request: Mapping[str, Any]) -> Answer:
+        table = self._tables[request["table"]]
+        before = self._requests(table)
+        seconds, _ = _timed(lambda: self._side.compact(table))
+        return {"seconds": [seconds], "requests": _difference(self._requests(table), before)}
 
     def query(self, request: Mapping[str, Any]) -> Answer:
         table, query = self._tables[request["table"]], decoded_query(request["query"])

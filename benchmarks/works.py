@@ -61,7 +61,7 @@ JOIN_SQL = (
 )
 
 Kind = Literal["merge_on_read", "copy_on_write"]
-Op = Literal["load", "upsert", "query", "join", "last_commit", "digest"]
+Op = Literal["load", "upsert", "compact", "query", "join", "last_commit", "digest"]
 
 
 class NotAvailable(Exception):

@@ -33,7 +33,7 @@ class BenchTable:
 
 
 class Side(ABC):
-    """One side. Only `load`, `upsert`, `query`, `join` and `last_commit` are timed."""
+    """One side. Only `load`, `upsert`, `compact`, `query`, `join` and `last_commit` are timed."""
 
     @abstractmethod
     def start(self, settings: Settings) -> dict[str, str]:
@@ -54,6 +54,10 @@ class Side(ABC):
     @abstractmethod
     def upsert(self, table: BenchTable, batch: Any) -> None:
         """One commit that inserts or replaces by key. Raises NotAvailable."""
+
+    def compact(self, table: BenchTable) -> None:
+        """Merge what upserts left into files that are read without a merge."""
+        raise NotAvailable(f"it has no compaction of {table.name}")
 
     @abstractmethod
     def query(self, table: BenchTable, query: Query) -> Rows: ...

@@ -40,6 +40,9 @@ class DeltaSide(SparkSide):
     def upsert(self, table: BenchTable, batch: Any) -> None:
         merge_into(self, table, batch, f"delta.`{table.state['path']}`")
 
+    def compact(self, table: BenchTable) -> None:
+        self.spark.sql(f"reorg table delta.`{table.state['path']}` apply (purge)").collect()
+
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         return filtered(self.spark.read.format("delta").load(table.state["path"]), where, columns)
 

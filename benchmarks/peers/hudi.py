@@ -61,6 +61,13 @@ class HudiSide(SparkSide):
     def upsert(self, table: BenchTable, batch: Any) -> None:
         self._write(table, batch, "upsert")
 
+    def compact(self, table: BenchTable) -> None:
+        # By itself it waits for five commits.
+        options = "hoodie.compact.inline.max.delta.commits=1"
+        call = f"call run_compaction(op => 'scheduleandexecute', path => '{table.state['path']}', options => '{options}')"
+        if not self.spark.sql(call).collect():
+            raise RuntimeError("run_compaction found nothing to compact")
+
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", "true")
         return filtered(reader.load(table.state["path"]), where, columns)

@@ -55,6 +55,12 @@ class IcebergSide(SparkSide):
     def upsert(self, table: BenchTable, batch: Any) -> None:
         merge_into(self, table, batch, _name(table))
 
+    def compact(self, table: BenchTable) -> None:
+        options = "map('delete-file-threshold', '1', 'min-input-files', '2')"
+        call = f"call bench.system.rewrite_data_files(table => 'db.{table.name}', options => {options})"
+        if not self.spark.sql(call).collect()[0]["rewritten_data_files_count"]:
+            raise RuntimeError("rewrite_data_files rewrote nothing")
+
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         return filtered(self.spark.table(_name(table)), where, columns)
 

@@ -26,6 +26,9 @@ class ObjcatSparkSide(SparkSide):
     def upsert(self, table: BenchTable, batch: Any) -> None:
         table.state["table"].upsert(batch)
 
+    def compact(self, table: BenchTable) -> None:
+        table.state["table"].compact()
+
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         frame: DataFrame = table.state["table"].scan(where=where, columns=columns).to_spark(self.spark)
         return frame
