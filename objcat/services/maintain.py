@@ -11,8 +11,9 @@ from objcat.arguments import seconds, whole_number
 from objcat.errors import ObjcatError, TableClosed
 from objcat.services.clean import clean, is_clean_due
 from objcat.services.cluster import Clustering, cluster, small_groups_of
-from objcat.services.compact import compact, execute_scheduled
+from objcat.services.compact import CompactionPlan, compact, execute_scheduled
 from objcat.services.due import partitions_to_split, waiting_of, why_compact
+from objcat.services.reindex import index_due
 from objcat.services.split import split_buckets
 from objcat.services.strategy import CompactionStrategy, io_bytes
 from objcat.table import Manifests, Tables
@@ -108,6 +109,7 @@ class _Round:
             "execute": self._execute,
             "split": self._split,
             "compact": self._compact,
+            "index": self._reindex,
             "cluster": self._cluster,
             "clean": self._clean,
             "archive": self._archive,
@@ -198,6 +200,15 @@ class _Round:
             self._did("compact", why, slot=done.slot, size=done.bytes)
             if not taken:
                 return  # A split came in between: the next round knows the homes.
+
+    def _reindex(self) -> None:
+        """Of a copy-on-write table nothing else has a compaction, which would take the index along."""
+        view = self._timeline.open()
+        homes = index_due(snapshot_of(view, self._table, where=self._fileio.url), self._manifests)
+        if homes:
+            done = compact(self._timeline, self._table, plan=CompactionPlan(view.slot, homes))
+            if done is not None:
+                self._did("index", "the record index has much to merge", slot=done.slot, size=done.bytes)
 
     def _cluster(self) -> None:
         small = small_groups_of(snapshot_of(self._timeline.open(), self._table, where=self._fileio.url), self._manifests)

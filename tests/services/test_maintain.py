@@ -10,6 +10,7 @@ import pytest
 
 import objcat
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.doctor import examine
 from objcat.errors import InvalidInput, TableClosed
 from objcat.services import maintain
 from objcat.timeline import Action
@@ -187,3 +188,22 @@ def test_listeners_are_told_of_commits_and_cannot_fail_them(caplog: pytest.LogCa
     end()
     world.table.upsert([{"id": 1, "v": 1, "o": 1}])
     assert len(told) == 3
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_a_record_index_that_has_much_to_merge_is_merged_without_the_rows(tmp_path: Path, kind: str) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Record(1))
+    for number in range(33):
+        table.upsert([{"id": number, "v": 0}])
+    table.set_properties({"compact_after_commits": "1000"})
+    bases = set(table.files().column("path").to_pylist())
+    done = table.maintain()
+    assert ran(done) == ["index"], done
+    assert set(table.files().column("path").to_pylist()) == bases
+    index = table.snapshot.index
+    assert index is not None
+    assert not any(group.logs for group in index.file_groups(table.manifests))
+    assert ran(table.maintain()) == []
+    assert table.upsert([{"id": 7, "v": 1}]).updated in (1, None)
+    assert table.scan().count() == 33
+    assert examine(table.timeline, deep=True).healthy
