@@ -226,8 +226,8 @@ class Serviced:
     def maintain(self, *, io_bytes_max: int | None = None, seconds_max: float | None = None) -> Maintained:
         """Do what the policy of the table says is due, each service as a commit of its own, and say what was done and what was left.
 
-        Settles writers that died an hour ago or earlier, executes compactions that were scheduled, doubles buckets, compacts, clusters, cleans,
-        archives and collects checkpoints. Several machines may do so at once. io_bytes_max: what compactions may read and write.
+        Settles writers that died an hour ago or earlier, executes compactions that were scheduled, doubles buckets, compacts, clusters,
+        cleans, archives and collects checkpoints. Several machines may do so at once. io_bytes_max: what compactions may read and write.
         seconds_max: nothing begins later. Raises as `objcat.services.maintain`.
         """
         return self._served(services.maintain(self.timeline, self.id, name=self.name, io_bytes_max=io_bytes_max, seconds_max=seconds_max))
