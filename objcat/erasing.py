@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from fileio.errors import Unavailable
-from objcat.errors import InvalidInput
+from objcat.errors import Contention, InvalidInput
 from objcat.local import to_rows
 from objcat.services import compact, plan_clean
 from objcat.storage.batch import key_values
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 KEYS_MAX = 1000
 """That one erasure takes by value."""
+ATTEMPTS_MAX = 10
+"""Of a compaction that others forestall."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,7 @@ def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
             "nothing was erased"
         )
     deleted = table.delete(where)
-    # A record index holds keys, too: of it everything is merged, so that a clean takes what it was before.
-    compact(table.timeline, table.id, whole_index=True)
+    _merge_all(table)
     dead = [one for one in table.rollback_dead(older_than_s=older_than_s) if one.files]
     timeline = table.timeline
     view = timeline.open()
@@ -112,6 +113,20 @@ def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
         found=again.count(),
         made_at_ms=table.fileio.env.now_ms(),
     )
+
+
+def _merge_all(table: Table) -> None:
+    """Merge all log rows that there are now: a delete is only above the rows that it ends until then. A compaction yields to another one,
+    which may have been planned before the delete, so it is looked whether any are left. Raises Contention."""
+    until = table.refresh().slot
+    for _ in range(ATTEMPTS_MAX):
+        # A record index holds keys, too: of it everything is merged, so that a clean takes what it was before.
+        compact(table.timeline, table.id, whole_index=True)
+        groups = table.refresh().file_groups(table.manifests, unmerged=True)
+        if not any(group.as_of < part.slot <= until for group in groups for part in group.logs):
+            return
+    said = f"others compact {table.name} as fast as it is erased: erase again, which goes on where this has stopped"
+    raise Contention(said, winner_slot=table.snapshot.slot)
 
 
 def _filter_of(table: Table, keys: str | Any) -> str:

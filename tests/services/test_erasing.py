@@ -19,7 +19,7 @@ from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, 
 from objcat import erasing
 from objcat.doctor import examine
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
-from objcat.services import compact
+from objcat.services import compact, plan_compaction
 from tests.effort import few
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
@@ -160,3 +160,21 @@ def test_rows_are_meant_by_their_keys_whatever_the_keys_are() -> None:
     ):
         with pytest.raises(error, match=said):
             table.erase(wrong)
+
+
+def test_a_compaction_that_was_planned_before_the_delete_and_comes_first_hides_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(MemoryBackend("stale"), "merge_on_read")
+    stale = plan_compaction(table.timeline.open(), table.id, table.manifests)
+    assert stale is not None
+    calls = []
+
+    def forestalled(*arguments: Any, **named: Any) -> Any:
+        calls.append(named)
+        # Ours has yielded to one that merges what was there before the delete.
+        return compact(table.timeline, table.id, plan=stale) if len(calls) == 1 else compact(*arguments, **named)
+
+    monkeypatch.setattr(erasing, "compact", forestalled)
+    done = table.erase("id = 1", older_than_s=0)
+    assert (done.deleted, done.found, len(calls)) == (1, 0, 2)
+    for path in table.fileio.list_keys("data/"):
+        assert 1 not in pq.read_table(table.fileio.open_read(path)).column(0).to_pylist(), path
