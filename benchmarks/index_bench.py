@@ -1,14 +1,15 @@
 """`./dev bench index`: what an upsert takes as a table grows, under each index, on local storage and by the local engine.
 
 Every file group is a small file of its own. Keys follow one another, as those that grow with time do, or come at random, so that bounds
-rule no file out. An upsert changes 100 keys and brings 100 new ones, on a handle that has just been opened, and again on one that has
-written before: what an index keeps in memory shows there.
+rule no file out. An upsert changes 100 keys and brings 100 new ones, on a handle that has just been opened (cold), and again on one that
+has written before (warm): what an index keeps in memory shows there. Opening is not counted; `./dev bench metadata` has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -19,32 +20,53 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
 import objcat
 
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64()), pa.field("city", pa.string())])
-ROWS_PER_GROUP = 10
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64()), pa.field("payload", pa.binary(100), nullable=False)]
+)
+ROWS_PER_GROUP = 50
 CHANGED = NEW = 100
 ROUNDS = 5
-TARGET_BYTES = 1024
-"""Below what the smallest file takes, so that each insert begins file groups."""
+GROUPS_PER_COMMIT = 100
+"""Of keys that follow one another: a commit deals its keys to so many file groups, which all have about the same bounds."""
+SLACK = 1.01
+"""How much larger than a file the target is, so that an insert makes no file group more than it needs."""
+
+Keys = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an upsert took: medians over its rounds, but `ms_max`. gets, puts: requests. read_bytes, written_bytes: their payload."""
+
+    ms: float
+    ms_max: float
+    gets: int
+    puts: int
+    read_bytes: int
+    written_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """upsert_ms: median and maximum, on a new handle. gets: of one upsert. warm: on a handle that has written before."""
+    """groups: of the table before the upserts. built_s: how long it took to make it."""
 
     index: str
     keys: str
     groups: int
-    upsert_ms: float
-    upsert_ms_max: float
-    gets: int
-    warm_ms: float
-    warm_gets: int
+    built_s: float
+    cold: Cost
+    warm: Cost
+
+
+class WrongRows(Exception):
+    """A table does not hold what it was given."""
 
 
 INDEXES: dict[str, Callable[[int], Any]] = {
@@ -56,66 +78,110 @@ INDEXES: dict[str, Callable[[int], Any]] = {
 }
 
 
-def batch(ids: np.ndarray) -> pa.Table:
-    """Rows of these keys."""
-    return pa.table({"id": ids, "fare": ids / 7.0, "city": np.where(ids % 3 == 0, "Rome", "Oslo")}, schema=SCHEMA)
+def batch(ids: Keys) -> pa.Table:
+    """Rows of these keys, that take about 100 bytes each: what they hold does not compress."""
+    payload = np.random.default_rng(len(ids)).bytes(100 * len(ids))
+    column = pa.Array.from_buffers(pa.binary(100), len(ids), [None, pa.py_buffer(payload)])
+    return pa.table({"id": ids, "fare": ids / 7.0, "payload": column}, schema=SCHEMA)
+
+
+def make_table(lake: Any, name: str, index: str, ids: Keys, *, commits: int) -> tuple[Any, int]:
+    """A table of these keys in file groups of about `ROWS_PER_GROUP`, and how many keys it has.
+
+    It is written by so many commits, and one for the first group; the last ones are left out when there are as many groups as there should
+    be. The rows of an insert are dealt to as many groups as they need to be as large as the target, going by the files that are there. So
+    the target is the size of a file of so many rows, which another table finds out, and the first commit makes one such file.
+    """
+    groups = math.ceil(len(ids) / ROWS_PER_GROUP)
+    first, rest = ids[:ROWS_PER_GROUP], ids[ROWS_PER_GROUP:]
+    probe = lake.create_table(f"{name}_probe", SCHEMA, key=["id"], index=INDEXES[index](1))
+    target_bytes = math.ceil(probe.insert(batch(first)).bytes * SLACK)
+    table = lake.create_table(name, SCHEMA, key=["id"], index=INDEXES[index](groups), properties={"target_file_bytes": str(target_bytes)})
+    made, rows = table.insert(batch(first)).files, len(first)
+    for piece in np.array_split(rest, commits):
+        if made < groups:
+            made += table.insert(batch(piece)).files
+            rows += len(piece)
+    return table, rows
 
 
 def measure(place: Path, index: str, keys: str, groups: int, *, rounds: int = ROUNDS) -> Result:
     """Make a table with about so many file groups, and upsert into it."""
     rng = np.random.default_rng(groups)
-    lake = objcat.connect(place)
-    name = f"{index}_{keys}_{groups}"
-    properties = {"target_file_bytes": str(TARGET_BYTES)}
-    table = lake.create_table(name, SCHEMA, key=["id"], index=INDEXES[index](groups), properties=properties)
-    total = groups * ROWS_PER_GROUP
-    ids = np.arange(total) if keys == "ascending" else rng.permutation(total)
-    # One group a commit would take as many commits: a batch is dealt to a hundred groups, by hash.
-    commits = max(1, groups // 100) if index != "bucket" and keys == "ascending" else 1
-    for piece in np.array_split(ids, commits):
-        table.insert(batch(piece))
-    took: dict[bool, list[float]] = {False: [], True: []}
-    gets: dict[bool, list[int]] = {False: [], True: []}
+    name, is_ascending = f"{index}_{keys}_{groups}", keys == "ascending"
+    ids = np.arange(groups * ROWS_PER_GROUP)
+    if not is_ascending:
+        rng.shuffle(ids)
+    commits = max(1, groups // GROUPS_PER_COMMIT) if is_ascending and index != "bucket" else 1
+    began = time.perf_counter()
+    table, total = make_table(objcat.connect(place), name, index, ids, commits=commits)
+    built_s = time.perf_counter() - began
+    found = table.stats().groups
+    costs: dict[bool, list[Cost]] = {False: [], True: []}
     for number in range(2 * rounds):
         is_warm = number >= rounds
         if not is_warm:
-            table = lake.table(name)
-        changed = rng.integers(0, total, 1) + np.arange(CHANGED) if keys == "ascending" else rng.choice(total, CHANGED, replace=False)
+            table = objcat.connect(place).table(name)
+        changed = rng.integers(0, total, 1) + np.arange(CHANGED) if is_ascending else rng.choice(total, CHANGED, replace=False)
         new = total + number * NEW + np.arange(NEW)
-        rows = batch(np.concatenate([np.unique(changed % total), new]))
-        began = time.perf_counter()
-        done = table.upsert(rows)
-        took[is_warm].append((time.perf_counter() - began) * 1000)
-        gets[is_warm].append(sum(count for kind, count in done.requests.items() if kind.startswith("get")))
-    found = table.stats().groups
-    cold = (statistics.median(took[False]), max(took[False]), int(statistics.median(gets[False])))
-    return Result(index, keys, found, *cold, statistics.median(took[True]), int(statistics.median(gets[True])))
+        costs[is_warm].append(_upsert(table, batch(np.concatenate([np.unique(changed % total), new]))))
+    _check(table, np.concatenate([ids[:total], total + np.arange(2 * rounds * NEW)]))
+    return Result(index, keys, found, built_s, _median(costs[False]), _median(costs[True]))
+
+
+def _check(table: Any, right: Keys) -> None:
+    """Raises WrongRows where the table holds other keys, or one of them twice."""
+    found = table.scan(columns=["id"]).to_arrow().column("id").to_numpy()
+    if not np.array_equal(np.sort(found), np.sort(right)):
+        raise WrongRows(f"{table.name} holds {len(found):,} rows of {len(np.unique(found)):,} keys, and should hold {len(right):,}")
+
+
+def _upsert(table: Any, rows: pa.Table) -> Cost:
+    before, began = table.fileio.metrics.snapshot(), time.perf_counter()
+    table.upsert(rows)
+    ms = (time.perf_counter() - began) * 1000
+    sent = table.fileio.metrics.snapshot() - before
+    gets, puts = (sum(count for kind, count in sent.requests.items() if kind.startswith(what)) for what in ("get", "put"))
+    return Cost(ms, ms, gets, puts, sent.bytes_read, sent.bytes_written)
+
+
+def _median(costs: Sequence[Cost]) -> Cost:
+    ms = [one.ms for one in costs]
+    counts = [int(statistics.median(getattr(one, name) for one in costs)) for name in ("gets", "puts", "read_bytes", "written_bytes")]
+    return Cost(statistics.median(ms), max(ms), *counts)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, and show a table; --json FILE keeps the figures."""
+    """Measure, and show a table; --json FILE keeps the figures, as far as there are any yet."""
     parser = argparse.ArgumentParser(prog="./dev bench index", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--groups", type=int, nargs="*", default=[100, 1_000, 10_000], help="file groups of each table; 40000 takes minutes"
     )
     parser.add_argument("--indexes", nargs="*", default=list(INDEXES), choices=list(INDEXES))
+    parser.add_argument("--keys", nargs="*", default=["ascending", "random"], choices=["ascending", "random"])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--directory", type=Path, help="where the tables are made; a temporary directory without it")
+    parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
     shown = Table(title=f"an upsert of {CHANGED} changed and {NEW} new keys, local storage, local engine")
-    for column in ("index", "keys", "file groups", "ms (median)", "ms (max)", "GETs", "ms, warm", "GETs, warm"):
-        shown.add_column(column, justify="left" if column in ("index", "keys") else "right")
+    for column in ("index", "keys", "file groups", "built, s", "", "ms (greatest)", "GETs", "PUTs", "KB read", "KB written"):
+        shown.add_column(column, justify="left" if column in ("index", "keys", "") else "right")
     results = []
-    with tempfile.TemporaryDirectory(prefix="objcat-bench-") as place:
-        for index in given.indexes:
-            for keys in ("ascending", "random"):
-                for groups in given.groups:
+    for index in given.indexes:
+        for keys in given.keys:
+            for groups in given.groups:
+                with tempfile.TemporaryDirectory(prefix="objcat-bench-", dir=given.directory) as place:
                     one = measure(Path(place), index, keys, groups, rounds=given.rounds)
-                    results.append(one)
-                    sys.stderr.write(f"{one}\n")
-                    cold = (f"{one.upsert_ms:,.0f}", f"{one.upsert_ms_max:,.0f}", f"{one.gets:,}")
-                    shown.add_row(one.index, one.keys, f"{one.groups:,}", *cold, f"{one.warm_ms:,.0f}", f"{one.warm_gets:,}")
-    Console().print(shown)
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(one) for one in results], indent=1))
+                results.append(one)
+                sys.stderr.write(f"{one}\n")
+                shown.add_row(one.index, one.keys, f"{one.groups:,}", f"{one.built_s:,.1f}", "cold", *_shown(one.cold))
+                shown.add_row("", "", "", "", "warm", *_shown(one.warm))
+                if given.json is not None:
+                    given.json.write_text(json.dumps([asdict(one) for one in results], indent=1))
+    (Console() if sys.stdout.isatty() else Console(width=120)).print(shown)
     return 0
+
+
+def _shown(cost: Cost) -> tuple[str, ...]:
+    sizes = (f"{size / 1000:,.0f}" for size in (cost.read_bytes, cost.written_bytes))
+    return (f"{cost.ms:,.0f} ({cost.ms_max:,.0f})", f"{cost.gets:,}", f"{cost.puts:,}", *sizes)
