@@ -12,7 +12,9 @@ Benchmark suites, each with --help:
   ./dev bench index       upserts as a table grows, under each index
   ./dev bench write       loads and upserts beside Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
   ./dev bench read        scans, lookups and joins beside Hudi, Iceberg, Delta Lake and plain Spark
-  ./dev bench services    compaction beside Hudi, Iceberg and Delta Lake"""
+  ./dev bench services    compaction beside Hudi, Iceberg and Delta Lake
+  ./dev bench local       the works of read and services without Spark, beside deltalake and pyiceberg
+  ./dev bench smoke       the works of all suites on a few rows: no figures, but every answer is checked"""
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +31,11 @@ def main(arguments: list[str]) -> int:
             from benchmarks import index_bench
 
             return index_bench.main(rest)
-        case [("write" | "read" | "services") as suite, *rest]:
+        case ["smoke", *rest]:
+            from benchmarks import smoke
+
+            return smoke.main(rest)
+        case [("write" | "read" | "services" | "local") as suite, *rest]:
             from benchmarks import tables_bench
 
             return tables_bench.main(suite, rest)

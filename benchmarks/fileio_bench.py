@@ -266,7 +266,7 @@ def _stream(store: str, sides: dict[str, Remote], method: str, length: int, pair
     ]
 
 
-def _run(
+def run_store(
     store: str, target: Target, *, pairs: int, length: int, only: str, say: Callable[[str], None]
 ) -> tuple[list[Result], dict[str, Any]]:
     results: list[Result] = []
@@ -359,7 +359,7 @@ def main(arguments: list[str]) -> int:
     environment = {**environment_of(stores), **({"server": chosen.server} if chosen.server else {})}
     with _targets(stores, chosen.server) as targets:
         for store, target in targets:
-            found, ways[store] = _run(
+            found, ways[store] = run_store(
                 store, target, pairs=chosen.pairs, length=chosen.bytes, only=chosen.only, say=lambda text: console.print(f"[dim]{text}")
             )
             results += found

@@ -74,7 +74,7 @@ class Remote:
         environment = worker_environment(python) | {"PYTHONPATH": str(ROOT)}
         with self._log_path.open("w") as log:
             self._process = subprocess.Popen(
-                [str(python), "-m", "benchmarks.worker", peer.name],
+                [str(python), "-m", "benchmarks.worker", peer.module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,8 +1,9 @@
-"""The suites `write`, `read` and `services`: which works there are, on which tables, and what they must show. Data only."""
+"""The suites `write`, `read`, `services` and `local`: which works there are, on which tables, and what they must show. Data only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from benchmarks.data import SMALL_BATCHES
 from benchmarks.works import EVENT_TIMES, Chain, Goal, Kind, Layout, Query, Step
@@ -176,6 +177,26 @@ def _compaction() -> Chain:
     )
 
 
+_WITHOUT_SPARK: Mapping[str, str] = {"objcat": "objcat-local", "delta": "deltalake", "iceberg": "pyiceberg"}
+"""Of each side on Spark that has one, the side without."""
+
+
+def without_spark(chain: Chain) -> Chain:
+    """The same works by the sides without Spark, of which nothing is asked but the right answer."""
+
+    def names(sides: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_WITHOUT_SPARK[name] for name in sides if name in _WITHOUT_SPARK)
+
+    steps = tuple(replace(step, sides=names(step.sides), goals=()) for step in chain.steps)
+    return replace(chain, name=f"{chain.name}, without Spark", engine="local", steps=steps, sides=names(chain.sides))
+
+
+_READS = (
+    _reads_without_logs(),
+    *(_reads_with_logs(source, event_time=event_time) for event_time in (False, True) for source in (ORDERS, LINEITEM)),
+    _incremental(),
+)
+
 SUITES: Mapping[str, tuple[Chain, ...]] = {
     "write": (
         _spark_writes("merge_on_read"),
@@ -185,10 +206,7 @@ SUITES: Mapping[str, tuple[Chain, ...]] = {
         _local_writes("copy_on_write"),
         _small_writes("local"),
     ),
-    "read": (
-        _reads_without_logs(),
-        *(_reads_with_logs(source, event_time=event_time) for event_time in (False, True) for source in (ORDERS, LINEITEM)),
-        _incremental(),
-    ),
+    "read": _READS,
     "services": (_compaction(),),
+    "local": tuple(without_spark(chain) for chain in (*_READS, _compaction())),
 }

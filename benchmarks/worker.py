@@ -1,4 +1,4 @@
-"""One side in a process of its own, kept alive: `python -m benchmarks.worker NAME`, a JSON line in, a JSON line out.
+"""One side in a process of its own, kept alive: `python -m benchmarks.worker MODULE`, a JSON line in, a JSON line out.
 
 Requests: `start`, `create`, `load`, `upsert`, `compact`, `query`, `join`, `last_commit`, `digest`, `drop`, `stop`. An answer has `ok`, or
 `error` with its `kind`: `not available` where the side has no such thing, else `failed`. Times are taken here, around the call alone.
@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import SIDES
 from benchmarks.peers.base import BenchTable, Settings, Side
 from benchmarks.works import NotAvailable, comparable, decoded_layout, decoded_query
 
@@ -117,11 +116,11 @@ def answer(worker: Worker, request: Mapping[str, Any]) -> Answer:
         return {"ok": False, "kind": "failed", "error": f"{type(error).__name__}: {str(error).strip()[:600]}"}
 
 
-def main(name: str) -> None:
-    """Until the pipe closes. Standard output is the pipe, so whatever else writes there goes to standard error."""
+def main(module: str) -> None:
+    """module: of the side. Until the pipe closes. Standard output is the pipe, so whatever else writes there goes to standard error."""
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    side: Side = importlib.import_module(SIDES[name].module).Side()
+    side: Side = importlib.import_module(module).Side()
     worker = Worker(side)
     for line in sys.stdin:
         pipe.write(json.dumps(answer(worker, json.loads(line))) + "\n")

@@ -61,7 +61,7 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command("", "formatting, lint, types and the layers of imports", lambda _: checks.check()),
     "format": Command("", "format the sources and mend what can be mended safely", lambda _: checks.format_sources()),
     "servers": Command("[NAME...]", "start the test servers (all, or those named) and show how to reach them, until Ctrl-C", _servers),
-    "bench": Command("SUITE [OPTIONS]", "run a benchmark: fileio, metadata, index, write, read", _module("benchmarks")),
+    "bench": Command("SUITE [OPTIONS]", "run a benchmark, or all of them on a few rows: smoke", _module("benchmarks")),
     "run": Command("COMMAND...", "run a command inside the project's environment", _run),
     "lock": Command("", "write requirements/*.lock anew from requirements/*.in", _lock),
 }

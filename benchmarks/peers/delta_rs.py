@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import duckdb
 from deltalake import DeltaTable, QueryBuilder, WriterProperties, write_deltalake
 
-from benchmarks.peers.base import BenchTable
-from benchmarks.peers.local import LocalSide, reader_of
-from benchmarks.works import CODEC, CODEC_LEVEL
+from benchmarks.peers.base import BenchTable, Rows
+from benchmarks.peers.local import LocalSide, asked, reader_of
+from benchmarks.works import CODEC, CODEC_LEVEL, digest_query
 
 _PROPERTIES = WriterProperties(compression="ZSTD", compression_level=CODEC_LEVEL)
 
@@ -26,7 +27,8 @@ class DeltalakeSide(LocalSide):
         return place
 
     def load(self, table: BenchTable, path: Path) -> None:
-        write_deltalake(table.state["path"], reader_of(path), writer_properties=_PROPERTIES)
+        kept = {"delta.enableChangeDataFeed": "true"} if table.layout.changes else None
+        write_deltalake(table.state["path"], reader_of(path), writer_properties=_PROPERTIES, configuration=kept)
         table.state["handle"] = DeltaTable(table.state["path"])
 
     def upsert(self, table: BenchTable, batch: Any) -> None:
@@ -34,6 +36,17 @@ class DeltalakeSide(LocalSide):
         newer = f"s.{table.layout.ordering} >= t.{table.layout.ordering}" if table.layout.ordering else None
         merge = table.state["handle"].merge(batch, on, source_alias="s", target_alias="t", writer_properties=_PROPERTIES)
         merge.when_matched_update_all(predicate=newer).when_not_matched_insert_all().execute()
+
+    def compact(self, table: BenchTable) -> None:
+        table.state["handle"].optimize.compact(writer_properties=_PROPERTIES)
+
+    def last_commit(self, table: BenchTable) -> Rows:
+        handle: DeltaTable = table.state["handle"]
+        handle.update_incremental()
+        with duckdb.connect() as duck:
+            duck.register("changes", handle.load_cdf(starting_version=handle.version()))
+            new = duck.execute("select * from changes where _change_type in ('insert', 'update_postimage')").to_arrow_table()
+        return asked(new, digest_query(table.layout.source, "duckdb"))
 
     def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         handle: DeltaTable = table.state["handle"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.peers.base import BenchTable, Rows, Settings, Side
-from benchmarks.works import Query, digest_query
+from benchmarks.works import JOIN_COLUMNS, JOIN_SQL, Query, digest_query
 
 
 class LocalSide(Side):
@@ -39,6 +39,14 @@ class LocalSide(Side):
     def digest(self, table: BenchTable) -> Rows:
         return asked(self.rows(table), digest_query(table.layout.source, "duckdb"))
 
+    def join(self, orders: BenchTable, lineitem: BenchTable) -> tuple[Rows, int]:
+        """Joined by DuckDB, which has no Exchanges."""
+        with duckdb.connect() as duck:
+            duck.execute("set threads = 2")
+            for table in (orders, lineitem):
+                duck.register(table.layout.source, self.rows(table, columns=JOIN_COLUMNS[table.layout.source]))
+            return list(duck.execute(JOIN_SQL.format(orders="orders", lineitem="lineitem")).fetchall()), 0
+
     def stop(self) -> None:
         pass
 
@@ -51,7 +59,7 @@ def reader_of(path: Path) -> pa.RecordBatchReader:
 
 def asked(rows: Any, query: Query) -> Rows:
     if not query.aggregates:
-        table = rows if isinstance(rows, pa.Table) else rows.read_all()
+        table = rows if isinstance(rows, pa.Table) else pa.table(rows.read_all())
         return [tuple(row.values()) for row in table.select(list(query.columns)).to_pylist()]
     with duckdb.connect() as duck:
         duck.execute("set threads = 2")

@@ -25,6 +25,9 @@ class ObjcatLocalSide(LocalSide):
     def upsert(self, table: BenchTable, batch: Any) -> None:
         table.state["table"].upsert(batch)
 
+    def compact(self, table: BenchTable) -> None:
+        table.state["table"].compact()
+
     def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         return table.state["table"].scan(where=where, columns=columns).to_arrow()
 
