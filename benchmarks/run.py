@@ -139,7 +139,9 @@ class Runner:
                 more["tables"] = [turn.names[one] for one in step.tables]
                 right = turn.truth.join(JOIN_SQL)
             case "last_commit":
-                right = turn.truth.of_batch(source, applied[-1])
+                assert step.query is not None
+                more["query"] = encoded(step.query)
+                right = turn.truth.of_batch(applied[-1], step.query)
             case _:
                 right = turn.truth.digest(source, applied, layout.ordering)
         answer = side.ask(step.op, table=table, **more)

@@ -27,9 +27,8 @@ class Truth:
     def digest(self, source: str, batches: Sequence[Path], ordering: str | None) -> Rows:
         return self.answer(source, batches, ordering, digest_query(source, "duckdb"))
 
-    def of_batch(self, source: str, batch: Path) -> Rows:
-        """The digest of a batch alone: what a commit of it changed to."""
-        query = digest_query(source, "duckdb")
+    def of_batch(self, batch: Path, query: Query) -> Rows:
+        """The answer over a batch alone: what a commit of it changed to."""
         return self._ask(f"select {', '.join(query.aggregates)} from '{batch}'")
 
     def answer(self, source: str, batches: Sequence[Path], ordering: str | None, query: Query) -> Rows:

@@ -71,8 +71,8 @@ class Worker:
         return {"seconds": [seconds], "rows": comparable(rows), "exchanges": exchanges}
 
     def last_commit(self, request: Mapping[str, Any]) -> Answer:
-        table = self._tables[request["table"]]
-        seconds, rows = _timed(lambda: self._side.last_commit(table))
+        table, query = self._tables[request["table"]], decoded_query(request["query"])
+        seconds, rows = _timed(lambda: self._side.last_commit(table, query))
         return {"seconds": [seconds], "rows": comparable(rows)}
 
     def digest(self, request: Mapping[str, Any]) -> Answer:

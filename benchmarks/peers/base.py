@@ -69,9 +69,9 @@ class Side(ABC):
         """The answer of the join, and how many Exchanges ran."""
         raise NotAvailable(f"it does not join {orders.name} and {lineitem.name} by itself")
 
-    def last_commit(self, table: BenchTable) -> Rows:
-        """The digest of the rows, in their new state, that the last commit changed."""
-        raise NotAvailable(f"it has no incremental read of {table.name}")
+    def last_commit(self, table: BenchTable, query: Query) -> Rows:
+        """The answer to a query over the rows, in their new state, that the last commit changed."""
+        raise NotAvailable(f"it has no incremental read of {table.name} to ask for {', '.join(query.columns)}")
 
     def requests(self, table: BenchTable) -> dict[str, int] | None:
         """Requests to the store so far, by kind; None where nobody counts them."""

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 from benchmarks.peers.base import BenchTable, Rows
 from benchmarks.peers.iceberg import merge_into
-from benchmarks.peers.spark import SparkSide, bulk_order, digest, filtered
-from benchmarks.works import CODEC
+from benchmarks.peers.spark import SparkSide, asked, bulk_order, filtered
+from benchmarks.works import CODEC, Query
 
 
 class DeltaSide(SparkSide):
@@ -46,11 +46,11 @@ class DeltaSide(SparkSide):
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         return filtered(self.spark.read.format("delta").load(table.state["path"]), where, columns)
 
-    def last_commit(self, table: BenchTable) -> Rows:
+    def last_commit(self, table: BenchTable, query: Query) -> Rows:
         path = table.state["path"]
         newest = self.spark.sql(f"describe history delta.`{path}` limit 1").collect()[0]["version"]
         reader = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", newest)
-        return digest(reader.load(path).where("_change_type in ('insert', 'update_postimage')"), table.layout.source)
+        return asked(reader.load(path).where("_change_type in ('insert', 'update_postimage')"), query)
 
 
 Side = DeltaSide

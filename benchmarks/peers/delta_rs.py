@@ -12,7 +12,7 @@ from deltalake import DeltaTable, QueryBuilder, WriterProperties, write_deltalak
 
 from benchmarks.peers.base import BenchTable, Rows
 from benchmarks.peers.local import LocalSide, asked, reader_of
-from benchmarks.works import CODEC, CODEC_LEVEL, digest_query
+from benchmarks.works import CODEC, CODEC_LEVEL, Query
 
 _PROPERTIES = WriterProperties(compression="ZSTD", compression_level=CODEC_LEVEL)
 
@@ -40,13 +40,15 @@ class DeltalakeSide(LocalSide):
     def compact(self, table: BenchTable) -> None:
         table.state["handle"].optimize.compact(writer_properties=_PROPERTIES)
 
-    def last_commit(self, table: BenchTable) -> Rows:
+    def last_commit(self, table: BenchTable, query: Query) -> Rows:
         handle: DeltaTable = table.state["handle"]
         handle.update_incremental()
         with duckdb.connect() as duck:
             duck.register("changes", handle.load_cdf(starting_version=handle.version()))
-            new = duck.execute("select * from changes where _change_type in ('insert', 'update_postimage')").to_arrow_table()
-        return asked(new, digest_query(table.layout.source, "duckdb"))
+            new = duck.execute(
+                f"select {', '.join(query.columns)} from changes where _change_type in ('insert', 'update_postimage')"
+            ).to_arrow_table()
+        return asked(new, query)
 
     def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         handle: DeltaTable = table.state["handle"]

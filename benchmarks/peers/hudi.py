@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from benchmarks.peers.base import BenchTable, Rows
-from benchmarks.peers.spark import SparkSide, digest, filtered
-from benchmarks.works import BUCKETS, CODEC
+from benchmarks.peers.spark import SparkSide, asked, filtered
+from benchmarks.works import BUCKETS, CODEC, Query
 
 
 class HudiSide(SparkSide):
@@ -72,14 +72,14 @@ class HudiSide(SparkSide):
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", "true")
         return filtered(reader.load(table.state["path"]), where, columns)
 
-    def last_commit(self, table: BenchTable) -> Rows:
+    def last_commit(self, table: BenchTable, query: Query) -> Rows:
         names = [path.name for path in Path(table.state["path"], ".hoodie", "timeline").iterdir()]
         completed = sorted(name.split(".")[0].split("_") for name in names if "_" in name and name.endswith(("commit", "deltacommit")))
         reader = self.spark.read.format("hudi").option("hoodie.datasource.query.type", "incremental")
         # Of instants that completed after the last but one.
         since = sorted(completion for _requested, completion in completed)[-2]
         frame = reader.option("hoodie.datasource.read.begin.instanttime", since).load(table.state["path"])
-        return digest(frame, table.layout.source)
+        return asked(frame, query)
 
     def _write(self, table: BenchTable, frame: DataFrame, operation: str) -> None:
         writer = frame.write.format("hudi").options(**table.state["options"]).option("hoodie.datasource.write.operation", operation)

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from benchmarks.peers.base import BenchTable, Rows
-from benchmarks.peers.spark import SparkSide, digest, filtered
-from benchmarks.works import BUCKETS, CODEC, CODEC_LEVEL
+from benchmarks.peers.spark import SparkSide, asked, filtered
+from benchmarks.works import BUCKETS, CODEC, CODEC_LEVEL, Query
 
 
 class IcebergSide(SparkSide):
@@ -64,14 +64,14 @@ class IcebergSide(SparkSide):
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
         return filtered(self.spark.table(_name(table)), where, columns)
 
-    def last_commit(self, table: BenchTable) -> Rows:
+    def last_commit(self, table: BenchTable, query: Query) -> Rows:
         """A changelog of the last snapshot. Its view is made anew for every read."""
         snapshots = self.spark.sql(f"select snapshot_id from {_name(table)}.snapshots order by committed_at desc limit 2").collect()
         options = f"map('start-snapshot-id', '{snapshots[1][0]}', 'end-snapshot-id', '{snapshots[0][0]}')"
         key = ", ".join(f"'{name}'" for name in table.layout.key)
         call = f"call bench.system.create_changelog_view(table => 'db.{table.name}', changelog_view => 'changed', options => {options}, "
         self.spark.sql(f"{call} identifier_columns => array({key}))")
-        return digest(self.spark.table("changed").where("_change_type in ('INSERT', 'UPDATE_AFTER')"), table.layout.source)
+        return asked(self.spark.table("changed").where("_change_type in ('INSERT', 'UPDATE_AFTER')"), query)
 
     def drop(self, table: BenchTable) -> None:
         self.spark.sql(f"drop table {_name(table)}")

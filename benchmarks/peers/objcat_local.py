@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.peers.base import BenchTable, Rows
 from benchmarks.peers.local import LocalSide, asked, reader_of
 from benchmarks.peers.objcat_table import ABOUT, bulk_load, create_table, last_commit
-from benchmarks.works import digest_query
+from benchmarks.works import Query
 
 
 class ObjcatLocalSide(LocalSide):
@@ -31,8 +31,8 @@ class ObjcatLocalSide(LocalSide):
     def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
         return table.state["table"].scan(where=where, columns=columns).to_arrow()
 
-    def last_commit(self, table: BenchTable) -> Rows:
-        return asked(last_commit(table).to_arrow(), digest_query(table.layout.source, "duckdb"))
+    def last_commit(self, table: BenchTable, query: Query) -> Rows:
+        return asked(last_commit(table, query).to_arrow(), query)
 
     def requests(self, table: BenchTable) -> dict[str, int]:
         return dict(table.state["table"].fileio.metrics.snapshot().requests)

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 
 from benchmarks.peers.base import BenchTable, Rows
 from benchmarks.peers.objcat_table import ABOUT, bulk_load, create_table, last_commit
-from benchmarks.peers.spark import SparkSide, digest
+from benchmarks.peers.spark import SparkSide, asked
+from benchmarks.works import Query
 
 
 class ObjcatSparkSide(SparkSide):
@@ -33,8 +34,8 @@ class ObjcatSparkSide(SparkSide):
         frame: DataFrame = table.state["table"].scan(where=where, columns=columns).to_spark(self.spark)
         return frame
 
-    def last_commit(self, table: BenchTable) -> Rows:
-        return digest(last_commit(table).to_spark(self.spark), table.layout.source)
+    def last_commit(self, table: BenchTable, query: Query) -> Rows:
+        return asked(last_commit(table, query).to_spark(self.spark), query)
 
     def requests(self, table: BenchTable) -> dict[str, int]:
         return dict(table.state["table"].fileio.metrics.snapshot().requests)

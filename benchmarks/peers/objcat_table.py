@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import objcat
 from benchmarks.peers.base import BenchTable
-from benchmarks.works import BUCKETS, NotAvailable
+from benchmarks.works import BUCKETS, NotAvailable, Query
 from objcat.storage.files import COMPRESSION
 
 ABOUT = {"objcat": "this tree", "layout": f"Bucket({BUCKETS}), sorted by key", "codec": COMPRESSION}
@@ -41,10 +41,10 @@ def bulk_load(table: Any, data: Any) -> str:
     return name
 
 
-def last_commit(table: BenchTable) -> Any:
-    """What the newest slot changed, in its new state."""
+def last_commit(table: BenchTable, query: Query) -> Any:
+    """What the newest slot changed, in its new state; the columns of a query."""
     handle: Any = table.state["table"]
     incremental = getattr(handle, "incremental", None)
     if incremental is None:
         raise NotAvailable("objcat has no incremental read yet")
-    return incremental(since=handle.refresh().slot - 1)
+    return incremental(since=handle.refresh().slot - 1, columns=query.columns)

@@ -94,7 +94,11 @@ def bulk_order(frame: DataFrame, table: BenchTable) -> DataFrame:
 
 
 def digest(frame: DataFrame, source: str) -> Rows:
-    query = digest_query(source, "spark")
+    return asked(frame, digest_query(source, "spark"))
+
+
+def asked(frame: DataFrame, query: Query) -> Rows:
+    """The aggregates of a query over a frame."""
     return _rows(frame.select(*query.columns).agg(*map(F.expr, query.aggregates)))
 
 

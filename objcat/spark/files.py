@@ -65,20 +65,16 @@ class LogRowsOf:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The files of some groups. parts: how many partitions, or homes, they are of."""
+    """The files of some groups. parts: how many partitions, or homes, they are of. log_objects: how many log objects may hold one key."""
 
     bases: tuple[BaseRows, ...]
     logs: tuple[LogRowsOf, ...]
     parts: int
+    log_objects: int
 
     @property
     def log_rows(self) -> int:
         return sum(log.rows for log in self.logs)
-
-    @property
-    def log_objects(self) -> int:
-        """How many objects may hold the same key: an object holds each once."""
-        return len({log.object.path for log in self.logs})
 
 
 class _Parts:
@@ -102,7 +98,12 @@ def sources_of(groups: Sequence[FileGroup], *, scoped: bool, by_home: bool = Fal
     """The files of groups. scoped: whether one key may be in several partitions, each time for another row. by_home: parts are homes, none
     of which was split, since log rows that end a key in one are not meant for another."""
     parts = _Parts(groups, by_home=by_home)
-    return Sources(tuple(_bases(groups, parts)), tuple(_logs(groups, parts, scoped=scoped or by_home)), len(parts))
+    logs = tuple(_logs(groups, parts, scoped=scoped or by_home))
+    # An object holds each key once, and a key of one part is in one group.
+    objects = [{log.object.path for log in group.logs} for group in groups]
+    if len(parts) > 1 and not (scoped or by_home):
+        objects = [set().union(*objects)]
+    return Sources(tuple(_bases(groups, parts)), logs, len(parts), max(map(len, objects), default=0))
 
 
 def _bases(groups: Iterable[FileGroup], parts: _Parts) -> Iterable[BaseRows]:

@@ -6,7 +6,9 @@ column, a *barrier* (a delete without an ordering value) beats every row of a sm
 beats, of equal ones the greater rank. A row that wins and is a delete ends its key.
 
 Few log rows: their keys are broadcast once, and each side drops what they beat; Catalyst reuses the broadcast, and filters on keys reach
-both sides. Many: the newest log row of every key is found by a window, and joined with the base by a shuffle.
+both sides. Where keys are whole numbers close together, in commit order, an optimizer rule of ours (`ObjcatBits.java`) knows these joins by
+the names of their columns, and puts a set of bits in their place. Many log rows: the newest log row of every key is found by a window,
+and joined with the base by a shuffle.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Rows:
     has_ordering: else commit order. barriers: whether there may be any. objects, log_rows: how many. layout: the number of buckets of the
     whole key that the base has, None where Spark cannot rely on one. width: partitions of a shuffle. spread: buckets, and the columns that
     choose them, to which the log rows that are left are dealt, so that Spark sees one layout of all rows; None to leave them where they
-    are read.
+    are read. dense: whether keys are whole numbers so close together that `ObjcatBits.java` puts a set of bits in the place of the joins.
     """
 
     base: DataFrame | None
@@ -59,10 +61,13 @@ class Rows:
     layout: int | None
     width: int
     spread: tuple[int, tuple[str, ...]] | None = None
+    dense: bool = False
 
     @property
     def is_small(self) -> bool:
         """Whether the keys of the log rows can be broadcast."""
+        if self.dense:
+            return self.log_rows * 16 <= BROADCAST_BYTES_MAX
         bytes_of_row = 64 if self.packed is not None or len(self.key) == 1 else 64 + 32 * len(self.key)
         return self.log_rows * (bytes_of_row + (24 if self.has_ordering else 0)) <= BROADCAST_BYTES_MAX
 
@@ -76,7 +81,9 @@ def merged(rows: Rows) -> list[DataFrame]:
 
 
 def _broadcast(rows: Rows) -> list[DataFrame]:
-    keys = _Keys(rows)
+    keys = _Keys(rows, "_objcat_key")
+    # By name, the rule knows that keys are compared with those of the same rows.
+    own = _Keys(rows, "_objcat_own_key") if rows.dense else keys
     base, logs = rows.base, rows.logs
     if rows.barriers:
         barriers = keys.of(logs.where(_IS_BARRIER))
@@ -87,7 +94,7 @@ def _broadcast(rows: Rows) -> list[DataFrame]:
     if rows.objects == 1:
         winners = logs
     elif pairwise:
-        winners = keys.anti(logs, beaters, _BEATS if rows.has_ordering else _IS_LATER)
+        winners = own.anti(logs, own.of(logs), _BEATS if rows.has_ordering else _IS_LATER)
     else:
         winners = _newest(logs, rows)
     winners = winners.where(_EXISTS)
@@ -118,9 +125,9 @@ _IS_BEATEN_BY_BASE = f"coalesce({_THEIR_ORDER} < {ORDER}, false) AND {_IS_LATER}
 class _Keys:
     """Joins by key: with the keys of some rows, under names of their own, so that no column is meant by two."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, name: str) -> None:
         self._terms = [rows.packed] if rows.packed is not None else list(rows.key)
-        self._names = [f"_objcat_key_{i}" for i in range(len(self._terms))]
+        self._names = [f"{name}_{i}" for i in range(len(self._terms))]
         self._decides = [*([(ORDER, _THEIR_ORDER)] if rows.has_ordering else []), (RANK, _THEIR_RANK)]
         self._same = " AND ".join(f"{term} = {name}" for term, name in zip(self._terms, self._names, strict=True))
 

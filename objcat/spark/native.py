@@ -73,7 +73,8 @@ class Relation:
     name: shown in its plans. files: one row for each, with `path` (below the root), `bytes`, `rows`, `bucket`, `bucket_count` (0: not
     known), `lower_<id>`, `upper_<id>`, `nulls_<id>` (see `objcat.table.rows`) and a column for each constant. hidden: columns of the
     files that are none of the table's. hashed: the columns that choose the bucket. buckets: the count under which all files were written,
-    when Spark may rely on it, else 0.
+    when Spark may rely on it, else 0. key_span: of base rows, the least and the greatest value that their key, as the number that joins
+    compare, can have, where one bit for each is little; see `ObjcatBits.java`.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Relation:
     constants: tuple[Constant, ...] = ()
     hashed: tuple[Column, ...] = ()
     buckets: int = 0
+    key_span: tuple[int, int] | None = None
 
 
 def internal(column: Column) -> str:
@@ -132,10 +134,12 @@ def frame(spark: SparkSession, root: str, relation: Relation, *, row_index: str 
         "hashed": [column.physical for column in relation.hashed],
         "buckets": relation.buckets,
         "columns": names if row_index is None else [],
-        "options": dict(OPTIONS),
+        "options": {**OPTIONS, **_span_options(relation)},
         "defaults": dict(DEFAULTS),
         "settings": dict(SETTINGS),
     }
+    if relation.key_span is not None:
+        compiled(spark, "ObjcatBits", "Rules").install(spark._jsparkSession)
     made = _relations(spark).frame(spark._jsparkSession, _encoded(root, relation), json.dumps(description))
     rows = DataFrame(made, spark)
     if row_index is None:
@@ -181,6 +185,10 @@ def _plain_type(data_type: pa.DataType) -> pa.DataType:
     if pt.is_list(data_type):
         return pa.list_(pa.field("element", _plain_type(data_type.value_type)))
     return data_type
+
+
+def _span_options(relation: Relation) -> Mapping[str, str]:
+    return {} if relation.key_span is None else {"objcat.key.low": str(relation.key_span[0]), "objcat.key.high": str(relation.key_span[1])}
 
 
 def _constant_field(constant: Constant) -> dict[str, Any]:

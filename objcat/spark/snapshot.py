@@ -34,6 +34,10 @@ _HORIZON = "_objcat_horizon"
 _PACKED_BITS_MAX = 62
 SPREAD_SHARE = 16
 """Log rows are few when the base files hold so many times as many."""
+BITS_OF_ROW = 32
+"""Bits for each base row that a set of keys may take."""
+BITS_MIN, BITS_MAX = 2**23, 2**29
+"""Bits that a set of keys may take however few rows there are, and however many: 1 and 64 MiB, which go to every task."""
 BEFORE_ALL = -(10**17)
 """As microseconds or days: earlier than any value."""
 
@@ -112,8 +116,8 @@ class _Snapshot:
         is_one = len(counts) == 1 and not any(base.count for base in bases)
         return counts.pop() if is_one and self.spec.bucket_columns else 0
 
-    def _base(self, bases: Sequence[BaseRows], buckets: int) -> DataFrame:
-        """The rows of base files that count, with RANK and PART."""
+    def _base(self, bases: Sequence[BaseRows], buckets: int, key_span: tuple[int, int] | None = None) -> DataFrame:
+        """The rows of base files that count, with RANK and PART. key_span: as of `Relation`."""
         files = pa.table(
             {
                 "path": [base.file.path for base in bases],
@@ -136,6 +140,7 @@ class _Snapshot:
             constants=(*(Constant(name, "integer") for name in (RANK, PART, _BUCKET, _COUNT)), Constant(_FILE, "string")),
             hashed=tuple(self.spec.bucket_columns),
             buckets=buckets,
+            key_span=key_span,
         )
         rows = frame(self.spark, self.root, relation)
         if any(base.count for base in bases):
@@ -227,13 +232,15 @@ class _Snapshot:
         scoped = (spec.key_scope == PARTITION_SCOPE or spec.is_located) and sources.parts > 1
         key = ([PART] if scoped else []) + [internal(column) for column in spec.key_columns]
         by_key = buckets > 0 and not scoped and set(spec.index.columns) == set(spec.key)
+        fields = self._whole_fields(sources.parts if scoped else 1)
+        span = None if ordering is not None else _span(fields, sum(base.file.rows for base in sources.bases))
         width = buckets or int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))
         return Rows(
-            base=ordered(self._base(sources.bases, buckets)) if sources.bases else None,
+            base=ordered(self._base(sources.bases, buckets, span)) if sources.bases else None,
             logs=ordered(self._logs(sources.logs)),
             columns=self._kept(),
             key=tuple(key),
-            packed=self._packed(sources.parts if scoped else 1),
+            packed=_packed(fields),
             has_ordering=ordering is not None,
             barriers=ordering is not None and self._may_be_null(ordering),
             objects=sources.log_objects,
@@ -241,6 +248,7 @@ class _Snapshot:
             layout=buckets if by_key else None,
             width=width,
             spread=self._spread(sources, buckets),
+            dense=span is not None,
         )
 
     def _spread(self, sources: Sources, buckets: int) -> tuple[int, tuple[str, ...]] | None:
@@ -257,29 +265,58 @@ class _Snapshot:
         nulls = self.bounds.column(name)
         return bool(nulls.null_count) or bool(pc.any(pc.greater(nulls, 0)).as_py())
 
-    def _packed(self, parts: int) -> str | None:
-        """The key as one number that is not negative, where the bounds of the files say that it fits; then a join compares one long.
-
-        Spark packs small integers by itself; a single one needs no packing.
-        """
-        columns = self.spec.key_columns
-        if (len(columns) == 1 and parts == 1) or self.bounds is None:
+    def _whole_fields(self, parts: int) -> list[_Whole] | None:
+        """What identifies a row, as whole numbers, where the bounds of the files say between what they are; else None."""
+        if self.bounds is None:
             return None
-        fields: list[tuple[str, int, int]] = [] if parts == 1 else [(PART, 0, (parts - 1).bit_length())]
-        for column in columns:
+        fields = [] if parts == 1 else [_Whole(PART, 0, parts - 1)]
+        for column in self.spec.key_columns:
             limits = _limits(self.bounds, column)
             if limits is None:
                 return None
-            low, high = limits
             value = f"unix_date({internal(column)})" if column.type == "date" else internal(column)
-            fields.append((value, low, (high - low).bit_length()))
-        if sum(bits for _, _, bits in fields) > _PACKED_BITS_MAX:
-            return None
-        packed = ""
-        for value, low, bits in fields:
-            term = f"(cast({value} AS bigint) - ({low}L))" if low else f"cast({value} AS bigint)"
-            packed = f"(shiftleft({packed}, {bits}) | {term})" if packed else term
-        return packed
+            fields.append(_Whole(value, *limits))
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A whole number of each row: the SQL for it, the least and the greatest that it is."""
+
+    value: str
+    low: int
+    high: int
+
+    @property
+    def origin(self) -> int:
+        """What is taken from it, so that it is not negative: nothing where it never is."""
+        return min(self.low, 0)
+
+    @property
+    def bits(self) -> int:
+        return (self.high - self.origin).bit_length()
+
+
+def _packed(fields: Sequence[_Whole] | None) -> str | None:
+    """Several fields as one number that is not negative, where they fit; then a join compares one long.
+
+    Spark packs small integers by itself; a single one needs no packing.
+    """
+    if fields is None or len(fields) == 1 or sum(field.bits for field in fields) > _PACKED_BITS_MAX:
+        return None
+    packed = ""
+    for field in fields:
+        term = f"(cast({field.value} AS bigint) - ({field.origin}L))" if field.origin else f"cast({field.value} AS bigint)"
+        packed = f"(shiftleft({packed}, {field.bits}) | {term})" if packed else term
+    return packed
+
+
+def _span(fields: Sequence[_Whole] | None, rows: int) -> tuple[int, int] | None:
+    """Between what the number is that identifies a row, packed or not; None where a bit for each value would be much beside the rows."""
+    if fields is None:
+        return None
+    low, high = (fields[0].low, fields[0].high) if len(fields) == 1 else (0, 2 ** sum(field.bits for field in fields) - 1)
+    return (low, high) if high - low < min(BITS_MAX, max(BITS_MIN, rows * BITS_OF_ROW)) else None
 
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint", "date")
@@ -296,4 +333,4 @@ def _limits(bounds: pa.Table, column: TableColumn) -> tuple[int, int] | None:
     if pa.types.is_date(lower.type):
         lower, upper = lower.cast(pa.int32()), upper.cast(pa.int32())
     low, high = int(pc.min(lower).as_py()), int(pc.max(upper).as_py())
-    return min(low, 0), high
+    return low, high

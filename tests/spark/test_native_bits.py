@@ -1,0 +1,190 @@
+"""Keys that are whole numbers close together: a set of bits takes out the base rows that log rows replace, and no join does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import objcat
+from tests.spark.plans import text_of
+from tests.spark.scripts import comparable
+
+ROWS = pa.schema([("k", pa.int64()), ("v", pa.string())])
+
+
+def rows(keys: Sequence[int], v: str, schema: pa.Schema = ROWS) -> pa.Table:
+    return pa.table({"k": keys, "v": [v] * len(keys)}, schema=schema)
+
+
+def table_of(place: Path, keys: Sequence[int], *, schema: pa.Schema = ROWS, **options: Any) -> objcat.Table:
+    table = objcat.connect(place).create_table("t", schema, key=["k"], index=objcat.Bucket(2), **options)
+    table.insert(rows(keys, "base", schema))
+    return table
+
+
+def agrees(table: objcat.Table, spark: SparkSession) -> bool:
+    scan = table.scan()
+    return comparable(scan.to_spark(spark).toArrow()) == comparable(scan.to_arrow())
+
+
+def joins(frame: DataFrame) -> int:
+    return text_of(frame).count("HashJoin") + text_of(frame).count("SortMergeJoin")
+
+
+@contextmanager
+def settings(spark: SparkSession, **said: str) -> Iterator[None]:
+    names = {name.replace("_", "."): value for name, value in said.items()}
+    before = {name: spark.conf.get(name, None) for name in names}
+    for name, value in names.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+def records_read(spark: SparkSession, group: str, work: Callable[[], object]) -> int:
+    """How many rows the scans of all jobs of some work decoded. group: a name for its jobs that no other work has."""
+    context = spark.sparkContext
+    context.setJobGroup(group, "counted")
+    try:
+        work()
+    finally:
+        context.setJobGroup("others", "")
+    store = context._jsc.sc().statusStore()
+    stages = {
+        stage
+        for job in context.statusTracker().getJobIdsForGroup(group)
+        for stage in context.statusTracker().getJobInfo(job).stageIds  # type: ignore[union-attr]
+    }
+    return sum(int(store.lastStageAttempt(stage).inputRecords()) for stage in stages)
+
+
+EDGES = [0, 1, 62, 63, 64, 65, 127, 128, 4095, 4096, 100_000]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32()])
+@pytest.mark.parametrize("origin", [0, -4096, 7, 1_000_000_000])
+def test_rows_that_log_rows_replace_are_left_out_without_a_join(
+    spark: SparkSession, tmp_path: Path, origin: int, kind: pa.DataType
+) -> None:
+    schema = pa.schema([("k", kind), ("v", pa.string())])
+    table = table_of(tmp_path, [origin + k for k in EDGES], schema=schema)
+    table.upsert(rows([origin + k for k in EDGES[::2]], "log", schema))
+    frame = table.scan().to_spark(spark)
+    assert joins(frame) == 0
+    found = {row.k: row.v for row in frame.collect()}
+    assert found == {origin + k: "log" if k in EDGES[::2] else "base" for k in EDGES}
+
+
+def test_log_rows_may_have_keys_that_no_base_row_has(spark: SparkSession, tmp_path: Path) -> None:
+    """Below, between and above those of the base files, and deletes of keys that are nowhere."""
+    table = table_of(tmp_path, range(1000, 2000, 3))
+    table.upsert(rows([-5, 0, 999, 1000, 1001, 1999, 2000, 9999], "log"))
+    table.delete(rows([-70, 1003, 1004, 5000], "").select(["k"]))
+    frame = table.scan().to_spark(spark)
+    assert joins(frame) <= 1  # of log rows with the keys that several of them have
+    assert agrees(table, spark)
+
+
+def test_of_log_rows_with_one_key_the_last_counts(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path, range(100))
+    for turn in range(4):
+        table.upsert(rows(range(turn, 100, turn + 2), str(turn)))
+    table.delete(rows(range(0, 100, 7), "").select(["k"]))
+    table.upsert(rows([7, 200], "last"))
+    frame = table.scan().to_spark(spark)
+    assert "FileScan" not in text_of(frame).partition("BroadcastExchange")[2], "the keys that are compared were read before"
+    assert agrees(table, spark)
+
+
+def test_log_rows_of_no_common_key_are_not_compared(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path, range(100))
+    table.upsert(rows(range(50), "low"))
+    table.upsert(rows(range(50, 80), "high"))
+    assert joins(table.scan().to_spark(spark)) == 0
+    assert agrees(table, spark)
+
+
+def test_several_columns_and_partitions_are_one_number(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int32()), ("b", pa.int16()), ("p", pa.string()), ("v", pa.string())])
+
+    def grid(v: str, step: int) -> pa.Table:
+        cells = [(a, b, p) for a in range(-3, 9) for b in (0, 5, 100) for p in ("x", "y", "ü")][::step]
+        return pa.table(
+            {"a": [c[0] for c in cells], "b": [c[1] for c in cells], "p": [c[2] for c in cells], "v": [v] * len(cells)}, schema=schema
+        )
+
+    table = objcat.connect(tmp_path).create_table(
+        "t", schema, key=["a", "b"], partition_by=["p"], key_scope="partition", index=objcat.Bucket(2)
+    )
+    table.insert(grid("base", 1))
+    table.upsert(grid("log", 3))
+    assert joins(table.scan().to_spark(spark)) == 0
+    assert agrees(table, spark)
+    table.split_buckets(partition="p=x")
+    table.upsert(grid("again", 4))
+    assert agrees(table, spark)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"spark_sql_ansi_enabled": "false"}, {"spark_sql_codegen_wholeStage": "false", "spark_sql_codegen_factoryMode": "NO_CODEGEN"}],
+    ids=["not ANSI", "interpreted"],
+)
+def test_however_spark_evaluates_it(spark: SparkSession, tmp_path: Path, said: dict[str, str]) -> None:
+    table = table_of(tmp_path, range(300))
+    table.upsert(rows(range(0, 300, 7), "log"))
+    table.upsert(rows(range(0, 300, 11), "later"))
+    with settings(spark, **said):
+        assert agrees(table, spark)
+
+
+def test_a_frame_may_be_kept_joined_with_itself_and_asked_again(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path, range(200))
+    table.upsert(rows(range(0, 200, 5), "log"))
+    frame = table.scan().to_spark(spark)
+    assert frame.count() == frame.count() == 200
+    twice = frame.alias("a").join(frame.alias("b"), F.col("a.k") == F.col("b.k")).where("a.v = b.v")
+    assert twice.count() == 200
+    kept = frame.cache()
+    try:
+        assert kept.where("v = 'log'").count() == 40
+    finally:
+        kept.unpersist()
+    assert len(text_of(frame)) < 20_000, "a plan does not show the keys"
+
+
+def test_of_the_log_only_the_keys_that_a_filter_can_mean_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    count = 200_000
+    table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.Bucket(1))
+    table.insert(rows(range(count), "base"))
+    table.upsert(rows(range(0, count, 2), "log"))
+    frame = table.scan().to_spark(spark)
+    whole = records_read(spark, "bits of all", lambda: frame.agg(F.max("v")).collect())
+    one = records_read(spark, "bits of one", lambda: frame.where("k = 777").collect())
+    assert whole >= count + 2 * count // 2
+    assert one < whole / 4, "pages, of base files and of the log"
+    assert [tuple(row) for row in frame.where("k in (776, 777)").orderBy("k").collect()] == [(776, "log"), (777, "base")]
+
+
+@pytest.mark.parametrize(("step", "ordering"), [(2**40, None), (1, "o")], ids=["keys far apart", "by event time"])
+def test_elsewhere_a_join_does_it(spark: SparkSession, tmp_path: Path, step: int, ordering: str | None) -> None:
+    schema = pa.schema([("k", pa.int64()), ("o", pa.int32()), ("v", pa.string())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], ordering=ordering, index=objcat.Bucket(2))
+    keys = [k * step for k in range(100)]
+    table.insert(pa.table({"k": keys, "o": [5] * 100, "v": ["base"] * 100}, schema=schema))
+    table.upsert(pa.table({"k": keys[::3], "o": [k % 9 for k in range(34)], "v": ["log"] * 34}, schema=schema))
+    assert joins(table.scan().to_spark(spark)) >= 1
+    assert agrees(table, spark)
