@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.compute as pc
 
-from fileio.env import Env
+from fileio.env import Env, map_io
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat import services
@@ -18,6 +19,7 @@ from objcat.batches import workers_on
 from objcat.errors import InvalidInput, ObjcatError
 from objcat.progress import shown_progress
 from objcat.services import (
+    CleanPlan,
     CleanResult,
     Clustering,
     ClusteringResult,
@@ -174,16 +176,43 @@ class Serviced:
         keep_hours, what was there in the so many hours before the newest commit. What the properties of these names say when none of the
         five is given. Raises as `objcat.services.clean`.
         """
-        kept = {"keep_commits": keep_commits, "keep_versions": keep_versions, "keep_hours": keep_hours}
-        said = [whole_number(value, what=name, least=1) for name, value in kept.items() if value is not None]
-        if said and (keep_slots is not None or before is not None):
+        kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
+        return self._served(services.clean(self.timeline, self.id, view=self._standing.refresh(), **kept))
+
+    def plan_clean(
+        self,
+        *,
+        keep_slots: int | None = None,
+        before: int | None = None,
+        keep_commits: int | None = None,
+        keep_versions: int | None = None,
+        keep_hours: int | None = None,
+    ) -> CleanPlan | None:
+        """What `clean` with these arguments would do now, None for nothing; sends reads only.
+
+        leftovers: files that an earlier clean was to delete, and that are still there. Raises InvalidInput and storage errors.
+        """
+        kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
+        self.refresh()
+        plan = services.plan_clean(self.timeline, self._standing.view, self.id, **kept)
+        if plan is None:
+            return None
+        there = map_io(self.fileio.env, self.fileio.exists, plan.leftovers)
+        plan = replace(plan, leftovers=tuple(path for path, is_there in zip(plan.leftovers, there, strict=True) if is_there))
+        return plan if plan.removes or plan.leftovers else None
+
+    def _kept(self, keep_slots: int | None, before: int | None, said: Retention) -> dict[str, Any]:
+        """What a clean is to keep, as of `services.clean`. Raises InvalidInput."""
+        for name, value in (("keep_commits", said.commits), ("keep_versions", said.versions), ("keep_hours", said.hours)):
+            if value is not None:
+                whole_number(value, what=name, least=1)
+        if (keep_slots, before) == (None, None):
+            return {"retention": policy_of(self.refresh().spec.properties).retention if said == Retention() else said}
+        if said != Retention() or None not in (keep_slots, before):
             raise InvalidInput("clean() takes keep_slots, or before, or what keep_commits, keep_versions and keep_hours keep")
-        retention = None
-        if said:
-            retention = Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours)
-        elif keep_slots is None and before is None:
-            retention = policy_of(self.refresh().spec.properties).retention
-        return self._served(services.clean(self.timeline, self.id, keep_slots=keep_slots, before=before, retention=retention))
+        if keep_slots is not None:
+            return {"keep_slots": whole_number(keep_slots, what="keep_slots", least=1)}
+        return {"before": whole_number(before, what="before")}
 
     def savepoint(self, *, slot: int | None = None, name: str = "") -> SavepointResult | None:
         """Keep a slot (the newest when None) readable until it is released; None when it is saved already.

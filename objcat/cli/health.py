@@ -52,7 +52,11 @@ def doctor(
                 findings = [asdict(finding) for finding in report.findings]
                 print(json.dumps({"url": report.url, "healthy": report.healthy, "looked_at": report.counts, "findings": findings}))
             else:
+                if status is not None:
+                    status.stop()
                 _print_report(report)
+                if status is not None:
+                    status.start()
     if not healthy:
         raise typer.Exit(EXIT_NO)
 

@@ -10,8 +10,9 @@ from functools import partial
 from fileio.env import on_fork
 from objcat.errors import InvalidInput
 from objcat.services.clean import CLEANED_SLOTS_MIN, clean, is_clean_due
-from objcat.services.compact import compact
+from objcat.services.compact import compact, compact_index
 from objcat.services.due import partitions_to_split, waiting_of, why_compact
+from objcat.services.reindex import index_due
 from objcat.services.split import split_buckets
 from objcat.services.strategy import CompactionStrategy
 from objcat.services.workers import Workers
@@ -126,5 +127,8 @@ def upkeep_after(
         waiting = waiting_of(snapshot.file_groups(manifests, unmerged=True), now_ms=snapshot.committed_at_ms)
         if why_compact(waiting, policy) is not None:
             compact(timeline, table, strategy=CompactionStrategy(io_bytes_max=policy.compact_io_bytes_max), workers=workers)
+        # Of a copy-on-write table nothing else has a compaction, and one within a bound of bytes leaves the index out.
+        if index_due(snapshot, manifests):
+            compact_index(timeline, table, manifests, workers=workers)
     if policy.auto_clean and is_clean_due(timeline, view, table, policy.retention, since_slot=since_slot):
         clean(timeline, table, retention=policy.retention)

@@ -217,6 +217,15 @@ def compact(
     )
 
 
+def compact_index(
+    timeline: Timeline[Tables], table: str, manifests: Manifests, *, workers: Workers | None = None
+) -> CompactionResult | None:
+    """Compact the record index of a table by itself, when it has much to merge; None when it has not. Raises as `compact` of a plan."""
+    view = timeline.open()
+    homes = index_due(snapshot_of(view, table, where=timeline.fileio.url), manifests)
+    return compact(timeline, table, plan=CompactionPlan(view.slot, homes), workers=workers) if homes else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Work:
     """A compaction plan with what its tasks need."""

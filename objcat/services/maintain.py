@@ -11,9 +11,8 @@ from objcat.arguments import seconds, whole_number
 from objcat.errors import ObjcatError, TableClosed
 from objcat.services.clean import clean, is_clean_due
 from objcat.services.cluster import Clustering, cluster, small_groups_of
-from objcat.services.compact import CompactionPlan, compact, execute_scheduled
+from objcat.services.compact import compact, compact_index, execute_scheduled
 from objcat.services.due import partitions_to_split, waiting_of, why_compact
-from objcat.services.reindex import index_due
 from objcat.services.split import split_buckets
 from objcat.services.strategy import CompactionStrategy, io_bytes
 from objcat.services.workers import Workers
@@ -214,12 +213,9 @@ class _Round:
 
     def _reindex(self) -> None:
         """Of a copy-on-write table nothing else has a compaction, which would take the index along."""
-        view = self._timeline.open()
-        homes = index_due(snapshot_of(view, self._table, where=self._fileio.url), self._manifests)
-        if homes:
-            done = compact(self._timeline, self._table, plan=CompactionPlan(view.slot, homes), workers=self._workers)
-            if done is not None:
-                self._did("index", "the record index has much to merge", slot=done.slot, size=done.bytes)
+        done = compact_index(self._timeline, self._table, self._manifests, workers=self._workers)
+        if done is not None:
+            self._did("index", "the record index has much to merge", slot=done.slot, size=done.bytes)
 
     def _cluster(self) -> None:
         small = small_groups_of(snapshot_of(self._timeline.open(), self._table, where=self._fileio.url), self._manifests)

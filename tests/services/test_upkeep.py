@@ -271,3 +271,19 @@ def test_values_that_a_policy_does_not_take(tmp_path: Path, name: str, value: st
     table: Any = lake.create_table("t", SCHEMA, key=["id"])
     with pytest.raises(InvalidInput, match=name):
         table.set_properties({name: value})
+
+
+@pytest.mark.parametrize(("kind", "bounded"), [("merge_on_read", True), ("copy_on_write", False)])
+def test_writes_merge_a_record_index_that_has_grown(kind: str, bounded: bool) -> None:
+    """A compaction within a bound of bytes leaves it out, and a copy-on-write table has no other."""
+    env = FakeEnv(5)
+    policy = {"compact_after_commits": "4", **({"compact_io_bytes_max": "1000000"} if bounded else {})}
+    table = objcat.Lake(FileIO(MemoryBackend(f"upkeep-index-{kind}", env=env), env=env)).create_table(
+        "t", SCHEMA, key=["id"], index=objcat.Record(1), kind=kind, properties=policy
+    )
+    for number in range(12):
+        table.upsert([{"id": number, "v": number}])
+    index = table.refresh().index
+    assert index is not None
+    assert sum(len(group.logs) for group in index.file_groups(table.manifests)) < 8
+    assert {row["id"] for row in table.scan().to_arrow().to_pylist()} == set(range(12))
