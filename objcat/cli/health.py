@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table as Shown
 from rich.text import Text
 
-from objcat.catalog import CATALOG_PREFIX
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, json_text, open_table, placed, progress
 from objcat.doctor import Report, Severity, examine, examine_names
 from objcat.handle import Table
@@ -22,7 +21,6 @@ from objcat.lake import connect, find_log
 from objcat.table import TablesFold
 from objcat.table.files import files_named_by
 from objcat.timeline import CommittedAt, Resolution, RolledBackAt, Timeline, parse_txn
-from objcat.timeline.entry import log_key
 from objcat.timeline.sweep import find_leftovers
 
 
@@ -63,8 +61,8 @@ def doctor(
 
 def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[str], None]) -> Iterator[Report]:
     lake = connect(url, options)
-    names = lake.catalog.refresh() if lake.fileio.exists(f"{CATALOG_PREFIX}/{log_key(0)}") else None
-    if names is None:
+    names = lake.catalog.refresh()
+    if lake.catalog.slot < 0:
         yield examine(find_log(url, options), deep=deep, on_step=tell)
         return
     yield examine_names(lake.fileio, on_step=tell)

@@ -14,7 +14,7 @@ from fileio import FileIOError
 from fileio.env import Env, default_env
 from objcat.arguments import seconds
 from objcat.cli.common import EXIT_NO, Json, Option, json_text, placed
-from objcat.errors import ObjcatError
+from objcat.errors import InvalidInput, ObjcatError, TableNotFound
 from objcat.handle import Table
 from objcat.lake import Lake, connect, find_table
 from objcat.services import Maintained
@@ -79,9 +79,10 @@ def _lake(url: str, options: dict[str, str]) -> Lake | None:
         return lake
     try:
         find_table(url, options)
-    except (ObjcatError, FileIOError):
+    except (TableNotFound, InvalidInput) as error:
         if lake.catalog.slot < 0:
-            raise
+            neither = TableNotFound(f"there is neither a lake nor a table at {lake.fileio.url}: mend the URL, or create a table there")
+            raise (neither if isinstance(error, InvalidInput) else error) from None
         # What is empty is an empty lake, and says so.
         return lake
     return None
