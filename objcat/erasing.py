@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from fileio.errors import Unavailable
-from objcat.errors import Contention, InvalidInput
+from objcat.errors import Contention, CorruptTable, InvalidInput, SnapshotExpired
 from objcat.local import to_rows
 from objcat.services import compact, plan_clean
 from objcat.storage.batch import key_values
@@ -183,16 +183,21 @@ def _check_saved(table: Table, where: str, *, left: str) -> None:
 def _saved_with(table: Table, where: str) -> tuple[int, ...]:
     """Slots of savepoints whose files hold such rows, whether a reader sees them or newer ones, or columns that the filter cannot be asked
     of."""
-    held = []
-    for slot in sorted(table.timeline.open().log.marks(table.id).saved):
-        try:
-            plan = table.scan(where=where, as_of=slot).plan
-        except InvalidInput:
-            held.append(slot)
-            continue
-        if any(_holds(table, snapshot, plan.where) for snapshot in (plan.snapshot, plan.snapshot.index) if snapshot is not None):
-            held.append(slot)
-    return tuple(held)
+    return tuple(slot for slot in sorted(table.timeline.open().log.marks(table.id).saved) if _is_held_at(table, where, slot))
+
+
+def _is_held_at(table: Table, where: str, slot: int) -> bool:
+    try:
+        plan = table.scan(where=where, as_of=slot).plan
+        return any(_holds(table, snapshot, plan.where) for snapshot in (plan.snapshot, plan.snapshot.index) if snapshot is not None)
+    except InvalidInput:
+        return True
+    except SnapshotExpired:
+        return False
+    except CorruptTable:
+        if table.timeline.open().log.marks(table.id).is_readable(slot):
+            raise
+        return False  # It was released and cleaned while its files were read.
 
 
 def _holds(table: Table, snapshot: Snapshot, where: Filter | None) -> bool:

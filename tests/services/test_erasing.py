@@ -23,6 +23,7 @@ from objcat.services import compact, plan_compaction
 from objcat.table import FileGroup
 from objcat.tasks import scan_groups
 from tests.effort import few
+from tests.services.world import once
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
 REQUESTS_MAX = 200
@@ -140,6 +141,22 @@ def test_a_savepoint_that_comes_meanwhile_takes_the_certificate_away(monkeypatch
     assert table.erase("id = 1", older_than_s=0).found == 0
     for path in table.fileio.list_keys("data/"):
         assert 1 not in pq.read_table(table.fileio.open_read(path)).column(0).to_pylist(), path
+
+
+def test_a_savepoint_that_is_released_and_cleaned_while_it_is_looked_at_holds_nothing() -> None:
+    backend = MemoryBackend("released")
+    table = made(backend, "merge_on_read")
+    saved = table.savepoint()
+    assert saved is not None
+
+    def tidy() -> None:
+        table.release(slot=saved.saved)
+        table.compact()
+        table.clean(keep_slots=1)
+
+    late = objcat.Lake(FileIO(FaultyBackend(backend, before=once("get", "data/", tidy)), env=FakeEnv(4))).table("t")
+    assert late.erase("id = 7", older_than_s=0).deleted is None
+    assert table.scan().count() == 4
 
 
 def test_rows_that_come_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
