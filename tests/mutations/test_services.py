@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tests.services.test_cleaning as cleanings
+import tests.services.test_clustering as clusterings
 import tests.services.test_erasing as erasures
 import tests.services.test_keeping as keeping
 import tests.services.test_splits as splits
@@ -80,6 +81,18 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch, Path], None]] = {
         "_leftovers",
         lambda *_: set(),
         lambda *_: cleanings.test_deletes_that_fail_are_left_to_the_next_clean(),
+    ),
+    "a clean that never looks again at what a savepoint kept": planted(
+        "objcat.services.clean",
+        "_released",
+        lambda *_: set(),
+        lambda *_: keeping.test_a_savepoint_outlives_cleaning_and_its_release_does_not(),
+    ),
+    "a clean that does not know that a clustering ends file groups": planted(
+        "objcat.services.clean",
+        "_ends_files",
+        lambda entry, table: table in entry.footprint and bool(entry.footprint[table].replaces),
+        lambda *_: clusterings.test_small_groups_become_few_and_nothing_else_changes(),
     ),
     "a restore that forgets how far applications were": planted(
         "objcat.services.restore",
