@@ -10,6 +10,7 @@ Benchmark suites, each with --help:
   ./dev bench fileio      FileIO beside the SDKs, on the same servers
   ./dev bench metadata    tables of very many files and commits
   ./dev bench index       upserts as a table grows, under each index
+  ./dev bench commit      tiny commits in turn, and by many processes at once, beside deltalake
   ./dev bench write       loads and upserts beside Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
   ./dev bench read        scans, lookups and joins beside Hudi, Iceberg, Delta Lake and plain Spark
   ./dev bench services    compaction beside Hudi, Iceberg and Delta Lake
@@ -31,6 +32,10 @@ def main(arguments: list[str]) -> int:
             from benchmarks import index_bench
 
             return index_bench.main(rest)
+        case ["commit", *rest]:
+            from benchmarks import commit_bench
+
+            return commit_bench.main(rest)
         case ["smoke", *rest]:
             from benchmarks import smoke
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import fileio_bench, index_bench, metadata_bench
+from benchmarks import commit_bench, fileio_bench, index_bench, metadata_bench, writers
 from benchmarks.data import make_data
 from benchmarks.figures import WorkResult, failed, own_side
 from benchmarks.fileio_sides import Target
@@ -24,6 +24,7 @@ from benchmarks.run import Runner, Say
 from benchmarks.suites import LOOKUP, SUITES
 from benchmarks.tables_bench import selected
 from benchmarks.works import Chain, Step
+from devkit.servers import ServerError, Servers
 
 SCALE = 0.001
 """Of TPC-H: 1,500 orders. Spark and pyiceberg take their time for each commit, whatever it holds."""
@@ -89,7 +90,23 @@ def check_fileio(place: Path) -> list[str]:
     return []
 
 
-OTHERS: Mapping[str, Callable[[Path], list[str]]] = {"index": check_index, "metadata": check_metadata, "fileio": check_fileio}
+def check_commit(_place: Path) -> list[str]:
+    """What is wrong after writers have committed at once, on a server of S3."""
+    with Servers() as servers:
+        found = [
+            commit_bench.run(side, servers.start(commit_bench.SERVER).fresh_bucket(), keys, writers=2, commits=2, latency_ms=0)
+            for side in writers.SIDES.values()
+            for keys in writers.KEYS
+        ]
+    return [f"{one.side}, {one.keys}: {sentence}" for one in found for sentence in one.wrong]
+
+
+OTHERS: Mapping[str, Callable[[Path], list[str]]] = {
+    "index": check_index,
+    "metadata": check_metadata,
+    "fileio": check_fileio,
+    "commit": check_commit,
+}
 """The suites that are not of tables beside others."""
 
 
@@ -143,7 +160,7 @@ def main(arguments: Sequence[str], sides: Sequence[Peer] = tuple(SIDES.values())
     with tempfile.TemporaryDirectory(prefix="objcat-bench-") as place:
         try:
             found = check(chosen.suites or known, taking_part, only=chosen.only, place=Path(place), say=_say)
-        except (PeerUnavailable, SideFailed) as error:
+        except (PeerUnavailable, SideFailed, ServerError) as error:
             print(f"bench smoke: {error}")
             return 1
     for suite, wrong in found.items():

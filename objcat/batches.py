@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,10 +14,14 @@ from objcat.errors import InvalidInput
 from objcat.local import LocalEngine, to_rows
 from objcat.parts import Change
 from objcat.predicate import parse_predicate
+from objcat.services.workers import Workers
 from objcat.table import TableSpec
 from objcat.table.schema import columns_from_arrow
 from objcat.table.spec import SchemaMode
 from objcat.tasks import Layout, Operation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def schema_of_batch(data: Any) -> tuple[Any, pa.Schema]:
@@ -85,3 +89,17 @@ def change_of(
             raise
         engine.check(rows, change.grown(newer), operation, deletes)
     return change
+
+
+def session_of(data: Any) -> SparkSession | None:
+    """The session of a batch that Spark writes; None of one that this process holds already."""
+    # A frame of Spark is what `to_rows` has no rows of.
+    found: SparkSession | None = getattr(data, "sparkSession", None)
+    return found
+
+
+def workers_on(spark: SparkSession, fileio: FileIO, *, table: str) -> Workers:
+    """The executors of a session, for services. table: as users call it. Raises Unsupported for a store that they cannot open."""
+    from objcat.spark.workers import SparkWorkers
+
+    return SparkWorkers(spark, fileio.describe(), table=table)

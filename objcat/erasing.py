@@ -15,11 +15,15 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from fileio.errors import Unavailable
-from objcat.errors import Contention, InvalidInput
+from objcat.errors import Contention, CorruptTable, InvalidInput, SnapshotExpired
 from objcat.local import to_rows
 from objcat.services import compact, plan_clean
 from objcat.storage.batch import key_values
+from objcat.storage.files import base_pieces, log_pieces
+from objcat.table import Snapshot
 from objcat.table.schema import Column
+from objcat.tasks import Filter
+from objcat.tasks.current import parted
 
 if TYPE_CHECKING:
     from objcat.handle import Table
@@ -81,13 +85,7 @@ def plan_erasure(table: Table, keys: str | Any) -> ErasurePlan:
 def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
     """As of `Table.erase`."""
     where = _filter_of(table, keys)
-    kept = _saved_with(table, where)
-    if kept:
-        slots = ", ".join(map(str, kept))
-        raise InvalidInput(
-            f"savepoints of {table.name} hold such rows, at slots {slots}: release them first (table.release, or `objcat release`); "
-            "nothing was erased"
-        )
+    _check_saved(table, where, left="nothing was erased")
     deleted = table.delete(where)
     _merge_all(table)
     dead = [one for one in table.rollback_dead(older_than_s=older_than_s) if one.files]
@@ -98,7 +96,10 @@ def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
     files = () if plan is None else tuple(sorted({*plan.removes, *plan.leftovers}))
     left = set(files).intersection(table.fileio.list_keys("data/")) if files else set()
     if left:
-        raise Unavailable(f"the store kept {len(left)} files of {table.name} that were to be deleted, {min(left)} among them: erase again")
+        said = f"{len(left)} files of {table.name} that were to be deleted are still there, {min(left)} among them: the store kept them"
+        raise Unavailable(f"{said}, or a savepoint, a RESTORE or another clean came in between; erase again")
+    # Once slots have expired, nobody can save them any more.
+    _check_saved(table, where, left="what no savepoint holds is erased; erase again then")
     again = table.scan(where=where)
     return Certificate(
         table=table.name,
@@ -123,7 +124,8 @@ def _merge_all(table: Table) -> None:
         # A record index holds keys, too: of it everything is merged, so that a clean takes what it was before.
         compact(table.timeline, table.id, whole_index=True)
         groups = table.refresh().file_groups(table.manifests, unmerged=True)
-        if not any(group.as_of < part.slot <= until for group in groups for part in group.logs):
+        shared = any(group.base is not None and group.is_shared(group.base.home) for group in groups)
+        if not shared and not any(group.as_of < part.slot <= until for group in groups for part in group.logs):
             return
     said = f"others compact {table.name} as fast as it is erased: erase again, which goes on where this has stopped"
     raise Contention(said, winner_slot=table.snapshot.slot)
@@ -168,15 +170,59 @@ def _literal(value: Any) -> str:
     raise InvalidInput(f"a key of type {type(value).__name__} has no text in a filter: erase by a filter on another column")
 
 
+def _check_saved(table: Table, where: str, *, left: str) -> None:
+    """Raises InvalidInput when savepoints keep such rows. left: what was done, in words."""
+    kept = _saved_with(table, where)
+    if kept:
+        slots = ", ".join(map(str, kept))
+        raise InvalidInput(
+            f"savepoints of {table.name} hold such rows, at slots {slots}: release them first (table.release, or `objcat release`); {left}"
+        )
+
+
 def _saved_with(table: Table, where: str) -> tuple[int, ...]:
-    """Slots of savepoints that hold such rows, or columns that the filter cannot be asked of."""
-    log = table.timeline.open().log
-    held = []
-    for slot in sorted(log.marks(table.id).saved):
-        try:
-            found = table.scan(where=where, as_of=slot, limit=1).count()
-        except InvalidInput:
-            found = 1
-        if found:
-            held.append(slot)
-    return tuple(held)
+    """Slots of savepoints whose files hold such rows, whether a reader sees them or newer ones, or columns that the filter cannot be asked
+    of."""
+    return tuple(slot for slot in sorted(table.timeline.open().log.marks(table.id).saved) if _is_held_at(table, where, slot))
+
+
+def _is_held_at(table: Table, where: str, slot: int) -> bool:
+    try:
+        plan = table.scan(where=where, as_of=slot).plan
+        return any(_holds(table, snapshot, plan.where) for snapshot in (plan.snapshot, plan.snapshot.index) if snapshot is not None)
+    except InvalidInput:
+        return True
+    except SnapshotExpired:
+        return False
+    except CorruptTable:
+        if table.timeline.open().log.marks(table.id).is_readable(slot):
+            raise
+        return False  # It was released and cleaned while its files were read.
+
+
+def _holds(table: Table, snapshot: Snapshot, where: Filter | None) -> bool:
+    """Whether a file that a snapshot needs holds a row that passes: not only those of its own file groups, since the rows of a log object,
+    and of a base file that was split, may be of others that have rewritten them."""
+    assert where is not None, "an erasure has a filter"
+    spec = snapshot.spec
+    names = spec.table_schema.names
+    if not set(where.columns) <= set(names):
+        return False  # An index knows of keys only.
+    groups = snapshot.file_groups(table.manifests)
+    near = snapshot.file_groups(table.manifests, where=where.to_pruning())
+    shared = (group for group in groups if group.base is not None and group.is_shared(group.base.home))
+    bases = {group.base.path: group.base for group in (*near, *shared) if group.base is not None}
+    logs = {part.object.path: part.object for group in groups for part in group.logs}
+    columns = [spec.table_schema.column(name).physical for name in where.columns]
+
+    def passes(rows: pa.Table) -> bool:
+        return bool(rows.select(columns).rename_columns(list(where.columns)).filter(where.to_arrow()).num_rows)
+
+    for base in bases.values():
+        if any(passes(rows) for rows in base_pieces(table.fileio, base, columns, where=where.to_pruning(), spec=spec)):
+            return True
+    for log in logs.values():
+        for rows in log_pieces(table.fileio, log, 0, log.rows, columns, spec.table_schema):
+            if passes(parted(rows)[0]):
+                return True
+    return False

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from fileio.errors import FileIOError
 from objcat.advice import SizeAdvice
 from objcat.arguments import instances, moment_ms, name_list, one_of, text, text_mapping, whole_number
-from objcat.batches import change_of, layout_of
+from objcat.batches import change_of, layout_of, session_of
 from objcat.deriving import DELETES, batch_of, check_follows, version_of
 from objcat.erasing import Certificate, ErasurePlan, plan_erasure
 from objcat.erasing import erase as erase_for_good
@@ -31,6 +31,7 @@ from objcat.read.metadata import TableStats, files_of, partitions_of_snapshot, s
 from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
 from objcat.services import erase
+from objcat.services.after import Upkeep
 from objcat.services.perform import Done
 from objcat.services.savepoint import check_readable
 from objcat.standing import Standing
@@ -55,8 +56,8 @@ AsOf = int | str | dt.datetime
 class Table(Serviced):
     """A handle on a table, at the newest slot that it has seen. Safe for many threads; not picklable (open the table there)."""
 
-    def __init__(self, name: str, timeline: Timeline[Tables], table: str, view: View[Tables]) -> None:
-        super().__init__(name, timeline, table, Standing(timeline, view))
+    def __init__(self, name: str, timeline: Timeline[Tables], table: str, view: View[Tables], *, upkeep: Upkeep | None = None) -> None:
+        super().__init__(name, timeline, table, Standing(timeline, view), upkeep or Upkeep())
         self._advice = SizeAdvice(name)
         self._commits = Commits(timeline.fileio)
 
@@ -262,7 +263,7 @@ class Table(Serviced):
     ) -> CommitResult | None:
         told = text_mapping({} if metadata is None else metadata, what="metadata")
         engine = _Keys(self, spark)
-        return self.committed(lambda: erase(self.timeline, self.id, where, engine=engine, metadata=told))
+        return self.committed(lambda: erase(self.timeline, self.id, where, engine=engine, metadata=told), spark=spark)
 
     def plan_erasure(self, keys: str | Any) -> ErasurePlan:
         """What `erase` would do now; sends reads only. keys: as of `erase`. Raises InvalidPredicate, and as `scan`."""
@@ -389,8 +390,8 @@ class Table(Serviced):
         """
         return delete_partition(self, where, metadata=metadata)
 
-    def committed(self, write: Callable[[], Done[Any] | None]) -> CommitResult | None:
-        """Run a write that is a service, and say what it committed; the handle has seen it."""
+    def committed(self, write: Callable[[], Done[Any] | None], *, spark: SparkSession | None = None) -> CommitResult | None:
+        """Run a write that is a service, and say what it committed; the handle has seen it. spark: that writes."""
         began, since_slot = self.fileio.metrics.snapshot(), self._standing.view.slot
         try:
             done = write()
@@ -399,7 +400,7 @@ class Table(Serviced):
         if done is None:
             return None
         self._served(None)
-        self._look_after(since_slot)
+        self._look_after(since_slot, spark=spark)
         sent = self.fileio.metrics.snapshot() - began
         result = result_of(done.entry, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
         self._tell(result)
@@ -540,8 +541,8 @@ class Table(Serviced):
             # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
             logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
         self.timeline.after_commit(self._standing.view, self._standing.rebase)
-        self._look_after(began)
         if not result.already_applied:
+            self._look_after(began, spark=session_of(change.data))
             self._tell(result)
         return result
 

@@ -51,6 +51,7 @@ from objcat.naming import (
     renamed,
 )
 from objcat.services import CleanResult, Maintained, purge
+from objcat.services.after import Upkeep
 from objcat.services.metrics import Sample, prometheus_text, samples_of
 from objcat.sql import Context, LocalRunner, Runner, run_statement
 from objcat.table import Tables, TablesFold, TableSpec
@@ -130,6 +131,7 @@ class Lake:
         self.catalog = Catalog(fileio)
         self._lock = threading.Lock()
         self._views: dict[str, View[Tables]] = {}
+        self._upkeep = Upkeep()
         self._checked = False
 
     def __repr__(self) -> str:
@@ -204,7 +206,7 @@ class Lake:
                 self._abandon(timeline, view, spec.table, shared=place.shared)
                 raise
             self._remember(place.prefix, view)
-            return Table(name, timeline, spec.table, view)
+            return Table(name, timeline, spec.table, view, upkeep=self._upkeep)
         raise _contended(f"the log of the domain {domain!r} moved {ATTEMPTS_MAX} times", self.catalog)
 
     def write(self, data: Any, name: str, *, key: Sequence[str] | None, if_exists: str = "upsert", **settings: Any) -> CommitResult:
@@ -268,7 +270,7 @@ class Lake:
                 f"{error}, but the name {name!r} still means it: finish with lake.drop_table({name!r}), "
                 f"or bring it back with lake.undrop_table({name!r})"
             ) from error
-        return Table(bound.binding.name, timeline, bound.binding.table, view)
+        return Table(bound.binding.name, timeline, bound.binding.table, view, upkeep=self._upkeep)
 
     def tables(self, namespace: str | None = None) -> list[str]:
         """Names of the tables in a namespace and below it, sorted; of all tables when None. Raises NamespaceNotFound."""
@@ -329,7 +331,7 @@ class Lake:
                 self.catalog.change(partial(plan_undrop, dropped=dropped, binding=binding, first=names, where=self.fileio.url))
             except Elsewhere:
                 continue
-            return Table(target, timeline, dropped.table, view)
+            return Table(target, timeline, dropped.table, view, upkeep=self._upkeep)
         raise _contended(f"the table {name!r} was dropped and brought back {ATTEMPTS_MAX} times meanwhile", self.catalog)
 
     def dropped_tables(self, namespace: str | None = None) -> list[DroppedTable]:
@@ -360,14 +362,21 @@ class Lake:
     # ---- upkeep
 
     def maintain(
-        self, *, namespace: str | None = None, io_bytes_max: int | None = None, seconds_max: float | None = None
+        self,
+        *,
+        namespace: str | None = None,
+        io_bytes_max: int | None = None,
+        seconds_max: float | None = None,
+        spark: SparkSession | None = None,
     ) -> list[Maintained]:
         """Do for every table, of a namespace or of the lake, what `Table.maintain` does for one, within one budget for all of them.
 
         Several machines may do so at once. A table that fails is left, and the result says why. Raises NamespaceNotFound, InvalidInput,
         and storage errors of reading the catalog.
         """
-        return maintain_each(self.tables(namespace), self.table, self.fileio.env, io_bytes_max=io_bytes_max, seconds_max=seconds_max)
+        return maintain_each(
+            self.tables(namespace), self.table, self.fileio.env, io_bytes_max=io_bytes_max, seconds_max=seconds_max, spark=spark
+        )
 
     def metrics(self, *, namespace: str | None = None, recent: int = 100) -> str:
         """What `Table.metrics` says, of every table that can be opened, in one text."""
@@ -435,7 +444,13 @@ class Lake:
         CommitUnknown, and what `Table.upsert` raises.
         """
         return Transaction(
-            self.catalog, self._open, self._remember, isolation=isolation, metadata={} if metadata is None else metadata, app=app
+            self.catalog,
+            self._open,
+            self._remember,
+            isolation=isolation,
+            metadata={} if metadata is None else metadata,
+            app=app,
+            upkeep=self._upkeep,
         )
 
     # ---- outcomes

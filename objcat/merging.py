@@ -14,7 +14,7 @@ from sqlglot import expressions as sql
 from fileio.config import nearest
 from fileio.store import FileIO
 from objcat.arguments import shown
-from objcat.batches import schema_of_batch
+from objcat.batches import schema_of_batch, session_of
 from objcat.clauses import Act, Clause, Program, Value, When, merge_program, parsed, terms_of, update_program
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
@@ -103,7 +103,7 @@ class Merge:
             program = merge_program(spec, schema.names, self.clauses, self.on, self.aliases)
             return self._prepared(given, schema, program, snapshot)
 
-        return run(self.table, prepare, metadata=metadata, app=app)
+        return run(self.table, prepare, metadata=metadata, app=app, spark=session_of(given))
 
     def _prepared(self, given: Any, schema: pa.Schema, program: Program, snapshot: Snapshot) -> Work:
         fileio, manifests = self.table.fileio, self.table.manifests
@@ -183,7 +183,7 @@ def update(
         former = former_of(snapshot, manifests)
         return _writes(fileio, snapshot, lambda: _outcome(fileio, evaluate(program, snapshot, target.to_batches(), former, None)))
 
-    return run(table, prepare, metadata=metadata, app=app)
+    return run(table, prepare, metadata=metadata, app=app, spark=spark)
 
 
 def upsert_partial(table: Written, data: Any, *, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult | None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.batches import change_of, schema_of_batch
+from objcat.batches import change_of, schema_of_batch, session_of
 from objcat.errors import InvalidBatch, InvalidInput
 from objcat.parts import Change
 from objcat.predicate import Predicate
@@ -41,7 +41,7 @@ def overwrite(
         change = change_of(table.fileio, data, snapshot.spec, Operation.INSERT, schema_mode, table=table.name)
         return replaces(table.fileio, snapshot, change, _touched(table, snapshot, change, where, whole=whole))
 
-    result = run(table, prepare, metadata=metadata, action=Action.REPLACE, app=app)
+    result = run(table, prepare, metadata=metadata, action=Action.REPLACE, app=app, spark=session_of(data))
     assert result is not None, "a batch has rows"
     return result
 

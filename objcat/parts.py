@@ -23,7 +23,7 @@ from objcat.table import FileGroup, LogObject, Manifests, Snapshot, TableDelta, 
 from objcat.table.evolution import changed_ids, grown
 from objcat.table.files import LogSlice
 from objcat.table.groups import LiveGroups
-from objcat.table.spec import SchemaMode
+from objcat.table.spec import MemoryIndex, SchemaMode
 from objcat.tasks import Layout, Operation, WriteResult, WriteTask, fill_group, run_all, written_columns
 from objcat.timeline import Footprint, Home, Summary, Txn
 from objcat.timeline.entry import Keys, SchemaChange
@@ -278,14 +278,15 @@ class Part:
     def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> MutableMapping[Home, FileGroup]:
         """The live file groups of some partitions, with what earlier batches wrote."""
         live: MutableMapping[Home, FileGroup]
-        if snapshot.index is not None and not self._empties:
-            # Only those are looked at that an index names.
+        spec = snapshot.spec
+        if spec.is_located and not isinstance(spec.index, MemoryIndex) and not self._empties:
+            # Only those are looked at that an index or bounds name; what remembers keys goes over all of them.
             live = LiveGroups(snapshot.live(self._manifests, partitions=partitions))
         else:
             found = [] if self._empties else snapshot.file_groups(self._manifests, partitions=partitions)
             live = {group.home: group for group in found}
         if self._advice is not None and isinstance(live, dict):
-            self._advice.look(live.values(), snapshot.spec)
+            self._advice.look(live.values(), spec)
         for earlier in self.written:
             _lay_over(live, earlier, slot=snapshot.slot + 1, txn=txn)
         return live

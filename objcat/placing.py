@@ -205,12 +205,12 @@ LOOKUPS: Mapping[type, KeyIndex] = {
 
 def within_bounds(place: Placing, where: Pruning | None) -> Sequence[Home]:
     """The homes of which the bounds of files do not say that they hold no key of a batch, in order."""
-    candidates = sorted(place.live)
+    live = place.live
     if where is None:
-        return candidates
-    partitions = {home.partition for home in candidates}
+        return sorted(live)
+    partitions = live.partitions if isinstance(live, LiveGroups) else {home.partition for home in live}
     kept = {group.home for group in place.snapshot.file_groups(place.manifests, where=where, partitions=partitions)}
-    return [home for home in candidates if home in kept or home in place.earlier]
+    return sorted(home for home in kept.union(place.earlier) if home in live)
 
 
 def write_located(place: Placing, engine: object, data: Any, task: WriteTask) -> WriteResult:

@@ -6,6 +6,7 @@ import enum
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -14,13 +15,14 @@ import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
 from objcat.arguments import name_list, one_of, text, text_mapping, whole_number
-from objcat.batches import change_of
+from objcat.batches import change_of, session_of, workers_on
 from objcat.catalog import Binding, Catalog, Names
 from objcat.errors import CheckpointCollected, InvalidInput, ObjcatError, SeveralDomains
 from objcat.parts import Change, Part
 from objcat.read import plan_scan
 from objcat.read.commits import Commits
 from objcat.scan import Scan
+from objcat.services.after import Upkeep
 from objcat.services.savepoint import check_readable
 from objcat.standing import REOPENINGS_MAX
 from objcat.table import Manifests, Snapshot, Tables
@@ -51,12 +53,13 @@ class Isolation(enum.StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class _Block:
-    """What a block has named and done so far. changes, read: by table id."""
+    """What a block has named and done so far. opened: the slot that it reads. changes, read: by table id."""
 
     first: str
     prefix: str
     timeline: Timeline[Tables]
     view: View[Tables]
+    opened: int
     keep: KeepLog
     manifests: Manifests
     changes: dict[str, list[Change]] = field(default_factory=dict)
@@ -92,7 +95,7 @@ class TransactionTable:
     def __init__(self, name: str, block: _Block, table: str) -> None:
         self.name = name
         self._block = block
-        self._table = table
+        self.id = table
 
     def __repr__(self) -> str:
         return f"TransactionTable({self.name!r}, slot {self.snapshot.slot})"
@@ -100,7 +103,7 @@ class TransactionTable:
     @property
     def snapshot(self) -> Snapshot:
         """What the block reads of the table."""
-        return self._block.snapshot(self._table)
+        return self._block.snapshot(self.id)
 
     @property
     def schema(self) -> pa.Schema:
@@ -126,7 +129,7 @@ class TransactionTable:
 
     def scan(self, *, where: str | pc.Expression | None = None, columns: Sequence[str] | None = None, limit: int | None = None) -> Scan:
         """A scan of the transaction's snapshot: without its own writes, whatever others commit meanwhile. Else as `Table.scan`."""
-        block, table = self._block, self._table
+        block, table = self._block, self.id
         block.check_open()
         if columns is not None:
             name_list(columns, what="columns")
@@ -147,7 +150,7 @@ class TransactionTable:
     def _change(self, data: Any, operation: Operation, schema_mode: str | None = None, delete_when: str | None = None) -> None:
         self._block.check_open()
         change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode, delete_when, table=self.name)
-        self._block.changes.setdefault(self._table, []).append(change)
+        self._block.changes.setdefault(self.id, []).append(change)
 
 
 class Transaction:
@@ -169,6 +172,7 @@ class Transaction:
         isolation: str,
         metadata: Mapping[str, str],
         app: AppVersion | None,
+        upkeep: Upkeep,
     ) -> None:
         self.isolation = Isolation(one_of(isolation, Isolation, what="isolation"))
         self.result: CommitResult | None = None
@@ -177,6 +181,7 @@ class Transaction:
         self._keep_log = keep_log
         self._metadata = text_mapping(metadata, what="metadata")
         self._app = app
+        self._upkeep = upkeep
         self._names: Names | None = None
         self._block: _Block | None = None
         self._tables: dict[str, TransactionTable] = {}
@@ -217,7 +222,13 @@ class Transaction:
             timeline, view = self._open_log(binding.prefix)
             manifests = Manifests(timeline.fileio)
             self._block = _Block(
-                first=binding.name, prefix=binding.prefix, timeline=timeline, view=view, keep=self._keep_log, manifests=manifests
+                first=binding.name,
+                prefix=binding.prefix,
+                timeline=timeline,
+                view=view,
+                opened=view.slot,
+                keep=self._keep_log,
+                manifests=manifests,
             )
         if self._block.prefix != binding.prefix:
             raise SeveralDomains(
@@ -250,4 +261,15 @@ class Transaction:
             return result
         self._keep_log(block.prefix, view)
         timeline.after_commit(view, lambda standing: self._keep_log(block.prefix, timeline.rebase(view, standing)))
+        if not result.already_applied:
+            self._look_after(block, view)
         return result
+
+    def _look_after(self, block: _Block, view: View[Tables]) -> None:
+        """Every table that the block has written is looked after as by a write of its own."""
+        for table in self._tables.values():
+            changes = block.changes.get(table.id, ())
+            spark = next((spark for change in changes if (spark := session_of(change.data)) is not None), None)
+            workers = None if spark is None else partial(workers_on, spark, block.timeline.fileio, table=table.name)
+            if changes:
+                self._upkeep.after(block.timeline, view, table.id, block.manifests, since_slot=block.opened, workers=workers)

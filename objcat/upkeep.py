@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.compute as pc
 
-from fileio.env import Env
+from fileio.env import Env, map_io
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from objcat import services
 from objcat.arguments import name_list, seconds, whole_number
+from objcat.batches import workers_on
 from objcat.errors import InvalidInput, ObjcatError
 from objcat.progress import shown_progress
 from objcat.services import (
+    CleanPlan,
     CleanResult,
     Clustering,
     ClusteringResult,
@@ -31,8 +33,9 @@ from objcat.services import (
     SplitResult,
     Step,
 )
-from objcat.services.after import may_be_due, upkeep_after
+from objcat.services.after import Upkeep
 from objcat.services.metrics import prometheus_text, samples_of
+from objcat.services.workers import Workers
 from objcat.standing import Standing
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.files import files_named_by
@@ -44,13 +47,22 @@ from objcat.timeline.collect import CollectedCheckpoints, collect_checkpoints
 from objcat.timeline.sweep import Swept, sweep
 from objcat.write import CommitResult
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 logger = logging.getLogger("objcat")
 
 R = TypeVar("R")
 
 
 def maintain_each(
-    names: Sequence[str], open_table: Callable[[str], Serviced], env: Env, *, io_bytes_max: int | None, seconds_max: float | None
+    names: Sequence[str],
+    open_table: Callable[[str], Serviced],
+    env: Env,
+    *,
+    io_bytes_max: int | None,
+    seconds_max: float | None,
+    spark: SparkSession | None = None,
 ) -> list[Maintained]:
     """A round of upkeep of some tables, within one budget for all: in the order of the names, from any of them on, so that a budget that is
     too small reaches all of them in time, and several machines do not begin with the same. What cannot be opened is left, and said so."""
@@ -65,7 +77,7 @@ def maintain_each(
         for name in (*names[first:], *names[:first]):
             time_left = None if seconds_max is None else max(0.0, seconds_max - (env.monotonic_s() - began_s))
             try:
-                maintained = open_table(name).maintain(io_bytes_max=left, seconds_max=time_left)
+                maintained = open_table(name).maintain(io_bytes_max=left, seconds_max=time_left, spark=spark)
             except (ObjcatError, FileIOError) as error:
                 maintained = Maintained(table=name, steps=(Step(service="open", done=False, why=str(error), failed=True),))
             if left is not None:
@@ -78,10 +90,11 @@ def maintain_each(
 class Serviced:
     """The services of one table, as methods of its handle. Safe for many threads.
 
-    manifests: of the handle, which keeps what it has read. standing: where the handle stands.
+    manifests: of the handle, which keeps what it has read. standing: where the handle stands. upkeep: what its writes begin.
+    Where a service takes `spark`, the executors of that session do its work, each opening the store for itself; this process when None.
     """
 
-    def __init__(self, name: str, timeline: Timeline[Tables], table: str, standing: Standing) -> None:
+    def __init__(self, name: str, timeline: Timeline[Tables], table: str, standing: Standing, upkeep: Upkeep) -> None:
         self.name = name
         self.id = table
         self.timeline = timeline
@@ -89,7 +102,7 @@ class Serviced:
         self.manifests = Manifests(timeline.fileio)
         self._standing = standing
         self._committer = Committer(timeline.fileio)
-        self._upkeep = threading.Lock()
+        self._upkeep = upkeep
         self._listeners: list[Callable[[CommitResult], None]] = []
 
     def refresh(self) -> Snapshot:
@@ -98,13 +111,15 @@ class Serviced:
 
     # ---- services
 
-    def compact(self, *, strategy: CompactionStrategy | None = None, homes: Collection[Home] | None = None) -> CompactionResult | None:
+    def compact(
+        self, *, strategy: CompactionStrategy | None = None, homes: Collection[Home] | None = None, spark: SparkSession | None = None
+    ) -> CompactionResult | None:
         """Merge log rows into base files, as one commit; None when there is nothing to merge. No writer ever conflicts with it.
 
         strategy: which file groups, see `objcat.CompactionStrategy`, all when None. homes: only those that have keys in common with one of
         these. Raises as `objcat.services.compact`.
         """
-        return self._served(services.compact(self.timeline, self.id, homes=homes, strategy=strategy))
+        return self._served(services.compact(self.timeline, self.id, homes=homes, strategy=strategy, workers=self._workers(spark)))
 
     def schedule_compaction(
         self, *, strategy: CompactionStrategy | None = None, homes: Collection[Home] | None = None
@@ -119,12 +134,12 @@ class Serviced:
         """The plans that wait, oldest first. One LIST, and one GET for each."""
         return services.scheduled_compactions(self.timeline, self.id)
 
-    def execute_scheduled(self) -> list[Executed]:
+    def execute_scheduled(self, *, spark: SparkSession | None = None) -> list[Executed]:
         """Execute the plans that wait, each as one commit. Of several that execute one plan one wins, and nothing is done twice.
 
         A plan that cannot be executed any more is taken back. Raises as `objcat.services.execute_scheduled`.
         """
-        return self._served(services.execute_scheduled(self.timeline, self.id))
+        return self._served(services.execute_scheduled(self.timeline, self.id, workers=self._workers(spark)))
 
     def cluster(
         self,
@@ -133,6 +148,7 @@ class Serviced:
         zorder: bool = False,
         where: str | pc.Expression | None = None,
         io_bytes_max: int | None = None,
+        spark: SparkSession | None = None,
     ) -> ClusteringResult | None:
         """Rewrite file groups of a table without a key: small ones become few of the property `target_file_bytes`; as one commit that
         changes no row, and None when there is nothing to gain.
@@ -142,7 +158,7 @@ class Serviced:
         filter, as of `scan`, is true. io_bytes_max: what is read and written, at most. Raises as `objcat.services.cluster`.
         """
         clustering = Clustering(by=tuple(name_list(by, what="by")), zorder=zorder, where=where, io_bytes_max=io_bytes_max)
-        return self._served(services.cluster(self.timeline, self.id, clustering))
+        return self._served(services.cluster(self.timeline, self.id, clustering, workers=self._workers(spark)))
 
     def clean(
         self,
@@ -160,16 +176,43 @@ class Serviced:
         keep_hours, what was there in the so many hours before the newest commit. What the properties of these names say when none of the
         five is given. Raises as `objcat.services.clean`.
         """
-        kept = {"keep_commits": keep_commits, "keep_versions": keep_versions, "keep_hours": keep_hours}
-        said = [whole_number(value, what=name, least=1) for name, value in kept.items() if value is not None]
-        if said and (keep_slots is not None or before is not None):
+        kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
+        return self._served(services.clean(self.timeline, self.id, view=self._standing.refresh(), **kept))
+
+    def plan_clean(
+        self,
+        *,
+        keep_slots: int | None = None,
+        before: int | None = None,
+        keep_commits: int | None = None,
+        keep_versions: int | None = None,
+        keep_hours: int | None = None,
+    ) -> CleanPlan | None:
+        """What `clean` with these arguments would do now, None for nothing; sends reads only.
+
+        leftovers: files that an earlier clean was to delete, and that are still there. Raises InvalidInput and storage errors.
+        """
+        kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
+        self.refresh()
+        plan = services.plan_clean(self.timeline, self._standing.view, self.id, **kept)
+        if plan is None:
+            return None
+        there = map_io(self.fileio.env, self.fileio.exists, plan.leftovers)
+        plan = replace(plan, leftovers=tuple(path for path, is_there in zip(plan.leftovers, there, strict=True) if is_there))
+        return plan if plan.removes or plan.leftovers else None
+
+    def _kept(self, keep_slots: int | None, before: int | None, said: Retention) -> dict[str, Any]:
+        """What a clean is to keep, as of `services.clean`. Raises InvalidInput."""
+        for name, value in (("keep_commits", said.commits), ("keep_versions", said.versions), ("keep_hours", said.hours)):
+            if value is not None:
+                whole_number(value, what=name, least=1)
+        if (keep_slots, before) == (None, None):
+            return {"retention": policy_of(self.refresh().spec.properties).retention if said == Retention() else said}
+        if said != Retention() or None not in (keep_slots, before):
             raise InvalidInput("clean() takes keep_slots, or before, or what keep_commits, keep_versions and keep_hours keep")
-        retention = None
-        if said:
-            retention = Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours)
-        elif keep_slots is None and before is None:
-            retention = policy_of(self.refresh().spec.properties).retention
-        return self._served(services.clean(self.timeline, self.id, keep_slots=keep_slots, before=before, retention=retention))
+        if keep_slots is not None:
+            return {"keep_slots": whole_number(keep_slots, what="keep_slots", least=1)}
+        return {"before": whole_number(before, what="before")}
 
     def savepoint(self, *, slot: int | None = None, name: str = "") -> SavepointResult | None:
         """Keep a slot (the newest when None) readable until it is released; None when it is saved already.
@@ -223,14 +266,25 @@ class Serviced:
         """
         return sweep(self.timeline, self._standing.view, older_than_s=older_than_s, names_of=files_named_by)
 
-    def maintain(self, *, io_bytes_max: int | None = None, seconds_max: float | None = None) -> Maintained:
+    def maintain(
+        self, *, io_bytes_max: int | None = None, seconds_max: float | None = None, spark: SparkSession | None = None
+    ) -> Maintained:
         """Do what the policy of the table says is due, each service as a commit of its own, and say what was done and what was left.
 
         Settles writers that died an hour ago or earlier, executes compactions that were scheduled, doubles buckets, compacts, clusters,
         cleans, archives and collects checkpoints. Several machines may do so at once. io_bytes_max: what compactions may read and write.
         seconds_max: nothing begins later. Raises as `objcat.services.maintain`.
         """
-        return self._served(services.maintain(self.timeline, self.id, name=self.name, io_bytes_max=io_bytes_max, seconds_max=seconds_max))
+        return self._served(
+            services.maintain(
+                self.timeline,
+                self.id,
+                name=self.name,
+                io_bytes_max=io_bytes_max,
+                seconds_max=seconds_max,
+                workers=self._workers(spark),
+            )
+        )
 
     def metrics(self, *, recent: int = 100) -> str:
         """What a monitor asks of a table, in Prometheus's text format: see `objcat.services.metrics`, also for what it costs and raises."""
@@ -265,30 +319,11 @@ class Serviced:
             logger.warning("%r could not look at what its service did: %s", self, error)
         return result
 
-    # ---- after a write
+    def _workers(self, spark: SparkSession | None) -> Workers | None:
+        """Those of a session. Raises Unsupported for a store that its executors cannot open."""
+        return None if spark is None else workers_on(spark, self.fileio, table=self.name)
 
-    def _look_after(self, since_slot: int) -> None:
-        """Begin what the policy says is due, in the background, now that a write has moved the log from a slot to where the handle stands.
-
-        Never raises, and nobody waits for it: a write is acknowledged whatever comes of this. Whoever passes a slot of a certain distance
-        looks, so that a table is looked after by writers that write once, too; two that do so at once share the work as all services do.
-        """
-        try:
-            if not may_be_due(self._standing.view, self.id, since_slot=since_slot) or not self._upkeep.acquire(blocking=False):
-                return
-        except InvalidInput as error:
-            logger.warning("%r is not looked after: %s", self, error)
-            return
-        try:
-            self.fileio.env.submit(partial(self._upkeep_quietly, since_slot))
-        except RuntimeError as error:
-            self._upkeep.release()
-            logger.warning("the upkeep of %s is left to later writers, as the process ends: %s", self.fileio.url, error)
-
-    def _upkeep_quietly(self, since_slot: int) -> None:
-        try:
-            upkeep_after(self.timeline, self._standing.view, self.id, self.manifests, since_slot=since_slot)
-        except Exception as error:  # noqa: BLE001 - the write that began this has succeeded, and the next one tries again
-            logger.warning("the upkeep of %s after slot %d is left to later writers: %s", self.fileio.url, since_slot, error)
-        finally:
-            self._upkeep.release()
+    def _look_after(self, since_slot: int, *, spark: SparkSession | None = None) -> None:
+        """What every write of rows ends with: see `Upkeep.after`. spark: that has written."""
+        workers = None if spark is None else partial(workers_on, spark, self.fileio, table=self.name)
+        self._upkeep.after(self.timeline, self._standing.view, self.id, self.manifests, since_slot=since_slot, workers=workers)

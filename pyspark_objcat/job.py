@@ -25,6 +25,7 @@ from fileio.store import FileIO
 from objcat.errors import Fenced, InvalidInput, ObjcatError, StreamRewound
 from objcat.parts import Change, Part
 from objcat.predicate import parse_predicate
+from objcat.services.after import Upkeep
 from objcat.spark.engine import arrow_schema
 from objcat.standing import Standing
 from objcat.storage.batch import check_columns, check_delete_columns
@@ -45,6 +46,9 @@ logger = logging.getLogger("objcat")
 
 QUERY_KEY = "sql.streaming.queryId"
 """Where Spark tells tasks which streaming query they are of: an id that its checkpoint keeps."""
+
+_UPKEEP = Upkeep()
+"""Of the process in which Spark commits, one after the other of a stream's batches too, until it has been idle for a minute."""
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
@@ -115,7 +119,7 @@ class WriteJob:
                 f"{task.txn} was rolled back at slot {before.slot}, since its writer had written no file for long and was thought dead: "
                 "write again"
             )
-        part = Part(table.fileio, table.manifests, table.id, [change])
+        part, began_slot = Part(table.fileio, table.manifests, table.id, [change]), standing.view.slot
         committer = Committer(table.fileio)
         try:
             done, followed = commit_parts(table.timeline, committer, [part], standing.view, metadata=metadata, app=app, txn=task.txn)
@@ -130,6 +134,7 @@ class WriteJob:
             remove_files(table.fileio, given.superseded, why=task.txn)
         standing.advance(followed)
         table.timeline.after_commit(standing.view, standing.rebase)
+        _UPKEEP.after(table.timeline, standing.view, table.id, table.manifests, since_slot=began_slot)
         return done
 
 

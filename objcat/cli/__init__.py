@@ -1,23 +1,40 @@
 """The command line: `objcat --help` names the commands.
 
 Exit codes: 0 all is well; 1 the answer is no (a store that is not fit, a table that is not whole); 2 wrong input, missing credentials, or
-a store that cannot be asked. Errors are one sentence on stderr.
+a store that cannot be asked; 130 it was interrupted. Errors are one sentence on stderr.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fileio import FileIOError
 from objcat.cli import contents, health, history, lakes, maintain, profiles, report, rows, services, store, upkeep
 from objcat.cli.common import EXIT_WRONG
 from objcat.errors import ObjcatError
 
-app = typer.Typer(name="objcat", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+EXIT_INTERRUPTED = 130
+
+
+class Commands(TyperGroup):
+    """The commands, which end with a sentence when they are interrupted."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            said = "what has a slot of the log is done and the rest is not visible: call it again to go on"
+            print(f"objcat: interrupted; {said}, and `objcat rollback TABLE` to tidy up", file=sys.stderr)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+app = typer.Typer(name="objcat", cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.callback()
@@ -45,6 +62,7 @@ app.command("partitions")(contents.partitions)
 app.command("doctor")(health.doctor)
 app.command("rollback")(health.rollback)
 app.command("compact")(services.compact)
+app.command("cluster")(services.cluster)
 app.command("split")(services.split)
 app.command("clean")(services.clean)
 app.command("savepoint")(services.savepoint)
@@ -69,3 +87,7 @@ def main() -> None:
     except BrokenPipeError:
         # Whoever read the output has enough of it. Nothing more may be written there, not even at the end of the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        # Of this machine: a full disk, a file that may not be written.
+        print(f"objcat: {error}: mend that, and call it again", file=sys.stderr)
+        sys.exit(EXIT_WRONG)

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table as Shown
 from rich.text import Text
 
-from objcat.catalog import CATALOG_PREFIX
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, json_text, open_table, placed, progress
 from objcat.doctor import Report, Severity, examine, examine_names
 from objcat.handle import Table
@@ -22,7 +21,6 @@ from objcat.lake import connect, find_log
 from objcat.table import TablesFold
 from objcat.table.files import files_named_by
 from objcat.timeline import CommittedAt, Resolution, RolledBackAt, Timeline, parse_txn
-from objcat.timeline.entry import log_key
 from objcat.timeline.sweep import find_leftovers
 
 
@@ -52,15 +50,19 @@ def doctor(
                 findings = [asdict(finding) for finding in report.findings]
                 print(json.dumps({"url": report.url, "healthy": report.healthy, "looked_at": report.counts, "findings": findings}))
             else:
+                if status is not None:
+                    status.stop()
                 _print_report(report)
+                if status is not None:
+                    status.start()
     if not healthy:
         raise typer.Exit(EXIT_NO)
 
 
 def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[str], None]) -> Iterator[Report]:
     lake = connect(url, options)
-    names = lake.catalog.refresh() if lake.fileio.exists(f"{CATALOG_PREFIX}/{log_key(0)}") else None
-    if names is None:
+    names = lake.catalog.refresh()
+    if lake.catalog.slot < 0:
         yield examine(find_log(url, options), deep=deep, on_step=tell)
         return
     yield examine_names(lake.fileio, on_step=tell)

@@ -33,7 +33,8 @@ def ls(
         return
     what = "dropped tables" if dropped else "tables"
     if not rows:
-        print(f"no {what} in {lake.fileio.url}{f', namespace {namespace}' if namespace else ''}")
+        new = "" if lake.catalog.slot >= 0 else ": nothing was created there yet, or it is another URL"
+        print(f"no {what} in {lake.fileio.url}{f', namespace {namespace}' if namespace else ''}{new}")
         return
     shown = Shown(title=f"{what} in {lake.fileio.url}", title_justify="left", box=box.SIMPLE)
     for title in rows[0]:

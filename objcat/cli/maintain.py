@@ -13,10 +13,12 @@ import typer
 from fileio import FileIOError
 from fileio.env import Env, default_env
 from objcat.arguments import seconds
-from objcat.cli.common import EXIT_NO, Json, Option, placed
-from objcat.errors import ObjcatError
+from objcat.cli.common import EXIT_NO, Json, Option, json_text, placed
+from objcat.errors import InvalidInput, ObjcatError, TableNotFound
+from objcat.handle import Table
 from objcat.lake import Lake, connect, find_table
 from objcat.services import Maintained
+from objcat.services.metrics import prometheus_text, samples_of
 
 
 def maintain(  # noqa: PLR0917 - typer makes an option of each
@@ -38,7 +40,7 @@ def maintain(  # noqa: PLR0917 - typer makes an option of each
     seconds(every, what="every")
     lake = _lake(url, options)
     if metrics:
-        print(find_table(url, options).metrics() if lake is None else lake.metrics(), end="")
+        _print_metrics([find_table(url, options)] if lake is None else [lake.table(name) for name in lake.tables()], as_json=as_json)
         return
     env: Env = default_env()
     while True:
@@ -61,14 +63,26 @@ def maintain(  # noqa: PLR0917 - typer makes an option of each
         raise typer.Exit(EXIT_NO)
 
 
+def _print_metrics(tables: Sequence[Table], *, as_json: bool) -> None:
+    found = [sample for table in tables for sample in samples_of(table.timeline, table.id, name=table.name)]
+    if not as_json:
+        print(prometheus_text(found), end="")
+        return
+    for sample in found:
+        print(json_text({"metric": sample.metric, "labels": dict(sample.labels), "value": sample.value}))
+
+
 def _lake(url: str, options: dict[str, str]) -> Lake | None:
-    """The lake at a URL; None when it is a table's. Raises as `connect`."""
+    """The lake at a URL; None when it is a table's. Raises as `connect`, and TableNotFound where there is neither."""
     lake = connect(url, options)
     if lake.tables():
         return lake
     try:
         find_table(url, options)
-    except (ObjcatError, FileIOError):
+    except (TableNotFound, InvalidInput) as error:
+        if lake.catalog.slot < 0:
+            neither = TableNotFound(f"there is neither a lake nor a table at {lake.fileio.url}: mend the URL, or create a table there")
+            raise (neither if isinstance(error, InvalidInput) else error) from None
         # What is empty is an empty lake, and says so.
         return lake
     return None

@@ -152,6 +152,10 @@ def _write(reader: pa.RecordBatchReader, target: Path | None, format_name: str) 
             rows.close()
         if part is not None and target is not None:
             part.replace(target)
+    except OSError as error:
+        if target is None:
+            raise
+        raise InvalidInput(f"{target} cannot be written ({error.strerror or error}): free some space, or name another place") from error
     finally:
         if part is not None:
             part.unlink(missing_ok=True)

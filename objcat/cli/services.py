@@ -1,4 +1,4 @@
-"""`objcat compact`, `split`, `clean`, `savepoint`, `release`, `restore`, `undrop` and `erase`: what changes a table without new rows."""
+"""`objcat compact`, `cluster`, `split`, `clean`, `savepoint`, `release`, `restore`, `undrop` and `erase`: services of one table."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from objcat.arguments import whole_number
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, json_text, lake_and_name, open_table, progress
-from objcat.errors import InvalidInput
 from objcat.handle import Table
-from objcat.services import plan_clean
+from objcat.services import CleanPlan
 from objcat.services.savepoint import check_readable, check_slot
 
 Slot = Annotated[int, typer.Argument(help="A slot, as `objcat log` shows it.")]
@@ -28,6 +26,32 @@ def compact(url: TableUrl, option: Option = None, as_json: Json = False) -> None
         print("nothing to compact: no file group has log rows")
     else:
         print(f"slot {done.slot}: {len(done.homes):,} file groups are merged; {done.rows:,} rows were written in {done.files:,} files")
+
+
+def cluster(  # noqa: PLR0917 - typer makes an option of each
+    url: TableUrl,
+    option: Option = None,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", help="A column to sort by; may be repeated. Without one, groups are joined.")
+    ] = None,
+    zorder: Annotated[bool, typer.Option("--zorder", help="Sort by the bits of two to four columns in turn.")] = False,
+    where: Annotated[str | None, typer.Option("--where", help="Only file groups that may hold such a row: \"at > '2026-01-01'\".")] = None,
+    io_bytes: Annotated[int | None, typer.Option("--io-bytes", help="What is read and written, at most.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Rewrite file groups of a table without a key, as one commit: small ones become few, and like rows come together. No row changes.
+
+    Safe beside everything, and may be stopped at any moment.
+    """
+    table = open_table(url, option)
+    with progress(f"clustering {table.name}", shown=not as_json):
+        done = table.cluster(by or [], zorder=zorder, where=where, io_bytes_max=io_bytes)
+    if as_json:
+        _print_json(done)
+    elif done is None:
+        print("nothing to gain: the file groups are large enough, and in order")
+    else:
+        print(f"slot {done.slot}: {done.groups_before:,} file groups became {done.groups:,}; {done.rows:,} rows were written")
 
 
 def split(
@@ -49,43 +73,48 @@ def split(
         print(f"slot {done.slot}: {done.partition or 'the table'} has {done.count:,} buckets")
 
 
-def clean(
+def clean(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     url: TableUrl,
     option: Option = None,
     keep_slots: Annotated[int | None, typer.Option("--keep-slots", help="How many of the newest slots stay readable.")] = None,
     before: Annotated[int | None, typer.Option("--before", help="The oldest slot that stays readable.")] = None,
+    keep_commits: Annotated[int | None, typer.Option("--keep-commits", help="What the newest so many commits left stays.")] = None,
+    keep_versions: Annotated[
+        int | None, typer.Option("--keep-versions", help="What the newest so many commits left that wrote base files.")
+    ] = None,
+    keep_hours: Annotated[int | None, typer.Option("--keep-hours", help="What was there so many hours before the newest commit.")] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Expire old slots, savepoints excepted, and delete the files that only they need.
+    """Expire old slots, savepoints excepted, and delete the files that only they need: by what the table's properties keep, or as told.
 
     Safe beside everything, and may be stopped at any moment: the next clean finishes it.
     """
-    if (keep_slots is None) == (before is None):
-        raise InvalidInput("what shall stay readable? Give one of --keep-slots, e.g. --keep-slots 100, and --before, e.g. --before 1234")
     table = open_table(url, option)
+    kept = {
+        "keep_slots": keep_slots,
+        "before": before,
+        "keep_commits": keep_commits,
+        "keep_versions": keep_versions,
+        "keep_hours": keep_hours,
+    }
     if dry_run:
-        _would_clean(table, keep_slots, before, as_json=as_json)
+        _would_clean(table, table.plan_clean(**kept), as_json=as_json)
         return
     with progress(f"cleaning {table.name}", shown=not as_json):
-        done = table.clean(keep_slots=keep_slots, before=before)
+        done = table.clean(**kept)
     if as_json:
         _print_json(done)
     elif done.slot is None:
         print(f"nothing to delete: slots from {done.bound:,} on are readable")
     else:
-        print(f"slot {done.slot}: slots from {done.bound:,} on are readable, {done.files:,} files were deleted")
+        made_sure = f"; {done.earlier:,} that earlier cleans listed are gone for certain" if done.earlier else ""
+        print(f"slot {done.slot}: slots from {done.bound:,} on are readable, {done.files - done.earlier:,} files were deleted{made_sure}")
 
 
-def _would_clean(table: Table, keep_slots: int | None, before: int | None, *, as_json: bool) -> None:
-    if keep_slots is not None:
-        whole_number(keep_slots, what="keep_slots", least=1)
-    if before is not None:
-        whole_number(before, what="before")
-    view = table.timeline.open()
-    plan = plan_clean(table.timeline, view, table.id, keep_slots=keep_slots, before=before)
+def _would_clean(table: Table, plan: CleanPlan | None, *, as_json: bool) -> None:
     paths = [] if plan is None else sorted({*plan.removes, *plan.leftovers})
-    bound = view.log.marks(table.id).bound if plan is None else plan.bound
+    bound = table.snapshot.log.marks(table.id).bound if plan is None else plan.bound
     if as_json:
         print(json_text({"dry_run": True, "bound": bound, "files": len(paths), "paths": paths}))
         return

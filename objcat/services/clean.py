@@ -19,10 +19,13 @@ from objcat.table.files import decode_delta, encode_delta
 from objcat.table.policy import Retention
 from objcat.timeline import Action, Entry, Footprint, Home, Summary, Timeline, Txn, View
 from objcat.timeline.commit import remove_files
+from objcat.timeline.log import WINDOW_SLOTS_MAX
 from objcat.timeline.side import with_changes
 
 CLEANED_SLOTS_MIN = 32
 """So many slots a clean that nobody asked for expires at least."""
+LOOKED_BACK_SLOTS = 4
+"""Where the newest clean is looked for first."""
 CLEANED_SHARE = 3
 """And at least this part, the third, of those since the bound."""
 
@@ -30,12 +33,13 @@ CLEANED_SHARE = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanResult:
     """A clean. slot, txn: None when there was nothing to delete. bound: slots below it are expired, but for saved ones. files: that it
-    deletes."""
+    deletes. earlier: those of them that an earlier clean was to delete: they may be gone, but no slot said so before."""
 
     slot: int | None
     txn: Txn | None
     bound: int
     files: int
+    earlier: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,12 @@ def clean(
     keep_slots: int | None = None,
     before: int | None = None,
     retention: Retention | None = None,
+    view: View[Tables] | None = None,
 ) -> CleanResult:
     """Expire old slots of a table, and delete the files that only they name. Savepoints stay readable.
 
     keep_slots: how many of the newest slots stay readable, at least 1. before: the oldest slot that stays readable. retention: what stays
-    readable, in commits, versions or hours. Give one of them.
+    readable, in commits, versions or hours. Give one of them. view: where to begin, a new one when None.
     The bound never goes back, and moves only when there is something to delete. Deletes nothing that the log does not name: files of
     transactions under way, or rolled back, are not its business. May be stopped at any moment; the next clean finishes it.
     Raises InvalidInput, CommitConflict, CommitUnknown and storage errors: then nothing new was deleted. A delete that fails after the slot
@@ -72,7 +77,7 @@ def clean(
         whole_number(before, what="before")
     return clean_by(
         timeline,
-        timeline.open(),
+        timeline.open() if view is None else view,
         table,
         lambda view: plan_clean(timeline, view, table, keep_slots=keep_slots, before=before, retention=retention),
     )
@@ -101,7 +106,11 @@ def clean_by(
     else:
         remove_files(timeline.fileio, list(done.plan.removes), why=f"the CLEAN at slot {entry.slot}")
     return CleanResult(
-        slot=entry.slot, txn=entry.txn, bound=done.log.marks(table).bound, files=len({*done.plan.removes, *done.plan.leftovers})
+        slot=entry.slot,
+        txn=entry.txn,
+        bound=done.log.marks(table).bound,
+        files=len({*done.plan.removes, *done.plan.leftovers}),
+        earlier=len(set(done.plan.leftovers).difference(done.plan.removes)),
     )
 
 
@@ -114,15 +123,24 @@ def plan_clean(
     before: int | None = None,
     retention: Retention | None = None,
 ) -> CleanPlan | None:
-    """What a clean would delete as of a view; None when there is nothing. Reads the log since the bound, and deletes nothing."""
+    """What a clean would delete as of a view; None when there is nothing. Deletes nothing.
+
+    Reads the entries that expire, those since the newest clean, and, where a file may go, all since the bound; so a clean that follows
+    another one closely reads a few, however much is kept. What to keep in commits or versions is counted in the entries since the bound.
+    """
     marks = view.log.marks(table)
-    since = with_changes(timeline.fileio, timeline.log.read_after(marks.bound, until=view.slot))
+    read = _Entries(timeline, view)
     if retention is not None:
-        wanted = _oldest_kept(timeline, view, table, retention, since)
+        wanted = _oldest_kept(timeline, view, table, retention, read)
     else:
         wanted = view.slot - keep_slots + 1 if keep_slots is not None else min(before or 0, view.slot)
     bound = max(marks.bound, wanted)
-    plan = CleanPlan(bound, _unneeded(timeline, view, table, bound, since), tuple(sorted(_leftovers(table, since))))
+    recent = _since_newest_clean(read, table)
+    unpinned = {slot for slot in _released(table, recent) if slot < marks.bound}
+    removes: tuple[str, ...] = ()
+    if unpinned or any(_ends_files(entry, table) for entry in read.after(marks.bound, until=bound)):
+        removes = _unneeded(timeline, view, table, bound, unpinned, read.after(marks.bound))
+    plan = CleanPlan(bound, removes, tuple(sorted(_leftovers(table, recent))))
     return plan if plan.removes or plan.leftovers else None
 
 
@@ -146,13 +164,16 @@ def is_clean_due(timeline: Timeline[Tables], view: View[Tables], table: str, ret
     return retention.hours is None or _slot_before(timeline, view, retention.hours) - bound >= step
 
 
-def _oldest_kept(timeline: Timeline[Tables], view: View[Tables], table: str, retention: Retention, since: Sequence[Entry]) -> int:
-    """The oldest slot that a retention keeps; that of the bound when it keeps all. since: the entries above the bound.
+def _oldest_kept(timeline: Timeline[Tables], view: View[Tables], table: str, retention: Retention, read: _Entries) -> int:
+    """The oldest slot that a retention keeps; that of the bound when it keeps all.
 
     What the newest N commits left is what can be read from the slot of the N-th newest on.
     """
     bound = view.log.marks(table).bound
-    own = [entry for entry in since if table in entry.footprint]
+    count = max(retention.commits or 0, retention.versions or 0)
+    if count > view.slot - bound:
+        return bound
+    own = [entry for entry in read.after(bound) if table in entry.footprint] if count else []
     kept = [view.slot]
     if retention.commits is not None:
         kept.append(_nth_newest([entry.slot for entry in own if _changes_rows(entry, table)], retention.commits, bound))
@@ -192,6 +213,50 @@ def _delete(timeline: Timeline[Tables], paths: Sequence[str]) -> None:
             raise result.error
 
 
+# ---- the log ----------------------------------------------------------------------------------------------------
+
+
+class _Entries:
+    """Entries of a log up to a view, with their changes; each is read once."""
+
+    def __init__(self, timeline: Timeline[Tables], view: View[Tables]) -> None:
+        self._timeline = timeline
+        self._known: dict[int, Entry] = {}
+        self.view = view
+
+    def after(self, slot: int, *, until: int | None = None) -> list[Entry]:
+        """The entries above a slot, up to the view or to `until`, in order."""
+        slots = range(slot + 1, (self.view.slot if until is None else until) + 1)
+        missing = [one for one in slots if one not in self._known]
+        if missing:
+            found = self._timeline.log.read_after(missing[0] - 1, until=missing[-1], window=min(len(missing), WINDOW_SLOTS_MAX))
+            self._known |= {entry.slot: entry for entry in with_changes(self._timeline.fileio, found)}
+        return [self._known[one] for one in slots]
+
+
+def _since_newest_clean(read: _Entries, table: str) -> Sequence[Entry]:
+    """The entries above the base of the newest CLEAN of the table, and perhaps some before; none where there was none."""
+    bound = read.view.log.marks(table).bound
+    span = LOOKED_BACK_SLOTS
+    while bound:
+        # A CLEAN that sets a bound stands above it.
+        after = max(bound, read.view.slot - span)
+        base = _done_to(table, read.after(after))
+        if base >= after or after == bound:
+            return read.after(after)
+        span = read.view.slot - base if base >= 0 else span * 4
+    return ()
+
+
+def _ends_files(entry: Entry, table: str) -> bool:
+    """Whether files that were named before the entry may not be named after it."""
+    footprint = entry.footprint.get(table)
+    if footprint is None:
+        return False
+    restored = footprint.restores is not None
+    return bool(footprint.replaces or footprint.retires or footprint.overwrites) or restored or entry.action is Action.CLOSE
+
+
 # ---- what is needed ----------------------------------------------------------------------------------------------
 
 
@@ -213,19 +278,18 @@ def _released(table: str, since: Sequence[Entry]) -> set[int]:
     return {slot for slot in released if slot is not None}
 
 
-def _unneeded(timeline: Timeline[Tables], view: View[Tables], table: str, bound: int, since: Sequence[Entry]) -> tuple[str, ...]:
+def _unneeded(
+    timeline: Timeline[Tables], view: View[Tables], table: str, bound: int, unpinned: Collection[int], since: Sequence[Entry]
+) -> tuple[str, ...]:
     """Files that snapshots below the bound name, but none at or above it, and no saved one.
 
-    since: all entries above the old bound. What was unneeded at the old bound already was removed by the clean that set it, but for what
-    savepoints kept that were released since. A file that is in the state at the bound, or comes later, is kept: a state above the bound
-    names another one only after a RESTORE.
+    since: all entries above the old bound. unpinned: slots below it whose savepoints no clean has seen released. What was unneeded at the
+    old bound already was removed by the clean that set it, but for what these savepoints kept. A file that is in the state at the bound, or
+    comes later, is kept: a state above the bound names another one only after a RESTORE.
     """
     marks = view.log.marks(table)
     own = [entry for entry in since if table in entry.footprint]
     passed = [entry for entry in own if entry.slot <= bound]
-    unpinned = {slot for slot in _released(table, own) if slot < marks.bound}
-    if bound == marks.bound and not unpinned:
-        return ()
     came_back = {entry.footprint[table].restores for entry in own if entry.slot > bound}
     needed = {bound, *(slot for slot in marks.saved if slot < bound), *(slot for slot in came_back if slot is not None)}
     listed = {path for entry in own for path in _delta_of(entry, table).removes}

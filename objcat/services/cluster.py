@@ -22,9 +22,9 @@ from fileio.store import FileIO
 from objcat.arguments import name_list, shown, whole_number
 from objcat.errors import InvalidInput
 from objcat.packing import pack, size_of
-from objcat.progress import shown_progress
 from objcat.read.plan import parse_filter
 from objcat.services.perform import Proposal, Service, perform
+from objcat.services.workers import Advance, Here, Workers
 from objcat.storage.files import BaseWriter, base_path
 from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, TableDelta, Tables, TableSpec
 from objcat.table.files import decode_delta, encode_delta
@@ -67,6 +67,17 @@ class ClusteringResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterTask:
+    """Rewrite some file groups of one partition together, under one transaction. columns: that rows are sorted by; physical names."""
+
+    spec: TableSpec
+    txn: Txn
+    groups: tuple[FileGroup, ...]
+    columns: tuple[str, ...]
+    zorder: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Work:
     """Groups to rewrite, in parts of one partition each. live: the homes of these partitions that have a group."""
 
@@ -75,17 +86,19 @@ class _Work:
     live: dict[Home, FileGroup]
 
 
-def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering) -> ClusteringResult | None:
+def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, workers: Workers | None = None) -> ClusteringResult | None:
     """Rewrite file groups of a table without a key, in one commit; None when there is nothing to gain.
 
     Without columns: groups of less than half the property `target_file_bytes`, two or more of a partition, become groups of that size. With
     columns: all groups that the filter leaves do, but for partitions whose groups are large enough and hold ranges of the first column that
     do not overlap; a z-order is always made anew. Rows are sorted within parts of some 256 MB of files. Log rows are merged on the way.
     A writer that adds rows to a group that ends meanwhile puts them elsewhere, without writing them again; what was added before the
-    clustering is committed makes it leave that partition as it is. Raises InvalidInput for a table with a key and for columns that rows
-    cannot be sorted by, InvalidPredicate, CommitConflict (writers were faster each time), TableClosed, CommitUnknown, storage errors.
+    clustering is committed makes it leave that partition as it is. workers: do the work; this process when None.
+    Raises InvalidInput for a table with a key and for columns that rows cannot be sorted by, InvalidPredicate, CommitConflict (writers were
+    faster each time), TableClosed, CommitUnknown, storage errors.
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
+    doing = workers or Here(fileio)
 
     def plan(view: View[Tables]) -> _Work | None:
         snapshot = snapshot_of(view, table, where=fileio.url)
@@ -97,7 +110,7 @@ def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering) -> C
         action=Action.COMPACTION,
         table=table,
         plan=plan,
-        run=lambda work, txn: _run(fileio, work, clustering, txn),
+        run=lambda work, txn: _run(fileio, doing, work, clustering, txn),
         narrow=_narrow,
     )
     done = perform(timeline, service, timeline.open())
@@ -222,38 +235,41 @@ def _is_sorted(groups: Sequence[FileGroup], ranges: dict[str, _Range]) -> bool:
 # ---- the work ----------------------------------------------------------------------------------------------------
 
 
-def _run(fileio: FileIO, work: _Work, clustering: Clustering, txn: Txn) -> Proposal:
+def _run(fileio: FileIO, workers: Workers, work: _Work, clustering: Clustering, txn: Txn) -> Proposal:
     spec = work.snapshot.spec
-    bases: list[BaseFile] = []
-    with shown_progress(fileio.env, "objcat: cluster", sum(map(len, work.parts))) as advance:
-        for part in work.parts:
-            bases += _rewritten(fileio, spec, part, clustering, txn)
-            advance(len(part))
+    columns = tuple(spec.table_schema.column(name).physical for name in clustering.by)
+    tasks = [ClusterTask(spec, txn, part, columns, clustering.zorder) for part in work.parts]
+    written = workers.run(cluster_groups, tasks, service="cluster", groups=sum(map(len, work.parts)))
     draw: Callable[[], int] = lambda: int(fileio.env.new_id(), 16)  # noqa: E731
-    packed = pack(spec, WriteResult(tuple(bases)), work.live, draw, fills=False).written.bases
+    packed = pack(spec, written, work.live, draw, fills=False).written.bases
     retires = tuple(sorted(group.home for part in work.parts for group in part))
     return _proposal(packed, retires, as_of=work.snapshot.slot)
 
 
-def _rewritten(fileio: FileIO, spec: TableSpec, part: Sequence[FileGroup], clustering: Clustering, txn: Txn) -> list[BaseFile]:
-    """New base files with the rows of some groups, of about the target size, in homes that are still to be chosen."""
+def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> WriteResult:
+    """New base files with the rows of a task, of about the target size, in homes that are still to be chosen.
+
+    advance: is told of every group. Raises CorruptTable, storage errors.
+    """
+    spec, part = task.spec, task.groups
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     logs = loaded_logs(fileio, spec, part)
     cuts = [rows.select(schema.names) for group in part for rows, _ in current_cuts(fileio, spec, group, logs)]
     rows = pa.concat_tables([schema.empty_table(), *(cut.cast(schema) for cut in cuts)])
     if not rows.num_rows:
-        return []
-    rows = _sorted(rows, [spec.table_schema.column(name).physical for name in clustering.by], zorder=clustering.zorder)
+        return WriteResult()
+    rows = _sorted(rows, task.columns, zorder=task.zorder)
     files = max(1, round(sum(map(size_of, part)) / spec.target_file_bytes))
     size = -(-rows.num_rows // files)
     home = Home(part[0].home.partition, 0, spec.index.count)
     found = []
     for start in range(0, rows.num_rows, size):
-        path = base_path(txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+        path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
         with BaseWriter(fileio, path, schema, home, bounded=spec.bounded) as writer:
             writer.write(rows.slice(start, size))
             found.append(writer.finish())
-    return found
+    advance(len(part))
+    return WriteResult(tuple(found))
 
 
 def _sorted(rows: pa.Table, columns: Sequence[str], *, zorder: bool) -> pa.Table:

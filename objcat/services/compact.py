@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -12,11 +12,11 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.arguments import instance, instances
 from objcat.errors import AlreadyDone, CommitConflict, Contention, Fenced, InvalidInput, SnapshotExpired, TableClosed
-from objcat.progress import shown_progress
 from objcat.read.plan import parse_filter
 from objcat.services.perform import Proposal, Service, perform
 from objcat.services.reindex import index_due, of_live_homes
 from objcat.services.strategy import EVERYTHING, CompactionStrategy, choose
+from objcat.services.workers import Advance, Here, Workers
 from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
 from objcat.storage.lateness import timely
 from objcat.storage.logs import LogReader
@@ -31,6 +31,8 @@ from objcat.timeline.entry import requested_key
 from objcat.timeline.intents import pending_plans, remove_files, request
 
 GROUPS_PER_TASK = 64
+TASKS_PER_WORKER = 2
+"""Where several tasks run at once: so that none of them waits long for the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +135,25 @@ class Executed:
     why: str = ""
 
 
-def execute_scheduled(timeline: Timeline[Tables], table: str) -> list[Executed]:
+def execute_scheduled(timeline: Timeline[Tables], table: str, *, workers: Workers | None = None) -> list[Executed]:
     """Execute the plans of a table that wait for an executor, oldest first, each as one commit.
 
     Of several executors of a plan one wins, and nothing is done twice. A plan that somebody else has executed or rolled back is put away;
     one that cannot be executed any more, since others have rewritten or cleaned what it names, is rolled back, so that it does not wait for
-    ever.
+    ever. workers: do the work; this process when None.
     Raises TableClosed, Contention, CommitUnknown and storage errors: what was executed stays so, and the others wait on.
     """
     done: list[Executed] = []
     for plan in scheduled_compactions(timeline, table):
         assert plan.txn is not None, "a scheduled plan has a transaction"
         try:
-            executed = Executed(plan=plan, result=compact(timeline, table, plan=plan))
-        except (AlreadyDone, Fenced) as error:
+            executed = Executed(plan=plan, result=compact(timeline, table, plan=plan, workers=workers))
+        except AlreadyDone as error:
             executed = Executed(plan=plan, why=str(error))
         except (Contention, TableClosed):
             raise
-        except (CommitConflict, SnapshotExpired) as error:
+        except (CommitConflict, SnapshotExpired, Fenced) as error:
+            # Fenced may be the executor alone, taken for dead: then the plan is taken back, so that its trace may go.
             resolve(timeline.fileio, plan.txn)
             executed = Executed(plan=plan, why=str(error))
         # It is settled, one way or the other.
@@ -167,10 +170,11 @@ def compact(
     strategy: CompactionStrategy | None = None,
     plan: CompactionPlan | None = None,
     whole_index: bool = False,
+    workers: Workers | None = None,
 ) -> CompactionResult | None:
     """Compact file groups of a table in one commit; None when there is nothing to compact.
 
-    homes, strategy, whole_index: as of `plan_compaction`. plan: execute just this one.
+    homes, strategy, whole_index: as of `plan_compaction`. plan: execute just this one. workers: do the work; this process when None.
     No writer ever conflicts with a compaction. Homes that another service took first are left to it; after a RESTORE or a split it plans
     again, unless a plan was given. Raises AlreadyDone (somebody else executed the plan), Fenced (it was rolled back), CommitConflict,
     SnapshotExpired (the plan is older than what cleaning has left), TableClosed, CommitUnknown and storage errors.
@@ -178,6 +182,7 @@ def compact(
     if plan is not None and (homes is not None or strategy is not None):
         raise InvalidInput("compact() takes homes and a strategy, or a plan: a plan names its homes")
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
+    doing = workers or Here(fileio)
 
     def work_of(view: View[Tables]) -> _Work | None:
         chosen = plan or plan_compaction(view, table, manifests, homes=homes, strategy=strategy, whole_index=whole_index)
@@ -192,7 +197,7 @@ def compact(
         action=Action.COMPACTION,
         table=table,
         plan=work_of,
-        run=lambda work, txn: _run(fileio, work, txn),
+        run=lambda work, txn: _run(doing, work, txn),
         plan_txn=None if plan is None else plan.txn,
         narrow=_narrow,
     )
@@ -212,6 +217,15 @@ def compact(
     )
 
 
+def compact_index(
+    timeline: Timeline[Tables], table: str, manifests: Manifests, *, workers: Workers | None = None
+) -> CompactionResult | None:
+    """Compact the record index of a table by itself, when it has much to merge; None when it has not. Raises as `compact` of a plan."""
+    view = timeline.open()
+    homes = index_due(snapshot_of(view, table, where=timeline.fileio.url), manifests)
+    return compact(timeline, table, plan=CompactionPlan(view.slot, homes), workers=workers) if homes else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Work:
     """A compaction plan with what its tasks need."""
@@ -222,10 +236,13 @@ class _Work:
     committed_at_ms: int
     live: frozenset[Home] | None
 
-    def tasks(self, txn: Txn) -> list[CompactTask]:
-        """A task for so many groups, and one for the index."""
+    def tasks(self, txn: Txn, *, at_once: int) -> list[CompactTask]:
+        """A task for so many groups, fewer where several tasks run at once, and one for the index. Neighbours share log objects."""
         own = [group for group in self.groups if not is_of_index(group.home)]
-        parts = [tuple(own[at : at + GROUPS_PER_TASK]) for at in range(0, len(own), GROUPS_PER_TASK)]
+        size = GROUPS_PER_TASK
+        if at_once > 1:
+            size = max(1, min(size, len(own) // (TASKS_PER_WORKER * at_once)))
+        parts = [tuple(own[at : at + size]) for at in range(0, len(own), size)]
         tasks = [CompactTask(self.spec, txn, f"compact-{number}", part, self.committed_at_ms) for number, part in enumerate(parts)]
         index, of_index = tuple(group for group in self.groups if is_of_index(group.home)), index_spec(self.spec)
         if of_index is not None and index:
@@ -233,9 +250,9 @@ class _Work:
         return tasks
 
 
-def _run(fileio: FileIO, work: _Work, txn: Txn) -> Proposal:
-    with shown_progress(fileio.env, "objcat: compact", len(work.groups)) as advance:
-        written = sum((compact_groups(fileio, task, advance) for task in work.tasks(txn)), WriteResult())
+def _run(workers: Workers, work: _Work, txn: Txn) -> Proposal:
+    tasks = work.tasks(txn, at_once=workers.at_once)
+    written = workers.run(compact_groups, tasks, service="compact", groups=len(work.groups))
     return _proposal(written.bases, written.logs, as_of=work.plan.slot)
 
 
@@ -268,7 +285,7 @@ def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of
 # ---- tasks -------------------------------------------------------------------------------------------------------
 
 
-def compact_groups(fileio: FileIO, task: CompactTask, advance: Callable[[int], None]) -> WriteResult:
+def compact_groups(fileio: FileIO, task: CompactTask, advance: Advance) -> WriteResult:
     """A new base file for every file group of a task, and one log object with the deletes that must outlive it, if there are any.
     advance: is told of each.
 

@@ -58,8 +58,8 @@ class Written(Protocol):
     def fileio(self) -> FileIO:
         """Where the table is."""
 
-    def committed(self, write: Callable[[], Done[Any] | None]) -> CommitResult | None:
-        """Run a write; the handle has seen its slot."""
+    def committed(self, write: Callable[[], Done[Any] | None], *, spark: Any = None) -> CommitResult | None:
+        """Run a write; the handle has seen its slot. spark: the session that writes."""
 
 
 def run(
@@ -69,12 +69,13 @@ def run(
     metadata: Mapping[str, str] | None,
     action: Action | None = None,
     app: AppVersion | None = None,
+    spark: Any = None,
 ) -> CommitResult | None:
-    """Run a computed write of a table, as one commit. Raises as `recompute`."""
+    """Run a computed write of a table, as one commit. spark: the session that computes it. Raises as `recompute`."""
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     if app is not None:
         instance(app, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
-    return table.committed(lambda: recompute(table.timeline, table.id, prepare, metadata=told, action=action, app=app))
+    return table.committed(lambda: recompute(table.timeline, table.id, prepare, metadata=told, action=action, app=app), spark=spark)
 
 
 def former_of(snapshot: Snapshot, manifests: Manifests) -> frozenset[str]:

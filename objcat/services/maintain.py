@@ -11,11 +11,11 @@ from objcat.arguments import seconds, whole_number
 from objcat.errors import ObjcatError, TableClosed
 from objcat.services.clean import clean, is_clean_due
 from objcat.services.cluster import Clustering, cluster, small_groups_of
-from objcat.services.compact import CompactionPlan, compact, execute_scheduled
+from objcat.services.compact import compact, compact_index, execute_scheduled
 from objcat.services.due import partitions_to_split, waiting_of, why_compact
-from objcat.services.reindex import index_due
 from objcat.services.split import split_buckets
 from objcat.services.strategy import CompactionStrategy, io_bytes
+from objcat.services.workers import Workers
 from objcat.table import Manifests, Tables
 from objcat.table.files import files_named_by
 from objcat.table.policy import Policy, policy_of
@@ -75,27 +75,35 @@ class Maintained:
 
 
 def maintain(
-    timeline: Timeline[Tables], table: str, *, name: str = "", io_bytes_max: int | None = None, seconds_max: float | None = None
+    timeline: Timeline[Tables],
+    table: str,
+    *,
+    name: str = "",
+    io_bytes_max: int | None = None,
+    seconds_max: float | None = None,
+    workers: Workers | None = None,
 ) -> Maintained:
     """Do what the policy of a table says is due: roll back writers that died an hour ago or earlier, execute compactions that were
     scheduled, double buckets, compact, join small file groups, clean, archive, collect checkpoints. Each is a commit of its own, or none.
 
     io_bytes_max: what compactions may read and write; the last one that begins within it may exceed it by one file group. seconds_max: no
     step begins later. What does not fit is left, and said so. A step that fails is left, with what it met, and the others go on. name: for
-    people. Raises InvalidInput, TableClosed, and storage errors of opening the table.
+    people. workers: compact and cluster; this process when None. Raises InvalidInput, TableClosed, and storage errors of opening the table.
     """
     if io_bytes_max is not None:
         whole_number(io_bytes_max, what="io_bytes_max", least=1)
     if seconds_max is not None:
         seconds(seconds_max, what="seconds_max")
     snapshot_of(timeline.open(), table, where=timeline.fileio.url)
-    done = _Round(timeline, table, io_bytes_max, seconds_max)
+    done = _Round(timeline, table, io_bytes_max, seconds_max, workers)
     return Maintained(table=name or table, steps=tuple(done.run()), io_bytes=done.io_bytes)
 
 
 class _Round:
-    def __init__(self, timeline: Timeline[Tables], table: str, io_bytes_max: int | None, seconds_max: float | None) -> None:
-        self._timeline, self._table = timeline, table
+    def __init__(
+        self, timeline: Timeline[Tables], table: str, io_bytes_max: int | None, seconds_max: float | None, workers: Workers | None
+    ) -> None:
+        self._timeline, self._table, self._workers = timeline, table, workers
         self._fileio, self._env = timeline.fileio, timeline.fileio.env
         self._manifests = Manifests(timeline.fileio)
         self._io_bytes_max = io_bytes_max
@@ -151,7 +159,7 @@ class _Round:
     def _execute(self) -> None:
         if self._io_left is not None and self._io_left <= 0:
             return
-        for executed in execute_scheduled(self._timeline, self._table):
+        for executed in execute_scheduled(self._timeline, self._table, workers=self._workers):
             if executed.result is None:
                 self._leave("execute", executed.why or "there was nothing left to merge")
             else:
@@ -192,7 +200,9 @@ class _Round:
                 self._leave("compact", f"{why}; the budget ends before {len(todo):,} file groups, {size:,} bytes to read and write")
                 return
             most = min(size for size in (self._io_left, policy.compact_io_bytes_max, COMPACTED_BYTES_MAX) if size is not None)
-            done = compact(self._timeline, self._table, homes=list(todo), strategy=CompactionStrategy(io_bytes_max=most))
+            done = compact(
+                self._timeline, self._table, homes=list(todo), strategy=CompactionStrategy(io_bytes_max=most), workers=self._workers
+            )
             if done is None:
                 return
             taken = [todo.pop(home) for home in done.homes if home in todo]
@@ -203,12 +213,9 @@ class _Round:
 
     def _reindex(self) -> None:
         """Of a copy-on-write table nothing else has a compaction, which would take the index along."""
-        view = self._timeline.open()
-        homes = index_due(snapshot_of(view, self._table, where=self._fileio.url), self._manifests)
-        if homes:
-            done = compact(self._timeline, self._table, plan=CompactionPlan(view.slot, homes))
-            if done is not None:
-                self._did("index", "the record index has much to merge", slot=done.slot, size=done.bytes)
+        done = compact_index(self._timeline, self._table, self._manifests, workers=self._workers)
+        if done is not None:
+            self._did("index", "the record index has much to merge", slot=done.slot, size=done.bytes)
 
     def _cluster(self) -> None:
         small = small_groups_of(snapshot_of(self._timeline.open(), self._table, where=self._fileio.url), self._manifests)
@@ -219,7 +226,7 @@ class _Round:
             self._leave("cluster", f"{why}; the budget is spent")
             return
         most = min(size for size in (self._io_left, self._policy().compact_io_bytes_max, COMPACTED_BYTES_MAX) if size is not None)
-        done = cluster(self._timeline, self._table, Clustering(io_bytes_max=most))
+        done = cluster(self._timeline, self._table, Clustering(io_bytes_max=most), workers=self._workers)
         if done is not None:
             self.io_bytes += 2 * done.bytes
             self._did("cluster", why, slot=done.slot, size=done.bytes)

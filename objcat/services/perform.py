@@ -101,6 +101,15 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
                 raise
             view = timeline.open()
             continue
+        except CorruptTable as error:
+            # A plan that reads rows may find their files cleaned, as its work may.
+            expired = _expired(timeline.fileio, service.table, view)
+            if expired is None:
+                raise
+            if not again:
+                raise expired from error
+            view = timeline.refresh(view)
+            continue
         if plan is None:
             return None
         done = _once(timeline.fileio, committer, service, plan, view, again=again)
@@ -160,13 +169,10 @@ def _prepare(
     try:
         proposal = service.run(plan, txn)
     except CorruptTable as error:
-        newest = view.log.advance(Log(fileio).read_after(view.slot))
-        marks = newest.marks(service.table)
-        if marks.is_readable(view.slot):
+        expired = _expired(fileio, service.table, view)
+        if expired is None:
             raise
-        raise SnapshotExpired(
-            f"slot {view.slot} of {fileio.url} was cleaned while a service read it (the bound is {marks.bound} now): plan again"
-        ) from error
+        raise expired from error
     candidate = Candidate(
         txn=txn,
         action=service.action,
@@ -182,6 +188,16 @@ def _prepare(
         metadata=proposal.metadata,
     )
     return candidate, proposal
+
+
+def _expired(fileio: FileIO, table: str, view: View[Tables]) -> SnapshotExpired | None:
+    """Why a file that a view names may be missing; None when nothing has cleaned it."""
+    marks = view.log.advance(Log(fileio).read_after(view.slot)).marks(table)
+    if marks.is_readable(view.slot):
+        return None
+    return SnapshotExpired(
+        f"slot {view.slot} of {fileio.url} was cleaned while a service read it (the bound is {marks.bound} now): plan again"
+    )
 
 
 def _claim(

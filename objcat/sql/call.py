@@ -40,7 +40,10 @@ def call(context: Context, text: str) -> Any:
         work = getattr(context.lake, name)
     else:
         raise InvalidSql(f"there is no service {name!r}: {nearest(name, [*OF_TABLES, *OF_LAKES])}")
-    result = work(**_bound(name, work, given, named))
+    arguments = _bound(name, work, given, named)
+    if "spark" in inspect.signature(work).parameters:
+        arguments["spark"] = context.runner.spark
+    result = work(**arguments)
     if isinstance(result, list):
         rows = [as_row(item) for item in result]
         return context.runner.told(pa.concat_tables(rows, promote_options="default") if rows else as_row(None))
@@ -63,9 +66,10 @@ def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 
 
 def _bound(name: str, work: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a service. What a strategy says are arguments by themselves; homes have no text."""
+    """The arguments of a service. What a strategy says are arguments by themselves; homes have no text,
+    and the session is that of the statement."""
     taken = inspect.signature(work).parameters
-    known = [argument for argument in taken if argument not in ("homes", "strategy")]
+    known = [argument for argument in taken if argument not in ("homes", "strategy", "spark")]
     chooses = [field.name for field in fields(CompactionStrategy)] if "strategy" in taken else []
     known += chooses
     if len(given) > len(known):

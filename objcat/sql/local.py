@@ -25,7 +25,7 @@ class LocalRunner:
 
     def __init__(self) -> None:
         # Arrow hands on the text of what a stream raises, and not the error.
-        self._errors: list[Exception] = []
+        self._errors: list[BaseException] = []
 
     def rows(self, query: sql.Query, sources: Sequence[Source]) -> _Running:
         return _Running(query, sources, self._errors)
@@ -37,7 +37,7 @@ class LocalRunner:
         return rows
 
     def cause(self, error: Exception) -> Exception:
-        return self._errors[0] if self._errors else error
+        return next((one for one in self._errors if isinstance(one, Exception)), error)
 
     def names(self, rows: _Running) -> list[str]:
         return rows.names
@@ -52,7 +52,7 @@ class LocalRunner:
 class _Running:
     """One query. What a scan raises inside of DuckDB comes out as it was raised."""
 
-    def __init__(self, query: sql.Query, sources: Sequence[Source], errors: list[Exception]) -> None:
+    def __init__(self, query: sql.Query, sources: Sequence[Source], errors: list[BaseException]) -> None:
         duckdb = _duckdb()
         self._errors = errors
         self._connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
@@ -112,7 +112,7 @@ _SHAPE = "_objcat_shape"
 class _Served:
     """A scan as DuckDB reads it: a new stream whenever it asks for one, since a WITH that is used twice is read twice."""
 
-    def __init__(self, scan: Scan, errors: list[Exception]) -> None:
+    def __init__(self, scan: Scan, errors: list[BaseException]) -> None:
         self._scan = scan
         self._errors = errors
 
@@ -121,11 +121,11 @@ class _Served:
         return pa.RecordBatchReader.from_batches(stream.schema, watched(stream, self._errors)).__arrow_c_stream__(requested_schema)
 
 
-def watched(batches: Iterable[pa.RecordBatch], errors: list[Exception]) -> Iterator[pa.RecordBatch]:
+def watched(batches: Iterable[pa.RecordBatch], errors: list[BaseException]) -> Iterator[pa.RecordBatch]:
     """The batches; what they raise is kept in `errors` too."""
     try:
         yield from batches
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         errors.append(error)
         raise
 

@@ -46,6 +46,13 @@ class LiveGroups(MutableMapping[Home, FileGroup]):
     def __len__(self) -> int:
         return len(self._numbers) + sum(self._number(home) is None for home in self._own)
 
+    @property
+    def partitions(self) -> frozenset[str]:
+        """Those that have a group."""
+        names = self._live.partitions.names
+        codes = np.unique(self._live.partition[self._numbers]).tolist()
+        return frozenset([*(names[code] for code in codes), *(home.partition for home in self._own)])
+
     def of(self, homes: Collection[Home]) -> dict[Home, FileGroup]:
         """The groups of some homes; those that have none are not there."""
         numbers = [number for home in homes if home not in self._own and (number := self._number(home)) is not None]

@@ -78,7 +78,8 @@ def plan_collection(timeline: Timeline[Any], *, keep: int) -> CollectedCheckpoin
     bound = max(list(survey)[-keep:][0] if survey else 0, view.log.root_bound)
     kept = _kept(replace(view.log, root_bound=bound), list(survey))
     named = {slot: {*timeline.fold.objects(root.payload), *(one.path for one in root.segments)} for slot, root in survey.items()}
-    needed = {path for slot in kept for path in named[slot]}
+    # A slot that is saved may be older than every checkpoint.
+    needed = {path for slot in kept for path in named.get(slot, ())}
     gone = {path for slot in survey.keys() - kept for path in named[slot]} - needed
     return CollectedCheckpoints(None, bound, tuple(sorted(survey.keys() - kept)), len(gone))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fileio.base import GetResult
 from fileio.env import map_io
-from fileio.errors import NotFound
+from fileio.errors import BucketNotFound, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import Entry, decode_entry, log_key
@@ -34,6 +34,9 @@ class Log:
         key = log_key(slot)
         try:
             result = self._fileio.get(key)
+        except BucketNotFound:
+            # That is no empty log: its URL is wrong.
+            raise
         except NotFound:
             return None
         assert isinstance(result, GetResult)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,9 +46,28 @@ def test_a_table_is_maintained_and_told_of(table: objcat.Table, tmp_path: Path) 
     assert 'objcat_slot{table="city.trips"} 18\n' in metrics.stdout
     assert table.refresh().slot == 18
     assert run("maintain", str(tmp_path), "--metrics").stdout.count("# HELP objcat_slot ") == 1
+    samples = [json.loads(line) for line in run("maintain", str(tmp_path), "--metrics", "--json").stdout.splitlines()]
+    assert {"metric": "objcat_slot", "labels": {"table": "city.trips"}, "value": 18} in samples
 
 
-def test_what_cannot_be_maintained_is_one_sentence(tmp_path: Path) -> None:
+def test_what_cannot_be_maintained_is_one_sentence(table: objcat.Table, tmp_path: Path) -> None:
+    wrong = run("maintain", f"{tmp_path}/city.tips")
+    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1 and "city.trips" in wrong.stderr and not wrong.stdout
+    nothing = run("maintain", f"{tmp_path}/nothing/here")
+    assert nothing.returncode == 2 and nothing.stderr.count("\n") == 1 and not nothing.stdout
+    objcat.connect(tmp_path).drop_table("city.trips")
     assert run("maintain", str(tmp_path)).stdout == "there are no tables\n"
     refused = run("maintain", str(tmp_path), "--io-bytes", "0")
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "io_bytes_max=0" in refused.stderr
+
+
+def test_an_interrupted_command_says_how_to_go_on(table: objcat.Table, tmp_path: Path) -> None:
+    assert table.compact() is not None
+    command = [sys.executable, "-m", "objcat.cli", "maintain", str(tmp_path), "--watch", "--every", "3600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None and watching.stderr is not None
+        assert watching.stdout.readline() == "nothing is due\n"
+        watching.send_signal(signal.SIGINT)
+        said = watching.stderr.read()
+        assert watching.wait() == 130
+    assert said.startswith("objcat: interrupted; ") and said.count("\n") == 1 and "call it again" in said

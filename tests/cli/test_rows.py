@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -130,6 +132,17 @@ def test_export(table: objcat.Table, lake: str, tmp_path: Path) -> None:
     assert len(says("export", url, "-", "--format", "json").splitlines()) == 60
     assert says("export", url, "-", "--format", "csv", "--columns", "city", "--where", "id = 3") == '"city"\n"Lima"\n'
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.parquet", "lake", "old.jsonl", "some.csv"]
+
+
+def test_an_export_for_which_there_is_no_room_says_so_and_leaves_no_file(lake: str, tmp_path: Path) -> None:
+    target = tmp_path / "trips.jsonl"
+    # A limit of this process stands for a disk that is full.
+    limited = 'ulimit -f 1; exec "$@"'
+    command = [sys.executable, "-m", "objcat.cli", "export", f"{lake}/city.trips", str(target)]
+    done = subprocess.run(["sh", "-c", limited, "sh", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert f"{target} cannot be written (File too large): free some space" in done.stderr
+    assert not list(tmp_path.glob("*.jsonl")) and not list(tmp_path.glob(".*.part"))
 
 
 def test_an_export_that_fails_leaves_no_file(table: objcat.Table, lake: str, tmp_path: Path) -> None:

@@ -109,6 +109,23 @@ def test_split(table: objcat.Table, url: str) -> None:
     assert table.scan().count() == 20
 
 
+def test_cluster_joins_and_sorts(tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("clicks", pa.schema([("id", pa.int64()), ("page", pa.string())]), key=None)
+    for number in range(3):
+        table.bulk_insert([{"id": number, "page": "home"}, {"id": 10 - number, "page": "jobs"}])
+    url = f"{tmp_path}/clicks"
+    assert "3 file groups became 1; 6 rows were written" in says("cluster", url)
+    assert says("cluster", url).startswith("nothing to gain")
+    assert told("cluster", url, "--by", "page", "--by", "id", "--zorder")["rows"] == 6
+    assert told("cluster", url) is None
+    assert "'pages', which is not a column: did you mean 'page'" in refused("cluster", url, "--by", "pages")
+    assert table.scan().count() == 6
+
+
+def test_cluster_is_refused_where_rows_have_a_place(table: objcat.Table, url: str) -> None:
+    assert "compact() is what rewrites these" in refused("cluster", url)
+
+
 def test_clean_says_what_it_would_delete_and_deletes_it(table: objcat.Table, url: str, tmp_path: Path) -> None:
     assert says("clean", url, "--keep-slots", "9").startswith("nothing to delete")
     assert told("clean", url, "--keep-slots", "9", "--dry-run")["files"] == 0
@@ -123,9 +140,22 @@ def test_clean_says_what_it_would_delete_and_deletes_it(table: objcat.Table, url
     done = told("clean", url, "--keep-slots", "1")
     assert (done["files"], done["bound"]) == (len(old), 3)
     assert old.isdisjoint(table.fileio.list_keys("data/"))
-    for wrong in ([], ["--keep-slots", "1", "--before", "2"]):
-        assert "--keep-slots 100" in refused("clean", url, *wrong)
+    assert told("clean", url, "--keep-slots", "1", "--dry-run")["files"] == 0
+    assert "are gone for certain" in says("clean", url, "--keep-slots", "1")
+    assert says("clean", url, "--keep-slots", "1").startswith("nothing to delete")
+    for wrong in (["--keep-slots", "1", "--before", "2"], ["--keep-slots", "1", "--keep-hours", "2"]):
+        assert "clean() takes keep_slots, or before" in refused("clean", url, *wrong)
     assert "from 1 up" in refused("clean", url, "--keep-slots", "0", "--dry-run")
+
+
+def test_clean_takes_what_is_to_be_kept_and_else_what_the_table_says(table: objcat.Table, url: str) -> None:
+    table.compact()
+    assert says("clean", url).startswith("nothing to delete")
+    assert told("clean", url, "--keep-hours", "1")["slot"] is None
+    assert told("clean", url, "--keep-commits", "1", "--keep-hours", "1", "--dry-run")["files"] == 0
+    would = told("clean", url, "--keep-versions", "1", "--dry-run")
+    assert would["files"] > 0 and told("clean", url, "--keep-versions", "1")["files"] == would["files"]
+    assert "from 1 up" in refused("clean", url, "--keep-commits", "0")
 
 
 def test_a_savepoint_keeps_what_clean_would_take(table: objcat.Table, url: str) -> None:

@@ -25,6 +25,17 @@ def table(tmp_path: Path) -> objcat.Table:
     return table
 
 
+def test_a_dry_run_of_collect_minds_savepoints_that_are_older_than_every_checkpoint(table: objcat.Table, tmp_path: Path) -> None:
+    assert table.savepoint(slot=1) is not None
+    for number in range(4):
+        table.upsert([{"id": number}])
+    said = run("collect", f"{tmp_path}/city.trips", "--keep", "1", "--dry-run", "--json")
+    assert said.returncode == 0, said.stderr
+    assert (
+        json.loads(said.stdout)["voided"] == json.loads(run("collect", f"{tmp_path}/city.trips", "--keep", "1", "--json").stdout)["voided"]
+    )
+
+
 def test_old_entries_are_archived_and_old_checkpoints_collected(table: objcat.Table, tmp_path: Path) -> None:
     url, rows = f"{tmp_path}/city.trips", table.scan().to_arrow().sort_by("id")
     first = run("archive", url, "--keep-slots", "30", "--json")

@@ -143,6 +143,14 @@ class Saw:
 
 
 @dataclass(frozen=True, slots=True)
+class Erased:
+    """The caller was given a certificate: what was there of a key when it began (`Began`) is in no file any more. log: its prefix."""
+
+    log: str
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The operation ended in an error that is part of its contract; nothing of it is committed, unless the error says that nobody knows."""
 
@@ -156,7 +164,7 @@ class Broke:
     error: str
 
 
-Note = Acknowledged | Created | Named | Dropped | Stated | Failed | Undecided | RolledBack | Began | Saw | Refused | Broke
+Note = Acknowledged | Created | Named | Dropped | Stated | Failed | Undecided | RolledBack | Began | Saw | Erased | Refused | Broke
 
 
 # ---- actors ------------------------------------------------------------------------------------------------------

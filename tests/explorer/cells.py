@@ -20,7 +20,9 @@ from tests.explorer.cast import (
     slow_writer,
     writer,
 )
+from tests.explorer.cells_erasures import ERASURE_CELLS
 from tests.explorer.cells_indexes import INDEX_CELLS
+from tests.explorer.cells_keyless import KEYLESS_CELLS
 from tests.explorer.cells_lake import LAKE_CELLS
 from tests.explorer.cells_merges import MERGE_CELLS
 from tests.explorer.cells_moves import MOVE_CELLS
@@ -288,7 +290,17 @@ WRITER_CELLS: tuple[Cell, ...] = (
     ),
 )
 
-CELLS = (*WRITER_CELLS, *SERVICE_CELLS, *REWRITE_CELLS, *MERGE_CELLS, *MOVE_CELLS, *INDEX_CELLS, *LAKE_CELLS)
+CELLS = (
+    *WRITER_CELLS,
+    *SERVICE_CELLS,
+    *REWRITE_CELLS,
+    *MERGE_CELLS,
+    *MOVE_CELLS,
+    *INDEX_CELLS,
+    *KEYLESS_CELLS,
+    *ERASURE_CELLS,
+    *LAKE_CELLS,
+)
 
 
 def cell_named(name: str) -> Cell:

@@ -7,7 +7,7 @@ from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, LOG, play
 from tests.explorer.engine import Cell
 from tests.explorer.roles_moves import CreateMoving, Move
-from tests.explorer.roles_services import Compact
+from tests.explorer.roles_services import Compact, Maintain
 
 
 def table(index: str, kind: str = MERGE_ON_READ, *, moves: bool = False) -> tuple[Actor, ...]:
@@ -43,6 +43,19 @@ INDEX_CELLS: tuple[Cell, ...] = (
     Cell(name="move, move: record", actors=MOVES, prelude=placed("record", moves=True), all_succeed=True, states_min=350),
     Cell(
         name="place elsewhere, compaction: record", actors=(OTHER, COMPACTION), prelude=placed("record"), all_succeed=True, states_min=200
+    ),
+    Cell(
+        name="update, round of upkeep: record, copy on write",
+        actors=(PLACES[0], play("maintenance", 3, Maintain())),
+        prelude=placed("record", COPY_ON_WRITE),
+        states_min=5_200,
+        slow=True,
+    ),
+    Cell(
+        name="place elsewhere, round of upkeep: record, copy on write",
+        actors=(OTHER, play("maintenance", 3, Maintain())),
+        prelude=placed("record", COPY_ON_WRITE),
+        states_min=5_500,
     ),
     Cell(
         name="compaction, compaction: record",

@@ -215,9 +215,38 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         faults=FRESH,
         where=LOG_AND_DATA,
-        states_min=6_330,
+        states_min=4_230,
+    ),
+    Cell(
+        name="write, clean after a compaction of one home",
+        actors=(writer(1), CLEAN),
+        prelude=(*MORE_ROWS, Actor("former compaction", 14, Compact(0))),
+        states_min=135,
+    ),
+    Cell(
+        name="write, clean after a restore",
+        actors=(writer(1), LESS_CLEAN),
+        prelude=(*COMPACTED, Actor("former restore", 11, Restore(2))),
+        states_min=185,
     ),
     Cell(name="worker, worker", actors=WORKERS, prelude=SCHEDULED, states_min=300),
+    *(
+        Cell(
+            name=f"worker, worker: {'1 fault, ' if faults_max else ''}1 crash at the log",
+            actors=WORKERS,
+            prelude=SCHEDULED,
+            faults_max=faults_max,
+            crashes_max=1,
+            where=LOG,
+            faults=FRESH,
+            states_min=4_100 if faults_max else 410,
+            slow=bool(faults_max),
+        )
+        for faults_max in (0, 1)
+    ),
+    Cell(name="worker, worker: 1 crash", actors=WORKERS, prelude=SCHEDULED, crashes_max=1, states_min=520),
+    Cell(name="worker, sweep", actors=(WORKERS[0], SWEEP), prelude=SCHEDULED, states_min=1_760),
+    Cell(name="scheduler, worker, write", actors=(play("scheduler", 6, Schedule()), WORKERS[0], writer(1)), prelude=ROWS, states_min=250),
     Cell(
         name="worker, compaction, write", actors=(WORKERS[0], OTHER_COMPACTION, writer(1)), prelude=SCHEDULED, states_min=9_000, slow=True
     ),
@@ -230,7 +259,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         states_min=65_000,
         slow=True,
     ),
-    Cell(name="clean by commits, write", actors=(play("clean", 5, CleanAllBut(1)), writer(1)), prelude=COMPACTED, states_min=115),
+    Cell(name="clean by commits, write", actors=(play("clean", 5, CleanAllBut(1)), writer(1)), prelude=COMPACTED, states_min=95),
     Cell(name="save, clean", actors=(play("save", 6, Save(2)), CLEAN), prelude=COMPACTED, states_min=320),
     Cell(
         name="save, clean: 1 fault at the log",

@@ -33,7 +33,7 @@ from tests.explorer.store import (
     stale,
 )
 
-SOLO_STEPS_MAX = 100
+SOLO_STEPS_MAX = 150
 """P11: an actor that is alone from now on, in calm weather, ends within this many requests."""
 
 

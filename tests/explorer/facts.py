@@ -27,8 +27,8 @@ CATALOG = "names"
 class Change(NamedTuple):
     """What an entry says of one table. bases: (home, path). logs: (path, ((home, start, end), ...)). apps: (name, version).
 
-    ordered, located, indexed, properties: of the table from now on, where the entry creates it or changes how it is made up. of_index:
-    what it says of the index of the table, which has files like a table.
+    ordered, located, keyless, indexed, properties: of the table from now on, where the entry creates it or changes how it is made up.
+    of_index: what it says of the index of the table, which has files like a table.
     """
 
     table: str
@@ -44,6 +44,7 @@ class Change(NamedTuple):
     apps: tuple[tuple[str, int], ...] = ()
     ordered: bool = False
     located: bool = False
+    keyless: bool = False
     indexed: bool = False
     properties: tuple[tuple[str, str], ...] | None = None
     of_index: Change | None = None
@@ -104,7 +105,8 @@ class TableAt(NamedTuple):
     """A table as of one slot: groups by what the entries say of files, rows by what their writers meant.
 
     ordered: rows are measured by their values, deletes too. ended: of such a table, keys whose greatest value is that of a delete. located:
-    keys live in whatever home took them. of_index: of a table that says itself where, the groups of files in which it does.
+    keys live in whatever home took them. keyless: so do rows, and each of them counts. of_index: of a table that says itself where keys
+    live, the groups of files in which it does.
     """
 
     groups: Mapping[HomeKey, Group]
@@ -118,6 +120,7 @@ class TableAt(NamedTuple):
     ended: Rows
     properties: Mapping[str, str]
     located: bool = False
+    keyless: bool = False
     of_index: TableAt | None = None
 
     @property
@@ -267,6 +270,7 @@ def _change(table: str, delta: Any, footprint: dict[str, Any], apps: dict[str, i
         apps=tuple(sorted(apps.items())),
         ordered=spec is not None and spec.get("ordering") is not None,
         located=spec is not None and spec["index"]["type"] in LOCATED,
+        keyless=spec is not None and spec["index"]["type"] == "none",
         indexed=spec is not None and spec["index"]["type"] == "record",
         of_index=_change(table, delta["index"], {}, {}) if "index" in delta else None,
         properties=None if spec is None else tuple(sorted(spec.get("properties", {}).items())),
@@ -339,7 +343,12 @@ def _advance(table: TableAt, change: Change, slot: Slot, before: tuple[Tables, .
     properties = table.properties if change.properties is None else dict(change.properties)
     if lost := sorted(table.properties.keys() - properties.keys()):
         broken = broken or f"P5: slot {number} takes away the property {lost[0]}, which nobody meant"
-    table = table._replace(ordered=table.ordered or change.ordered, located=table.located or change.located, properties=properties)
+    table = table._replace(
+        ordered=table.ordered or change.ordered,
+        located=table.located or change.located,
+        keyless=table.keyless or change.keyless,
+        properties=properties,
+    )
     rows, ended, wrong = _meant(table, slot)
     return table._replace(
         bound=max(table.bound, change.bound or 0),
@@ -409,6 +418,8 @@ def _meant(table: TableAt, slot: Slot) -> tuple[Rows, Rows, str | None]:
             twice = [key for key in keys if key in rows]
             broken = f"P9: slot {slot.number} inserts key {twice[0]}, which is there: one key has two places" if twice else None
             return {**rows, **dict.fromkeys(keys, mark)}, {}, broken
+        case "end":
+            return {key: value for key, value in rows.items() if key not in keys}, {}, None
         case "add":
             return {**rows, **{key: rows.get(key, "") + mark for key in keys}}, {}, None
     raise AssertionError(f"a role says that it does {verb!r}, which the fold does not know")
@@ -463,6 +474,8 @@ def paths_of(group: Group) -> list[str]:
 def read_rows(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple[Rows, Rows]:
     """The rows of a table as its files hold them, and the deletes that won where they are measured; every file must be there."""
     best: dict[int, tuple[str, bool]] = {}
+    if table.keyless:
+        return _read_every(table, files, prefix), {}
     if table.located:
         return _read_each(table, files, prefix)
     for (_, bucket, count), group in table.groups.items():
@@ -498,6 +511,16 @@ def _read_each(table: TableAt, files: Mapping[str, bytes], prefix: str) -> tuple
     return rows, ended
 
 
+def _read_every(table: TableAt, files: Mapping[str, bytes], prefix: str) -> Rows:
+    """As `read_rows`, of a table without a key: every row counts. A number that is there twice has both values."""
+    rows: dict[int, str] = {}
+    for group in table.groups.values():
+        for block in (*([Block(-1, group.base, 0, 1 << 30)] if group.base else []), *group.blocks):
+            for key, value, _ in _content(files[prefix + block.path])[block.start : block.end]:
+                rows[key] = f"{rows[key]} and {value}" if key in rows else value
+    return rows
+
+
 def unknown_keys(table: TableAt, files: Mapping[str, bytes], prefix: str) -> list[int]:
     """The keys of which the index of a table does not say in which home they live; every file must be there."""
     if table.of_index is None:
@@ -522,6 +545,26 @@ def _content(data: bytes) -> list[tuple[int, str, bool]]:
     found = json.loads(data)
     deleted = found.get("_objcat_op") or [0] * len(found["k"])
     return [(key, value, bool(gone)) for key, value, gone in zip(found["k"], found["v"], deleted, strict=True)]
+
+
+def still_held(log: LogFacts, files: Mapping[str, bytes], key: int, *, until: int) -> str | None:
+    """A file that a slot of the log has named, that is there, and that holds a row of a key which was committed up to a slot."""
+    committed = {slot.txn: number for number, slot in log.slots.items()}
+    for slot in log.slots.values():
+        for path in slot.files:
+            data = files.get(log.prefix + path)
+            if data is not None and any(committed.get(txn, until + 1) <= until for txn in _origins(data, key, path.split("/")[1])):
+                return path
+    return None
+
+
+@lru_cache(maxsize=100_000)
+def _origins(data: bytes, key: int, writer: str) -> list[str]:
+    """The transactions that wrote the rows of a key in a file. writer: of the file."""
+    found = json.loads(data)
+    txns = found.get("_objcat_txn") or [writer] * len(found["k"])
+    deleted = found.get("_objcat_op") or [0] * len(found["k"])
+    return [txn for known, txn, gone in zip(found["k"], txns, deleted, strict=True) if known == key and not gone]
 
 
 def kept_slots(log: LogFacts, table: str) -> Iterator[int]:

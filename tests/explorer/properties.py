@@ -11,6 +11,7 @@ from tests.explorer.actors import (
     Broke,
     Created,
     Dropped,
+    Erased,
     Failed,
     Named,
     Note,
@@ -21,7 +22,7 @@ from tests.explorer.actors import (
     Undecided,
     owner_of,
 )
-from tests.explorer.facts import CATALOG, Facts, LogFacts, Naming, fold_names, kept_slots, paths_of, read_rows, unknown_keys
+from tests.explorer.facts import CATALOG, Facts, LogFacts, Naming, fold_names, kept_slots, paths_of, read_rows, still_held, unknown_keys
 
 PROPERTIES = {
     "P0": "no schedule leads to an error that is not part of the contract",
@@ -36,6 +37,7 @@ PROPERTIES = {
     "P9": "a home has at most one base file, a slot all tables of a transaction; a reader gets what other code folds",
     "P10": "a read is a prefix of the log, no older than the head when it began, and a handle never goes back",
     "P11": "an actor that is left alone ends in a bounded number of requests, and succeeds where nothing went wrong",
+    "P12": "a certificate of erasure is true: no file holds a row that was there when the erasure began",
 }
 
 
@@ -143,6 +145,10 @@ def _check_note(facts: Facts, note: Note, floor: int) -> tuple[str, str] | None:
                 return "P4", f"rolled {txn} back, and it is committed at slot {_numbers(facts.committed, txn)[0]}"
             if number not in _numbers(facts.rolled_back, txn):
                 return "P3", f"was told that slot {number} rolls {txn} back, which it does not"
+        case Erased(prefix, key):
+            held = still_held(facts.logs[prefix], facts.files, key, until=floor)
+            if held is not None:
+                return "P12", f"was told that the rows of key {key} are erased, and {held} holds one that was there at slot {floor}"
         case Saw():
             return _check_read(facts, note, floor)
         case Acknowledged() | Created() | Named() | Dropped() | Stated():
@@ -187,7 +193,7 @@ def _check_read(facts: Facts, saw: Saw, floor: int) -> tuple[str, str] | None:
         folded = tuple((home, tuple(paths_of(group))) for home, group in sorted(state.groups.items()))
         if saw.groups != folded:
             return "P9", f"got the file groups {saw.groups} of slot {saw.slot}, and the log folds to {folded}"
-    if saw.rows is not None and dict(saw.rows) != dict(state.rows):
+    if saw.rows is not None and saw.rows != tuple(sorted(state.rows.items())):
         return "P9", f"read the rows {dict(saw.rows)} of slot {saw.slot}, and the log folds to {dict(state.rows)}"
     return None
 

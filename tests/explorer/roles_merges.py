@@ -33,7 +33,7 @@ class Handle:
     def fileio(self) -> FileIO:
         return self.me.fileio
 
-    def committed(self, write: Callable[[], Done[Any] | None]) -> CommitResult | None:
+    def committed(self, write: Callable[[], Done[Any] | None], **_: Any) -> CommitResult | None:
         done = write()
         assert done is not None, "a merge that adds to a row changes it"
         self.me.note(Acknowledged(done.entry.txn, done.entry.slot))

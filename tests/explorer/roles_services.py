@@ -9,7 +9,7 @@ from objcat.lifecycle import change_properties
 from objcat.table import Manifests
 from objcat.table.files import files_named_by
 from objcat.table.policy import Retention
-from objcat.timeline import Txn
+from objcat.timeline import Home, Txn
 from objcat.timeline.archive import archive
 from objcat.timeline.collect import collect_checkpoints
 from objcat.timeline.sweep import sweep
@@ -21,11 +21,14 @@ PLAN_TXN = "20270115T080000000Z-ee00000000000001"
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Compacts every home that has log rows."""
+    """Compacts every home that has log rows, or only one. bucket: of that one."""
+
+    bucket: int | None = None
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        done = services.compact(timeline, table)
+        homes = None if self.bucket is None else [Home("", self.bucket, BUCKETS)]
+        done = services.compact(timeline, table, homes=homes)
         if done is not None:
             me.note(Acknowledged(done.txn, done.slot))
 

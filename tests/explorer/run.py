@@ -45,7 +45,10 @@ def beginning(profile: Profile, prelude: tuple[Actor, ...] = CREATED, settings: 
 def _view(contents: Contents) -> View[Tables]:
     found = {key: place.now.data for key, place in contents.items() if place.now is not None and key.startswith(f"{PREFIX}log/")}
     entries = [decode_entry(data, key=key) for key, data in sorted(found.items())]
-    timeline = Timeline(FileIO(MemoryBackend("beginning")), TablesFold())
+    store = FileIO(MemoryBackend("beginning"))
+    for key, data in found.items():
+        store.put(key.removeprefix(PREFIX), data)  # A RESTORE is folded from what was there before.
+    timeline = Timeline(store, TablesFold())
     return timeline.advance(View(LogState(), {}), entries)
 
 

@@ -118,15 +118,19 @@ def toy_files() -> Iterator[None]:
         "log_pieces": log_pieces,
     }
     names = (
+        "erasing",
         "storage.files",
         "storage.logs",
         "tasks.write",
+        "tasks.append",
+        "tasks.erase",
         "tasks.insert",
         "tasks.rewrite",
         "tasks.current",
         "tasks.locate",
         "tasks.record",
         "tasks.scan",
+        "services.cluster",
         "services.compact",
     )
     modules = [import_module(f"objcat.{name}") for name in names]

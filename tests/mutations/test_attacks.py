@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
+import tests.mutations.bugs_services
 import tests.mutations.bugs_tables  # noqa: F401 - registers its bugs
 from fileio.base import Conflict, Create
 from fileio.memory import MemoryBackend

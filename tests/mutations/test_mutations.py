@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tests.mutations.bugs_services
 import tests.mutations.bugs_tables  # noqa: F401 - registers its bugs
 from tests.explorer.cells import cell_named
 from tests.explorer.run import Explorer, beginning, world_of

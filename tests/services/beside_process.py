@@ -22,6 +22,22 @@ def write(table: objcat.Table, job: dict[str, Any]) -> None:
         print(json.dumps({"slot": done.slot, "attempts": done.attempts, "rows": dict.fromkeys(keys, turn)}), flush=True)
 
 
+def append(table: objcat.Table, job: dict[str, Any]) -> None:
+    """Writes to a table without a key: rows of one partition, and now and then a small file group in another one, for services to join.
+
+    Prints every commit; of the other partitions without how often it was tried: whoever adds to a group that ends meanwhile tries again.
+    """
+    for turn in range(job["turns"]):
+        first = 10 * (job["turns"] * job["number"] + turn)
+        rows = [{"id": first + i, "v": turn, "part": "now"} for i in range(5)]
+        done = table.insert(rows)
+        print(json.dumps({"slot": done.slot, "attempts": done.attempts, "rows": {row["id"]: row["v"] for row in rows}}), flush=True)
+        if turn % 2:
+            apart = [{"id": first + 5 + i, "v": turn, "part": f"former {turn // 2 % 2}"} for i in range(5)]
+            slot = table.bulk_insert(apart).slot
+            print(json.dumps({"slot": slot, "rows": {row["id"]: row["v"] for row in apart}}), flush=True)
+
+
 def serve(table: objcat.Table, job: dict[str, Any]) -> None:
     saved: list[int] = []
 
@@ -39,9 +55,11 @@ def serve(table: objcat.Table, job: dict[str, Any]) -> None:
         "execute": table.execute_scheduled,
         "clean": lambda: table.clean(keep_slots=10),
         "save": save,
+        "cluster": lambda: table.cluster(where="part != 'now'"),
         "maintain": lambda: table.maintain(io_bytes_max=10**7),
     }
     stop = Path(job["stop"])
+    print(json.dumps({"serves": job["services"]}), flush=True)
     while not stop.exists():
         for name in job["services"]:
             try:
@@ -54,7 +72,7 @@ def serve(table: objcat.Table, job: dict[str, Any]) -> None:
 def main() -> None:
     job = json.loads(sys.argv[1])
     table = objcat.connect(job["url"]).table("t")
-    (write if "turns" in job else serve)(table, job)
+    {"write": write, "append": append, "serve": serve}[job["does"]](table, job)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,10 @@ import pytest
 
 import objcat
 from fileio.errors import FileIOError
-from fileio.testing.faults import Fault, FaultyBackend, Rule
+from fileio.memory import MemoryBackend
+from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
+from fileio.testing.faults import Fault, FaultyBackend, Request, Rule
 from objcat.errors import (
     CommitUnknown,
     InvalidInput,
@@ -20,7 +23,7 @@ from objcat.services import (
     plan_clean,
 )
 from objcat.timeline import Action, Candidate, Committer, Footprint, new_txn
-from tests.services.world import World, expiring, once, rows
+from tests.services.world import PLAIN, World, expiring, once, rows
 
 
 def test_a_clean_deletes_what_only_expired_slots_name() -> None:
@@ -107,7 +110,8 @@ def test_an_unknown_clean_deletes_nothing_and_the_next_one_finishes_it() -> None
         clean(world.on(world.store_on(store)), world.id, keep_slots=1)
     assert world.stored() == before
     world.model.same()
-    assert clean(world.timeline(), world.id, keep_slots=1).files == 1
+    done = clean(world.timeline(), world.id, keep_slots=1)
+    assert (done.files, done.earlier) == (1, 1)
     world.model.same()
     world.check()
     world.check_files()
@@ -163,3 +167,46 @@ def test_a_plan_of_a_clean_follows_what_changed() -> None:
     assert plan is not None and len(plan.removes) == 3 * 2
     assert clean(world.timeline(), world.id, keep_slots=1).files == 6
     assert len(world.stored()) == len(world.named(timeline.open().slot))
+
+
+@pytest.mark.parametrize("asked", [{"keep_slots": 60}, {"before": 60}, {"keep_hours": 6}, {"keep_commits": 1000}])
+def test_a_clean_that_follows_another_reads_next_to_nothing(asked: dict[str, int]) -> None:
+    """However much is kept: the entries that expire, and those since the newest clean."""
+    env, requests = FakeEnv(7), [0]
+
+    def count(_request: Request) -> None:
+        requests[0] += 1
+
+    backend = FaultyBackend(MemoryBackend(f"cleaned-{next(iter(asked))}", env=env), before=count)
+    table = objcat.Lake(FileIO(backend, env=env)).create_table(
+        "t", PLAIN, key=["id"], index=objcat.Bucket(1), properties={"auto_clean": "false"}
+    )
+    for number in range(120):
+        env.advance(360)
+        table.upsert([{"id": number % 5, "v": number}])
+        if number % 10 == 9:
+            table.compact()
+    took_slots = [table.clean(**asked).slot is not None for _ in range(3)]
+    assert took_slots == ([False] * 3 if "keep_commits" in asked else [True, True, False])
+    for _ in range(2):
+        requests[0] = 0
+        assert table.clean(**asked).slot is None
+        assert requests[0] <= 20, requests
+        requests[0] = 0
+        assert table.plan_clean(**asked) is None
+        assert requests[0] <= 20, requests
+
+
+def test_a_plan_shows_only_what_is_still_there() -> None:
+    table = objcat.Lake(FileIO(MemoryBackend("cleaned-plan"))).create_table("t", PLAIN, key=["id"], index=objcat.Bucket(1))
+    for number in range(4):
+        table.upsert([{"id": 1, "v": number}])
+    table.compact()
+    plan = table.plan_clean(keep_slots=1)
+    assert plan is not None and len(plan.removes) == 4
+    assert table.clean(keep_slots=1).files == 4
+    assert table.plan_clean(keep_slots=1) is None
+    # The next clean vouches for it in the log, and the one after it has nothing to say.
+    assert table.clean(keep_slots=1).slot is not None
+    assert table.clean(keep_slots=1).slot is None
+    assert table.plan_clean() is None

@@ -20,7 +20,10 @@ from objcat import erasing
 from objcat.doctor import examine
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.services import compact, plan_compaction
+from objcat.table import FileGroup
+from objcat.tasks import scan_groups
 from tests.effort import few
+from tests.services.world import once
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
 REQUESTS_MAX = 200
@@ -85,6 +88,75 @@ def test_a_savepoint_that_holds_such_rows_is_named_and_others_stay() -> None:
     assert table.scan(as_of=1).count() == 4
     with pytest.raises(InvalidInput, match="at slots 1"):
         table.erase("id = 1")
+
+
+def test_a_savepoint_that_holds_rows_below_newer_ones_is_named() -> None:
+    """No reader of the slot sees them, and its files hold them all the same."""
+    table = made(MemoryBackend("hidden"), "merge_on_read")
+    table.savepoint(name="id 1 cost 1.0 once")
+    table.delete([{"id": 0}])
+    table.savepoint(name="id 0 is deleted")
+    assert table.plan_erasure("id = 1 and fare = 1.0").saved == (2, 4)
+    assert table.plan_erasure("id = 0").saved == (2, 4)
+    assert table.plan_erasure("id = 7").saved == table.plan_erasure("fare = 3.0").saved == ()
+    table.compact()
+    table.savepoint(name="they are gone")
+    assert table.plan_erasure("id = 0").saved == (2, 4)
+
+
+@pytest.mark.parametrize("gone", ["compacted", "split"])
+def test_a_savepoint_that_holds_rows_of_others_in_a_file_is_named(gone: str) -> None:
+    """A log object, and a base file that was split, hold rows of file groups that have been rewritten since."""
+    table = objcat.Lake(FileIO(MemoryBackend("shared"), env=FakeEnv(1))).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    (table.insert if gone == "split" else table.upsert)([{"id": i, "fare": 1.0} for i in range(20)])
+    if gone == "split":
+        table.split_buckets()
+    groups = table.refresh().file_groups(table.manifests)
+    erased, home = next((row["id"], group.home) for group in groups for row in rows_of(table, group))
+    table.delete([{"id": erased}])
+    compact(table.timeline, table.id, homes=[home])
+    table.savepoint()
+    assert table.scan(where=f"id = {erased}").count() == 0
+    assert len(table.plan_erasure(f"id = {erased}").saved) == 1
+
+
+def rows_of(table: objcat.Table, group: FileGroup) -> list[dict[str, Any]]:
+    plan = table.scan().plan
+    return [row for rows in scan_groups(table.fileio, plan.task([group])) for row in rows.to_pylist()]
+
+
+def test_a_savepoint_that_comes_meanwhile_takes_the_certificate_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = MemoryBackend("meanwhile")
+    table = made(backend, "merge_on_read")
+
+    def save_and_compact(*arguments: Any, **named: Any) -> Any:
+        objcat.Lake(FileIO(backend, env=FakeEnv(5))).table("t").savepoint(slot=1)
+        return compact(*arguments, **named)
+
+    monkeypatch.setattr(erasing, "compact", save_and_compact)
+    with pytest.raises(InvalidInput, match=r"at slots 1: release them first .* erase again then"):
+        table.erase("id = 1", older_than_s=0)
+    monkeypatch.undo()
+    table.release(slot=1)
+    assert table.erase("id = 1", older_than_s=0).found == 0
+    for path in table.fileio.list_keys("data/"):
+        assert 1 not in pq.read_table(table.fileio.open_read(path)).column(0).to_pylist(), path
+
+
+def test_a_savepoint_that_is_released_and_cleaned_while_it_is_looked_at_holds_nothing() -> None:
+    backend = MemoryBackend("released")
+    table = made(backend, "merge_on_read")
+    saved = table.savepoint()
+    assert saved is not None
+
+    def tidy() -> None:
+        table.release(slot=saved.saved)
+        table.compact()
+        table.clean(keep_slots=1)
+
+    late = objcat.Lake(FileIO(FaultyBackend(backend, before=once("get", "data/", tidy)), env=FakeEnv(4))).table("t")
+    assert late.erase("id = 7", older_than_s=0).deleted is None
+    assert table.scan().count() == 4
 
 
 def test_rows_that_come_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 import objcat
+from fileio.env import SystemEnv
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Request, Rule
 from objcat.errors import InvalidInput, SnapshotExpired
+from objcat.services.after import Upkeep
 from objcat.timeline import Action
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -26,15 +29,25 @@ class Counted:
 
     def __init__(self, *, rules: list[Rule] | None = None, **properties: str) -> None:
         self.env = FakeEnv(7)
-        self.gets = 0
+        self.gets = self.requests = 0
         backend = FaultyBackend(MemoryBackend(f"upkeep-{id(self)}", env=self.env), rules or [], before=self._before)
-        self.table = objcat.Lake(FileIO(backend, env=self.env)).create_table(
-            "t", SCHEMA, key=["id"], index=objcat.Bucket(2), properties=properties
-        )
+        self.lake = objcat.Lake(FileIO(backend, env=self.env))
+        self.table = self.lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2), properties=properties)
         self.model: dict[int, int] = {}
 
     def _before(self, request: Request) -> None:
+        self.requests += 1
         self.gets += request.kind == "get" and "/log/" in f"/{request.key}"
+
+    def transact(self, times: int = 1) -> None:
+        """As `write`, by transactions."""
+        for _ in range(times):
+            self.env.advance(360)
+            number = len(self.actions())
+            with self.lake.transaction() as transaction:
+                transaction["t"].upsert([{"id": number % 7, "v": number}])
+            assert transaction.result is not None
+            self.model[number % 7] = number
 
     def write(self, times: int = 1) -> None:
         for _ in range(times):
@@ -80,14 +93,81 @@ def test_without_a_policy_nothing_is_compacted_and_nothing_young_is_cleaned() ->
     counted.check()
 
 
-def test_a_compaction_by_policy_that_fails_fails_no_write(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("how", ["write", "transact"])
+def test_a_compaction_by_policy_that_fails_fails_no_write(caplog: pytest.LogCaptureFixture, how: str) -> None:
     broken = Rule(kinds=frozenset({"put", "upload_start"}), key=_is_base_file, fault=Fault.BEFORE, times=10_000)
     counted = Counted(rules=[broken], compact_after_commits="2")
     with caplog.at_level(logging.WARNING, logger="objcat"):
-        counted.write(12)
+        getattr(counted, how)(12)
     assert Action.COMPACTION not in counted.actions()
     assert "is left to later writers" in caplog.text
     counted.check()
+
+
+@pytest.mark.parametrize("how", ["write", "transact"])
+def test_a_write_that_nothing_is_due_after_asks_nothing_more(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, blind = Counted(), Counted()
+    getattr(looking, how)(12)
+    with monkeypatch.context() as patch:
+        patch.setattr(Upkeep, "after", lambda *_, **__: None)
+        getattr(blind, how)(12)
+    assert looking.requests == blind.requests
+
+
+@pytest.mark.parametrize("how", ["write", "transact"])
+def test_a_table_whose_writers_never_pass_the_slots_of_a_look_is_looked_after(how: str) -> None:
+    """Two tables of one log are written by turns, this one in odd slots, each time by somebody who has just opened it."""
+    env = FakeEnv(11)
+    store = FileIO(MemoryBackend(f"upkeep-{how}", env=env), env=env)
+    for name, properties in (("even", {}), ("odd", {"compact_after_commits": "3"})):
+        objcat.Lake(store).create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(1), domain="d", properties=properties)
+    actions: list[Action] = []
+    for number in range(12):
+        lake = objcat.Lake(store)
+        name = ("even", "odd")[number % 2]
+        if how == "write":
+            slot = lake.table(name).upsert([{"id": number, "v": number}]).slot
+        else:
+            with lake.transaction() as transaction:
+                transaction[name].upsert([{"id": number, "v": number}])
+            assert transaction.result is not None
+            slot = transaction.result.slot
+        actions = [entry.action for entry in objcat.Lake(store).table("odd").timeline.log.read_after(-1)]
+        if Action.COMPACTION in actions:
+            break
+        assert slot % 2 == number % 2
+    assert Action.COMPACTION in actions
+    assert len(objcat.Lake(store).table("odd").scan().to_arrow()) == number // 2 + 1
+
+
+def test_a_round_that_is_under_way_is_not_begun_again(tmp_path: Path) -> None:
+    env = Holding()
+    lake = objcat.connect(tmp_path, env=env)
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1), properties={"compact_after_commits": "2"})
+    for number in range(12):
+        table.upsert([{"id": number, "v": number}])
+        with lake.transaction() as transaction:
+            transaction["t"].upsert([{"id": 100 + number, "v": number}])
+    assert len(env.held) == 1
+    env.held.pop()()
+    assert Action.COMPACTION in [entry.action for entry in table.timeline.log.read_after(-1)]
+    for number in range(4):
+        table.upsert([{"id": number, "v": number}])
+    assert len(env.held) == 1
+
+
+class Holding(SystemEnv):
+    """Keeps upkeep until it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[Any] = []
+
+    def submit(self, function: Any) -> Any:
+        if getattr(function, "func", None) is not None and function.func.__name__ == "_quietly":
+            self.held.append(function)
+            return Future()
+        return super().submit(function)
 
 
 def _is_base_file(key: str) -> bool:
@@ -95,9 +175,10 @@ def _is_base_file(key: str) -> bool:
 
 
 @pytest.mark.usefixtures("often")
-def test_writes_clean_what_the_policy_lets_go() -> None:
+@pytest.mark.parametrize("how", ["write", "transact"])
+def test_writes_clean_what_the_policy_lets_go(how: str) -> None:
     counted = Counted(compact_after_commits="4", keep_commits="10")
-    counted.write(36)
+    getattr(counted, how)(36)
     counted.check()
     bound = counted.table.timeline.open().log.marks(counted.table.id).bound
     newest = counted.table.refresh().slot
@@ -190,3 +271,19 @@ def test_values_that_a_policy_does_not_take(tmp_path: Path, name: str, value: st
     table: Any = lake.create_table("t", SCHEMA, key=["id"])
     with pytest.raises(InvalidInput, match=name):
         table.set_properties({name: value})
+
+
+@pytest.mark.parametrize(("kind", "bounded"), [("merge_on_read", True), ("copy_on_write", False)])
+def test_writes_merge_a_record_index_that_has_grown(kind: str, bounded: bool) -> None:
+    """A compaction within a bound of bytes leaves it out, and a copy-on-write table has no other."""
+    env = FakeEnv(5)
+    policy = {"compact_after_commits": "4", **({"compact_io_bytes_max": "1000000"} if bounded else {})}
+    table = objcat.Lake(FileIO(MemoryBackend(f"upkeep-index-{kind}", env=env), env=env)).create_table(
+        "t", SCHEMA, key=["id"], index=objcat.Record(1), kind=kind, properties=policy
+    )
+    for number in range(12):
+        table.upsert([{"id": number, "v": number}])
+    index = table.refresh().index
+    assert index is not None
+    assert sum(len(group.logs) for group in index.file_groups(table.manifests)) < 8
+    assert {row["id"] for row in table.scan().to_arrow().to_pylist()} == set(range(12))

@@ -1,0 +1,184 @@
+"""`./dev bench commit`: tiny commits in turn, and by many processes at once, on an S3 server without and with latency; beside deltalake.
+
+Each commit has 100 rows. After each run every row must be there, and each commit must be one of the table's; else the run has no figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import queue
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.slow_proxy import SlowProxy
+from benchmarks.writers import KEYS, SIDES, Did, Keys, Side, Wrote, write, wrong_rows
+from devkit.handle import ServerHandle
+from devkit.servers import ServerName, Servers
+
+SERVER: ServerName = "versitygw"
+RUN_S_MAX = 900
+IN_TURN = 50
+AT_ONCE = 64
+"""Commits of a run with one writer, and of all writers of a run together; each makes two at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run. p50_ms, p99_ms: of a commit, its attempts included. requests: for each commit, by method; openings of tables are left out.
+    redone: attempts beyond the first, for each commit. orphaned_bytes: of data that no commit names. wrong: then figures mean nothing."""
+
+    side: str
+    keys: Keys
+    writers: int
+    latency_ms: float
+    commits: int
+    commits_per_s: float = 0
+    p50_ms: float = 0
+    p99_ms: float = 0
+    requests: Mapping[str, float] | None = None
+    redone: float = 0
+    orphaned_bytes: int = 0
+    wrong: tuple[str, ...] = ()
+
+
+def run(make_side: type[Side], server: ServerHandle, keys: Keys, *, writers: int, commits: int, latency_ms: float) -> Result:
+    """Let so many processes write to a new table. server: with a bucket of its own. commits: of each writer."""
+    make_side(server, keys).make()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.writers"])
+    ready, results = context.Barrier(writers + 1), context.Queue()
+    with SlowProxy(server.endpoint, latency_ms=latency_ms) as proxy:
+        side = make_side(server.through(proxy.url), keys)
+        processes = [context.Process(target=write, args=(side, number, commits, ready, results)) for number in range(writers)]
+        for process in processes:
+            process.start()
+        try:
+            before, began_s = _begin(ready, proxy)
+            wrote = _gathered(processes, results)
+            took_s = time.perf_counter() - began_s
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+        sent = {method: count - before.get(method, 0) for method, count in proxy.requests.items()}
+    return _result(make_side(server, keys), wrote, sent, took_s, commits=commits, latency_ms=latency_ms)
+
+
+def _begin(ready: Any, proxy: SlowProxy) -> tuple[dict[str, int], float]:
+    """Wait until all writers have opened the table, and let them go; the requests so far. A writer that fails says so in its result."""
+    try:
+        ready.wait(RUN_S_MAX)
+        before = proxy.requests
+        ready.wait(RUN_S_MAX)
+    except threading.BrokenBarrierError:
+        before = proxy.requests
+    return before, time.perf_counter()
+
+
+def _gathered(processes: Sequence[Any], results: Any) -> list[Wrote]:
+    found: list[Wrote] = []
+    deadline_s = time.monotonic() + RUN_S_MAX
+    while len(found) < len(processes) and time.monotonic() < deadline_s:
+        try:
+            found.append(results.get(timeout=1))
+        except queue.Empty:
+            if not any(process.is_alive() for process in processes):
+                break
+    return found
+
+
+def _result(side: Side, wrote: Sequence[Wrote], sent: Mapping[str, int], took_s: float, *, commits: int, latency_ms: float) -> Result:
+    """The figures of a run, unless something is wrong. side: without latency. sent: requests, by method."""
+    did = [one for writer in wrote for one in writer.did]
+    total = commits * len(wrote)
+    run_of = Result(side.name, side.keys, len(wrote), latency_ms, total)
+    if wrong := wrong_with(side, wrote, did, commits=commits):
+        return replace(run_of, wrong=tuple(wrong))
+    ms = [second * 1000 for writer in wrote for second in writer.seconds]
+    return replace(
+        run_of,
+        commits_per_s=total / took_s,
+        p50_ms=statistics.median(ms),
+        p99_ms=statistics.quantiles(ms, n=100, method="inclusive")[-1],
+        requests={method: count / total for method, count in sorted(sent.items()) if count},
+        redone=sum(one.attempts - 1 for one in did) / total,
+        orphaned_bytes=side.orphaned_bytes(did),
+    )
+
+
+def wrong_with(side: Side, wrote: Sequence[Wrote], did: Sequence[Did], *, commits: int) -> list[str]:
+    """What is not as it must be after a run in which each of the writers made so many commits."""
+    if errors := [f"writer {one.writer} failed: {one.error}" for one in wrote if one.error]:
+        return errors
+    total = commits * len(wrote)
+    wrong = []
+    if len(did) != total:
+        wrong.append(f"{len(did)} commits were answered instead of {total}")
+    if len({one.version for one in did}) != total:
+        wrong.append(f"{total} commits say that they are {len({one.version for one in did})}")
+    if side.commits() != total:
+        wrong.append(f"the table has {side.commits()} commits instead of {total}")
+    return [*wrong, *wrong_rows(side.keys, side.rows(), writers=len(wrote), commits=commits)]
+
+
+def runs(*, writers: Sequence[int], keys: Sequence[Keys]) -> list[tuple[Keys, int, int]]:
+    """Keys, writers, and how many commits each of them makes."""
+    return [(kind, count, IN_TURN if count == 1 else max(2, AT_ONCE // count)) for kind in keys for count in writers]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 when nothing was wrong, 1 otherwise."""
+    parser = argparse.ArgumentParser(prog="./dev bench commit", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--writers", type=int, nargs="*", default=[1, 2, 8, 32], help="processes that write at once; one: commits in turn")
+    parser.add_argument("--keys", nargs="*", default=list(KEYS), choices=KEYS)
+    parser.add_argument("--latency", type=float, nargs="*", default=[0, 20], metavar="MS", help="that each request waits")
+    parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument("--json", metavar="FILE", help="write the figures and the environment there")
+    chosen = parser.parse_args(arguments)
+    results: list[Result] = []
+    with Servers() as servers:
+        for latency_ms in chosen.latency:
+            for number, (keys, writers, commits) in enumerate(runs(writers=chosen.writers, keys=chosen.keys)):
+                for name in chosen.sides[:: 1 if number % 2 else -1]:
+                    server = servers.start(SERVER).fresh_bucket()
+                    one = run(SIDES[name], server, keys, writers=writers, commits=commits, latency_ms=latency_ms)
+                    results.append(one)
+                    sys.stderr.write(f"{one}\n")
+                    if chosen.json:
+                        _keep(chosen.json, results)
+    _show(results)
+    return 1 if any(one.wrong for one in results) else 0
+
+
+def _keep(path: str, results: Sequence[Result]) -> None:
+    environment = {"python": platform.python_version(), "system": platform.platform(), "cores": os.cpu_count(), "load": os.getloadavg()}
+    with open(path, "w") as file:
+        json.dump({"environment": environment | {"server": SERVER}, "results": [asdict(one) for one in results]}, file, indent=1)
+
+
+def _show(results: Sequence[Result]) -> None:
+    table = Table("keys", "writers", "latency", "side", "commits/s", "p50, ms", "p99, ms", "requests", "redone", "orphaned, KB")
+    for one in sorted(results, key=lambda one: (one.keys, one.latency_ms, one.writers, one.side)):
+        head = (one.keys, str(one.writers), f"{one.latency_ms:g} ms", one.side)
+        if one.wrong:
+            table.add_row(*head, "[bold red]WRONG", one.wrong[0][:60])
+            continue
+        figures = (f"{one.commits_per_s:.1f}", f"{one.p50_ms:,.0f}", f"{one.p99_ms:,.0f}", f"{sum((one.requests or {}).values()):.1f}")
+        table.add_row(*head, *figures, f"{one.redone:.2f}", f"{one.orphaned_bytes / 1000:,.0f}")
+    console = Console() if sys.stdout.isatty() else Console(width=140)
+    console.print(table)
+    for one in results:
+        for sentence in one.wrong:
+            console.print(f"[bold red]WRONG: {one.side}, {one.keys}, {one.writers} writers, {one.latency_ms:g} ms: {sentence}")

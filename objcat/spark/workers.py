@@ -1,0 +1,64 @@
+"""Tasks of services on Spark's workers, in jobs of no rows: a partition for each task."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from fileio.registry import StoreDescription
+from fileio.store import FileIO
+from objcat.services.workers import Advance
+from objcat.spark.engine import run_tasks, told
+from objcat.spark.jobs import described
+from objcat.spark.ship import shipped
+from objcat.tasks import WriteResult
+
+T = TypeVar("T")
+
+UNKNOWN_AT_ONCE = 64
+"""What Spark Connect does not say."""
+
+
+class SparkWorkers:
+    """The workers of a session, each of which opens the store for itself. An `objcat.services.workers.Workers`.
+
+    table: as users call it, for the descriptions of jobs.
+    """
+
+    def __init__(self, spark: SparkSession, store: StoreDescription, *, table: str) -> None:
+        self._spark = spark
+        self._store = store
+        self._table = table
+        self.at_once = spark.sparkContext.defaultParallelism if hasattr(spark, "_jvm") else UNKNOWN_AT_ONCE
+
+    def run(
+        self,
+        function: Callable[[FileIO, T, Advance], WriteResult],
+        tasks: Sequence[T],
+        *,
+        service: str,
+        groups: int,  # noqa: ARG002 - Spark shows how far its tasks are
+    ) -> WriteResult:
+        """As of `Workers`. Raises PySparkException for a job that fails, MissingOnWorkers."""
+        # A range has as many partitions as it is told, with one number each, and needs no shuffle.
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        # Pickled one by one: each worker opens but its own.
+        pickled = [pickle.dumps(task) for task in tasks]
+        with described(self._spark, f"objcat: {service} {self._table}"):
+            return run_tasks(numbers, shipped(_run, self._store, function, pickled))
+
+
+def _run(
+    store: StoreDescription,
+    function: Callable[[FileIO, T, Advance], WriteResult],
+    pickled: Sequence[bytes],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    with store.open() as fileio:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            task: T = pickle.loads(pickled[number])  # noqa: S301 - our own driver wrote it
+            yield told(number, lambda task=task: function(fileio, task, lambda _groups: None))  # type: ignore[misc]

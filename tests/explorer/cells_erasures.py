@@ -1,0 +1,73 @@
+"""The named cells of erasures: whoever writes, saves, restores or compacts meanwhile, a certificate that is given is true."""
+
+from __future__ import annotations
+
+from tests.explorer.actors import Actor
+from tests.explorer.cast import FRESH, LOG, ROWS, play, writer
+from tests.explorer.cells_keyless import APPEND, CLUSTERING, SCATTERED
+from tests.explorer.cells_services import CLEAN, COMPACTION, SCHEDULED, WORKERS, alone
+from tests.explorer.engine import Cell
+from tests.explorer.roles import KEYS, InTurn
+from tests.explorer.roles_erasures import Delete, DeleteWhere, Erase
+from tests.explorer.roles_services import Clean, Compact, Restore, Save
+
+ERASURE = play("erasure", 2, Erase(KEYS[0]))
+HIDDEN = (*ROWS, Actor("former delete", 11, Delete(KEYS[0])))
+"""The row of key 2 is in a file, below a delete, at slot 2."""
+
+TIDYING = play("tidying", 5, InTurn((Compact(), Clean())))
+
+ERASURE_CELLS: tuple[Cell, ...] = (
+    Cell(
+        name="delete of what is found, compaction and clean",
+        actors=(play("delete", 1, DeleteWhere(KEYS[0])), TIDYING),
+        prelude=ROWS,
+        all_succeed=True,
+        states_min=1_750,
+    ),
+    Cell(
+        name="delete of what is found, write",
+        actors=(play("delete", 1, DeleteWhere(KEYS[0])), writer(2)),
+        prelude=ROWS,
+        all_succeed=True,
+        states_min=200,
+    ),
+    alone(ERASURE, HIDDEN, faults_max=1, states_min=4_900, slow=True),
+    Cell(
+        name="erasure alone: 1 fault, 1 crash at the log",
+        actors=(ERASURE,),
+        prelude=HIDDEN,
+        where=LOG,
+        faults_max=1,
+        crashes_max=1,
+        faults=FRESH,
+        states_min=2_800,
+        slow=True,
+    ),
+    Cell(
+        name="erasure alone: 1 fault, 1 crash at the data",
+        actors=(ERASURE,),
+        prelude=HIDDEN,
+        where=("t/data/",),
+        faults_max=1,
+        crashes_max=1,
+        faults=FRESH,
+        states_min=660,
+    ),
+    Cell(name="erasure, save", actors=(ERASURE, play("save", 5, Save(2))), prelude=HIDDEN, states_min=4_400),
+    Cell(name="erasure, write", actors=(ERASURE, writer(1)), prelude=ROWS, states_min=6_300, slow=True),
+    Cell(name="erasure, compaction", actors=(ERASURE, COMPACTION), prelude=ROWS, all_succeed=True, states_min=11_900, slow=True),
+    Cell(name="erasure, worker", actors=(ERASURE, WORKERS[0]), prelude=SCHEDULED, all_succeed=True, states_min=50_000, slow=True),
+    Cell(name="erasure, save the rows", actors=(ERASURE, play("save", 5, Save(1))), prelude=ROWS, states_min=8_700, slow=True),
+    Cell(name="erasure, restore", actors=(ERASURE, play("restore", 5, Restore(1))), prelude=ROWS, states_min=9_700, slow=True),
+    Cell(
+        name="erasure, release and clean",
+        actors=(ERASURE, play("tidying", 5, InTurn((Save(2, release=True), Compact(), Clean())))),
+        prelude=(*HIDDEN, Actor("former save", 10, Save(2))),
+        states_min=140_000,
+        slow=True,
+    ),
+    Cell(name="erasure, clean", actors=(ERASURE, CLEAN), prelude=ROWS, states_min=3_000, slow=True),
+    Cell(name="erasure, clustering", actors=(ERASURE, CLUSTERING), prelude=SCATTERED, states_min=37_000, slow=True),
+    Cell(name="erasure, append", actors=(ERASURE, APPEND), prelude=SCATTERED, all_succeed=True, states_min=22_000, slow=True),
+)

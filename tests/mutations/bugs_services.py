@@ -1,0 +1,152 @@
+"""Bugs of services, each a plausible mistake of whoever changes them next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import msgspec
+import pytest
+
+from objcat.errors import CommitUnknown
+from objcat.table.files import decode_delta
+from objcat.timeline import Footprint, Timeline
+from tests.mutations.bugs import bug
+
+clustering: Any = import_module("objcat.services.cluster")
+compaction: Any = import_module("objcat.services.compact")
+cleaning: Any = import_module("objcat.services.clean")
+performing: Any = import_module("objcat.services.perform")
+erasing: Any = import_module("objcat.erasing")
+
+# ---- clustering --------------------------------------------------------------------------------------------------
+
+
+@bug("a clustering that does not say which groups it ends", "P5", "append, clustering", "delete, clustering")
+def _silent_clustering(patch: pytest.MonkeyPatch) -> None:
+    proposal = clustering._proposal
+
+    def silent(*files: Any, **rest: Any) -> Any:
+        whole = proposal(*files, **rest)
+        return replace(whole, footprint=msgspec.structs.replace(whole.footprint, retires=()))
+
+    patch.setattr(clustering, "_proposal", silent)
+
+
+@bug(
+    "a clustering that leaves groups to others, and not the files that it made of them", "P5", "append to one of two partitions, clustering"
+)
+def _clustered_twice(patch: pytest.MonkeyPatch) -> None:
+    narrow = clustering._narrow
+
+    def half(proposal: Any, taken: Any) -> Any:
+        less = narrow(proposal, taken)
+        bases = decode_delta(proposal.changes).bases
+        return less and clustering._proposal(bases, less.footprint.retires, as_of=decode_delta(less.changes).as_of)
+
+    patch.setattr(clustering, "_narrow", half)
+
+
+@bug("a clustering that does not yield, but goes on as it was", "P5", "delete, clustering")
+def _stubborn_clustering(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(clustering, "_narrow", lambda proposal, taken: proposal)
+
+
+@bug("a clustering that forgets log rows", "P5", "clustering, clustering")
+def _clustered_bases(patch: pytest.MonkeyPatch) -> None:
+    current_cuts = clustering.current_cuts
+    patch.setattr(clustering, "current_cuts", lambda fileio, spec, group, logs: current_cuts(fileio, spec, replace(group, logs=()), logs))
+
+
+# ---- compaction --------------------------------------------------------------------------------------------------
+
+
+@bug("an executor that reads the newest slot, and claims the one of its plan", "P5", "append, executor of a plan from before it")
+def _planned_and_newest(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Timeline, "at", lambda self, slot: self.open())
+
+
+@bug("a compaction that does not yield, but goes on as it was", "P9", "write and compaction, compaction")
+def _stubborn_compaction(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compaction, "_narrow", lambda proposal, taken: proposal)
+
+
+@bug("a plan put away although only its executor was taken for dead", "P8", "worker, sweep")
+def _plan_put_away(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compaction, "resolve", lambda *_: None)
+
+
+@bug("an index that is merged without the keys of new homes", "P9", "place elsewhere, compaction: record")
+def _index_of_former_homes(patch: pytest.MonkeyPatch) -> None:
+    of_live_homes = compaction.of_live_homes
+    patch.setattr(compaction, "of_live_homes", lambda rows, live: of_live_homes(rows, sorted(live)[1:]))
+
+
+@bug(
+    "a round of upkeep that drops entries of an index which came meanwhile", "P9", "place elsewhere, round of upkeep: record, copy on write"
+)
+def _index_entries_dropped(patch: pytest.MonkeyPatch) -> None:
+    proposal = compaction._proposal
+    patch.setattr(compaction, "_proposal", lambda *files, as_of, **rest: proposal(*files, as_of=as_of + 1, **rest))
+
+
+# ---- cleaning ----------------------------------------------------------------------------------------------------
+
+
+@bug("a clean that forgets what a RESTORE has brought back", "P8", "write, clean after a restore")
+def _restored_is_cleaned(patch: pytest.MonkeyPatch) -> None:
+    unneeded = cleaning._unneeded
+
+    def forgetful(*given: Any) -> Any:
+        *rest, since = given
+        return unneeded(*rest, [msgspec.structs.replace(entry, footprint=blinded(entry.footprint)) for entry in since])
+
+    def blinded(footprint: Mapping[str, Footprint]) -> dict[str, Footprint]:
+        return {table: msgspec.structs.replace(own, restores=None) for table, own in footprint.items()}
+
+    patch.setattr(cleaning, "_unneeded", forgetful)
+
+
+@bug("a clean that looks at one home of a log object", "P8", "write, clean after a compaction of one home")
+def _one_home(patch: pytest.MonkeyPatch) -> None:
+    added = cleaning._added
+    patch.setattr(
+        cleaning, "_added", lambda entry, table: {path: frozenset(sorted(homes)[:1]) for path, homes in added(entry, table).items()}
+    )
+
+
+# ---- what all services share -------------------------------------------------------------------------------------
+
+
+@bug("a service that tidies up although nobody knows whether it has its slot", "P8", "split 5 alone, history of 2: 2 faults, 1 crash")
+def _unknown_tidied(patch: pytest.MonkeyPatch) -> None:
+    class Never(Exception):
+        pass
+
+    assert performing.CommitUnknown is CommitUnknown
+    patch.setattr(performing, "CommitUnknown", Never)
+
+
+@bug("a delete that takes a cleaned file for a lost one", "P0", "delete of what is found, compaction and clean")
+def _cleaned_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(performing, "_expired", lambda *_: None)
+
+
+# ---- erasure -----------------------------------------------------------------------------------------------------
+
+
+@bug("an erasure that leaves what is below the newest slot but one", "P12", "erasure alone: 1 fault, 1 crash at the data")
+def _erases_too_little(patch: pytest.MonkeyPatch) -> None:
+    plan_clean = cleaning.plan_clean
+    patch.setattr(cleaning, "plan_clean", lambda *given, before=None, **rest: plan_clean(*given, before=before and before - 1, **rest))
+    patch.setattr(erasing, "plan_clean", cleaning.plan_clean)
+
+
+@bug("an erasure that asks readers what a savepoint holds", "P12", "erasure, save")
+def _erases_what_is_seen(patch: pytest.MonkeyPatch) -> None:
+    def seen(table: Any, snapshot: Any, where: Any) -> bool:
+        return bool(table.scan(where="k = 2", as_of=snapshot.slot).count())
+
+    patch.setattr(erasing, "_holds", seen)
