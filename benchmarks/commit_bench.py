@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import platform
 import queue
+import signal
 import statistics
 import sys
 import threading
@@ -147,6 +148,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
     parser.add_argument("--json", metavar="FILE", help="write the figures and the environment there")
     chosen = parser.parse_args(arguments)
+    # A request to end shall still end the writers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     results: list[Result] = []
     with Servers() as servers:
         for latency_ms in chosen.latency:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
@@ -13,35 +13,32 @@ import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
 from objcat.advice import SizeAdvice
-from objcat.arguments import instances, moment_ms, name_list, one_of, text, text_mapping, whole_number
+from objcat.altering import Altered
+from objcat.arguments import moment_ms, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, layout_of, session_of
+from objcat.deleting import delete_where
 from objcat.deriving import DELETES, batch_of, check_follows, version_of
 from objcat.erasing import Certificate, ErasurePlan, plan_erasure
 from objcat.erasing import erase as erase_for_good
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
-from objcat.lifecycle import change_partitioning, change_properties, change_schema
 from objcat.merging import Merge, soft_delete, update, upsert_partial
 from objcat.overwriting import delete_partition, overwrite
-from objcat.placing import Placing, write_located
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
 from objcat.read.history import History
 from objcat.read.metadata import TableStats, files_of, partitions_of_snapshot, stats_of
 from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
-from objcat.services import erase
 from objcat.services.after import Upkeep
 from objcat.services.perform import Done
 from objcat.services.savepoint import check_readable
 from objcat.standing import Standing
 from objcat.table import Snapshot, Tables, TableSpec
-from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
 from objcat.table.snapshot import snapshot_of
-from objcat.tasks import EraseTask, Layout, Operation, WriteResult, WriteTask, rewrite_without
+from objcat.tasks import Layout, Operation
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.side import with_changes
-from objcat.upkeep import Serviced
 from objcat.write import CommitResult, WriteOperation, applied_at, result_of
 
 if TYPE_CHECKING:
@@ -53,7 +50,7 @@ R = TypeVar("R")
 AsOf = int | str | dt.datetime
 
 
-class Table(Serviced):
+class Table(Altered):
     """A handle on a table, at the newest slot that it has seen. Safe for many threads; not picklable (open the table there)."""
 
     def __init__(self, name: str, timeline: Timeline[Tables], table: str, view: View[Tables], *, upkeep: Upkeep | None = None) -> None:
@@ -77,70 +74,6 @@ class Table(Serviced):
     def properties(self) -> dict[str, str]:
         """As of the newest slot that this handle has seen. No request."""
         return dict(self.spec.properties)
-
-    def set_properties(self, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
-        """Set and take away properties of the table, as one commit; others stay, those that somebody else sets meanwhile too.
-
-        Raises InvalidInput, TableClosed, Contention, Fenced, CommitUnknown.
-        """
-        self._standing.keep(change_properties(self.timeline, self._standing.view, self.id, set_=properties or {}, unset=unset))
-
-    def set_partitioning(self, partition_by: Sequence[str]) -> None:
-        """Deal new rows to partitions in another way, as one commit that moves no data: [] for one partition of everything.
-
-        Rows that are there stay where they are, and so do later rows of partitions that are there: a partition of before that has files
-        takes the rows that belong to it as ever. Running writers write again. partition_by: as of `Lake.create_table`. Raises
-        InvalidInput and InvalidSchema, TableClosed, Contention, Fenced, CommitUnknown.
-        """
-        self.refresh()
-        self._standing.keep(
-            self._standing.reliably(lambda: change_partitioning(self.timeline, self._standing.view, self.id, self.manifests, partition_by))
-        )
-
-    # ---- columns
-
-    def alter(self, changes: Iterable[ColumnChange]) -> None:
-        """Change columns, one change after the other, as one commit that touches no file.
-
-        changes: `objcat.AddColumn`, `DropColumn`, `RenameColumn`, `MoveColumn` and `WidenColumn`. A column or a field of a struct is named
-        by its path: `city`, `place.x`; inside of lists and maps `stops.element.x`, `tags.value.x`; a name with a dot in it in backticks.
-        Running writers go on. Older snapshots keep their schema. Raises InvalidSchema and InvalidInput that say what would fit (nothing
-        was changed), TableClosed, Contention, Fenced, CommitUnknown.
-        """
-        kinds = "AddColumn, DropColumn, RenameColumn, MoveColumn or WidenColumn"
-        given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {kinds}")
-        self.refresh()
-        self._standing.keep(change_schema(self.timeline, self._standing.view, self.id, given))
-
-    def add_column(self, path: str, data_type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
-        """Add a column, or a field of a struct, which is null in all rows that are there.
-
-        data_type: an Arrow type, or a name such as `bigint` or `decimal(10,2)`. after: the neighbour that it comes after; first: before all
-        of them; else it comes last. Raises as `alter`.
-        """
-        self.alter([AddColumn(path, data_type, after=after, first=first)])
-
-    def drop_column(self, path: str) -> None:
-        """Drop a column, or a field of a struct; one of its name that is added later has none of its values. Raises as `alter`, and for
-        columns by which rows are found or ordered."""
-        self.alter([DropColumn(path)])
-
-    def rename_column(self, path: str, name: str) -> None:
-        """Give a column, or a field of a struct, another name. name: the new one, without the structs around it. Raises as `alter`."""
-        self.alter([RenameColumn(path, name)])
-
-    def move_column(self, path: str, *, after: str | None = None, first: bool = False) -> None:
-        """Move a column among its neighbours: after one of them, or before all. Raises as `alter`."""
-        self.alter([MoveColumn(path, after=after, first=first)])
-
-    def widen_column(self, path: str, data_type: pa.DataType | str) -> None:
-        """Give a column a type that holds every value of the present one.
-
-        tinyint, smallint, int, bigint: each to a later one; all but bigint to double; float to double; a decimal to more digits at the
-        same scale; an integer to a decimal with at least 10 digits before the point, bigint with 20. Raises as `alter`, and for key
-        columns and those that partitions are made of.
-        """
-        self.alter([WidenColumn(path, data_type)])
 
     # ---- the newest state
 
@@ -255,15 +188,8 @@ class Table(Serviced):
         if isinstance(keys, (str, pc.Expression)):
             if app is not None:
                 raise InvalidInput("delete() with a filter takes no app: what it deletes depends on when it runs")
-            return self._delete_where(keys, metadata, spark)
+            return delete_where(self, keys, metadata=metadata, spark=spark)
         return self._write(keys, Operation.DELETE, metadata, app)
-
-    def _delete_where(
-        self, where: str | pc.Expression, metadata: Mapping[str, str] | None, spark: SparkSession | None
-    ) -> CommitResult | None:
-        told = text_mapping({} if metadata is None else metadata, what="metadata")
-        engine = _Keys(self, spark)
-        return self.committed(lambda: erase(self.timeline, self.id, where, engine=engine, metadata=told), spark=spark)
 
     def plan_erasure(self, keys: str | Any) -> ErasurePlan:
         """What `erase` would do now; sends reads only. keys: as of `erase`. Raises InvalidPredicate, and as `scan`."""
@@ -572,36 +498,3 @@ class Table(Serviced):
         if self.id not in view.state:
             raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later, in a log that others share")
         return self._snapshot_of(view)
-
-
-class _Keys:
-    """Finds rows and deletes them: in this process, or on Spark."""
-
-    def __init__(self, table: Table, spark: SparkSession | None) -> None:
-        self._table = table
-        self._spark = spark
-
-    def keys(self, plan: ScanPlan) -> Any | None:
-        found = Scan(self._table.fileio, plan, self._table.manifests)
-        if self._spark is None:
-            rows = found.to_arrow()
-            return rows if rows.num_rows else None
-        from objcat.spark.erase import is_empty
-
-        frame = found.to_spark(self._spark)
-        return None if is_empty(frame, table=self._table.name) else frame
-
-    def write(self, data: Any, task: WriteTask) -> WriteResult:
-        change = change_of(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
-        return change.engine.write(change.data, task)
-
-    def rewrite(self, task: EraseTask) -> WriteResult:
-        if self._spark is None:
-            return rewrite_without(self._table.fileio, task)
-        from objcat.spark.erase import rewrite_on_spark
-
-        return rewrite_on_spark(self._spark, self._table.fileio.describe(), task, table=self._table.name)
-
-    def write_located(self, place: Placing, data: Any, task: WriteTask) -> WriteResult:
-        change = change_of(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
-        return write_located(place, change.engine, change.data, task)

@@ -24,13 +24,13 @@ from objcat.read import ScanPlan, plan_scan
 from objcat.scan import Scan
 from objcat.services.compute import DELETED, Outcome, Work, Written, former_of, run, written
 from objcat.services.perform import Proposal
-from objcat.services.regroup import Changed, proposal_of, rewrite_groups
+from objcat.services.proposal import proposal_of
 from objcat.spool import Spooled
 from objcat.storage.batch import conform
 from objcat.storage.files import TXN_COLUMN, constant
 from objcat.storage.fitting import named
 from objcat.table import FileGroup, Manifests, Snapshot, TableSpec
-from objcat.tasks import TXN_FIELD, Filter
+from objcat.tasks import TXN_FIELD, Changed, Filter, rewrite_groups
 from objcat.tasks.scan import bare
 from objcat.timeline import AppVersion, Home, Txn
 from objcat.write import CommitResult

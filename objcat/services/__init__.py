@@ -17,7 +17,7 @@ from objcat.services.compact import (
     schedule_compaction,
     scheduled_compactions,
 )
-from objcat.services.erase import erase
+from objcat.services.delete import delete_where
 from objcat.services.maintain import Maintained, Step, maintain
 from objcat.services.purge import purge
 from objcat.services.restore import RestoreResult, restore
@@ -42,7 +42,7 @@ __all__ = [
     "clean",
     "cluster",
     "compact",
-    "erase",
+    "delete_where",
     "execute_scheduled",
     "maintain",
     "plan_clean",

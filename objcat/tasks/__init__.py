@@ -7,7 +7,6 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.tasks.append import append_rows, fill_group
 from objcat.tasks.current import current_rows
-from objcat.tasks.erase import EraseTask, rewrite_without
 from objcat.tasks.insert import write_inserts
 from objcat.tasks.locate import BatchKeys, Gathered, Located, LocateTask, locate, placed, waiting
 from objcat.tasks.model import (
@@ -24,6 +23,7 @@ from objcat.tasks.model import (
     WriteTask,
 )
 from objcat.tasks.parallel import run_all
+from objcat.tasks.regroup import Changed, DeleteTask, rewrite_groups, rewrite_without
 from objcat.tasks.rewrite import rewrite_homes
 from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS, ahead_of, own_rows, scan_groups, scan_schema
 from objcat.tasks.write import log_schema, write_rows, written_columns
@@ -36,7 +36,8 @@ __all__ = [
     "PLACE_FIELD",
     "TXN_FIELD",
     "BatchKeys",
-    "EraseTask",
+    "Changed",
+    "DeleteTask",
     "Filter",
     "Gathered",
     "Layout",
@@ -55,6 +56,7 @@ __all__ = [
     "log_schema",
     "own_rows",
     "placed",
+    "rewrite_groups",
     "rewrite_homes",
     "rewrite_without",
     "run_all",

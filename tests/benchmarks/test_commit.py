@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.commit_bench import _result, run, wrong_with
 from benchmarks.slow_proxy import SlowProxy
-from benchmarks.writers import KEYS, SIDES, Did, Keys, Objcat, Wrote, batch, wrong_rows
+from benchmarks.writers import KEYS, SIDES, Deltalake, Did, Keys, Objcat, Wrote, batch, wrong_rows
 from devkit.handle import s3_client
 
 WRITERS, COMMITS = 3, 4
@@ -89,7 +89,7 @@ def test_the_proxy_counts_requests_and_passes_on_what_is_sent(servers):
         assert proxy.requests == {"PUT": 2, "GET": 1}
 
 
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("side", [Objcat.name, pytest.param(Deltalake.name, marks=pytest.mark.slow)])
 def test_processes_that_write_at_once_lose_nothing(servers, side):
     found = run(SIDES[side], servers("versitygw").fresh_bucket(), "overlapping", writers=2, commits=2, latency_ms=1)
     assert found.wrong == ()

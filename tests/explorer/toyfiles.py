@@ -123,7 +123,7 @@ def toy_files() -> Iterator[None]:
         "storage.logs",
         "tasks.write",
         "tasks.append",
-        "tasks.erase",
+        "tasks.regroup",
         "tasks.insert",
         "tasks.rewrite",
         "tasks.current",

@@ -89,7 +89,7 @@ def test_what_others_change_meanwhile_is_looked_at_again(
 ) -> None:
     table = make(tmp_path, kind=kind, **settings)
     other = objcat.connect(tmp_path).table("t")
-    module, name = ("objcat.tasks.erase", "current_cuts") if table.spec.is_keyless else ("objcat.scan", "scan_groups")
+    module, name = ("objcat.tasks.regroup", "current_cuts") if table.spec.is_keyless else ("objcat.scan", "scan_groups")
     real = getattr(import_module(module), name)
     done: list[bool] = []
 

@@ -1,20 +1,21 @@
-"""Rewriting file groups of a table without a key, and what a service that has written files says of them."""
+"""Rewriting file groups of a table without a key: rows of theirs become other ones, or are left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.services.perform import Proposal
 from objcat.storage.files import BaseWriter, base_path
-from objcat.table import BaseFile, FileGroup, LogObject, Snapshot, TableDelta, TableSpec
-from objcat.table.files import encode_delta
-from objcat.tasks import TXN_FIELD, Rewritten, WriteResult, run_all
+from objcat.table import BaseFile, FileGroup, TableSpec
 from objcat.tasks.current import current_cuts, loaded_logs, rewritten_at_once
-from objcat.timeline import Footprint, Summary, Txn
+from objcat.tasks.model import TXN_FIELD, Filter, Rewritten, WriteResult
+from objcat.tasks.parallel import run_all
+from objcat.timeline import Txn
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,23 @@ class Changed:
     deleted: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteTask:
+    """Take the rows for which a filter is true out of some file groups of a table without a key, under one transaction."""
+
+    spec: TableSpec
+    txn: Txn
+    groups: tuple[FileGroup, ...]
+    where: Filter
+
+
 def rewrite_groups(
     fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], txn: Txn, change: Callable[[pa.Table], Changed]
 ) -> WriteResult:
     """The groups of a table without a key of which some rows change, rewritten; the others stay as they are.
 
-    change: is given the rows of a group a few row groups at a time, under physical names with the txn that wrote each. Raises CorruptTable,
-    storage errors, and what `change` raises.
+    change: is given the rows of a group a few row groups at a time, under physical names with the txn that wrote each; so memory is
+    bounded. Raises CorruptTable, storage errors, and what `change` raises.
     """
     logs = loaded_logs(fileio, spec, groups)
 
@@ -53,21 +64,19 @@ def rewrite_groups(
     return WriteResult(tuple(base for base, _, _ in found), rows=sum(home.rows for home in rewritten), rewritten=rewritten)
 
 
-def proposal_of(written: WriteResult, snapshot: Snapshot) -> Proposal:
-    """What to commit of deletes, or of rewritten groups."""
-    replaces = tuple(sorted(base.home for base in written.bases))
-    appends = tuple(sorted({rows.home for log in written.logs for rows in log.homes}.difference(replaces)))
-    files: list[BaseFile | LogObject] = [*written.bases, *written.logs]
-    return Proposal(
-        footprint=Footprint(replaces=replaces, appends=appends, rmw=appends),
-        changes=encode_delta(TableDelta(bases=written.bases, logs=written.logs, as_of=snapshot.slot if replaces else None)),
-        summary=Summary(
-            rows=written.rows,
-            inserted=0,
-            updated=sum(home.updated for home in written.rewritten),
-            deleted=sum(home.deleted for home in written.rewritten) if written.rewritten else written.rows,
-            files=len(files),
-            bytes=sum(file.bytes for file in files),
-        ),
-        files=tuple(file.path for file in files),
-    )
+def rewrite_without(fileio: FileIO, task: DeleteTask) -> WriteResult:
+    """A new base file for every group that holds such rows; the others are left alone. Raises CorruptTable, storage errors."""
+    names = {column.physical: column.name for column in task.spec.table_schema.columns}
+
+    def without(rows: pa.Table) -> Changed:
+        """The rows for which the filter is false or null."""
+        logical = rows.select(list(names)).rename_columns(list(names.values()))
+        numbered = logical.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
+        passed = numbered.filter(task.where.to_arrow()).column(_NUMBER)
+        kept = rows.filter(pc.invert(pc.is_in(numbered.column(_NUMBER), value_set=passed.combine_chunks())))
+        return Changed(kept, deleted=rows.num_rows - kept.num_rows)
+
+    return rewrite_groups(fileio, task.spec, task.groups, task.txn, without)
+
+
+_NUMBER = "_objcat_number"

@@ -12,12 +12,11 @@ from fileio.store import FileIO
 from objcat.placing import Placing, keys_of
 from objcat.read.plan import ScanPlan, plan_scan
 from objcat.services.perform import Done, Proposal, Service, perform
-from objcat.table import BaseFile, LogObject, Manifests, Snapshot, TableDelta, Tables, TableSpec
-from objcat.table.files import encode_delta
+from objcat.services.proposal import proposal_of
+from objcat.table import Manifests, Snapshot, Tables, TableSpec
 from objcat.table.snapshot import snapshot_of
-from objcat.tasks import EraseTask, Operation, WriteResult, WriteTask
-from objcat.timeline import Action, Footprint, Summary, Timeline, Txn, View
-from objcat.timeline.entry import Keys
+from objcat.tasks import DeleteTask, Operation, WriteResult, WriteTask
+from objcat.timeline import Action, Timeline, Txn, View
 
 
 class KeyEngine(Protocol):
@@ -29,7 +28,7 @@ class KeyEngine(Protocol):
     def write(self, data: Any, task: WriteTask) -> WriteResult:
         """Write the batch."""
 
-    def rewrite(self, task: EraseTask) -> WriteResult:
+    def rewrite(self, task: DeleteTask) -> WriteResult:
         """Run the task over all of its file groups, perhaps in pieces."""
 
     def write_located(self, place: Placing, data: Any, task: WriteTask) -> WriteResult:
@@ -37,17 +36,17 @@ class KeyEngine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Erasure:
-    """What is to be erased. keys: the rows to delete, of a table with a key."""
+class Deletion:
+    """What is to be deleted. keys: the rows to delete, of a table with a key."""
 
     snapshot: Snapshot
     plan: ScanPlan
     keys: Any = None
 
 
-def erase(
+def delete_where(
     timeline: Timeline[Tables], table: str, where: str | pc.Expression, *, engine: KeyEngine, metadata: Mapping[str, str]
-) -> Done[Erasure] | None:
+) -> Done[Deletion] | None:
     """Delete the rows for which a filter is true, as one commit; None when there are none.
 
     A merge-on-read table gets deletes of their keys; file groups of a copy-on-write table, and of one without a key, are rewritten. With an
@@ -57,28 +56,28 @@ def erase(
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 
-    def work_of(view: View[Tables]) -> Erasure | None:
+    def work_of(view: View[Tables]) -> Deletion | None:
         snapshot = snapshot_of(view, table, where=fileio.url)
         spec = snapshot.spec
         plan = plan_scan(snapshot, manifests, where=where, columns=_columns(spec))
         if spec.is_keyless:
-            return Erasure(snapshot, plan) if plan.groups else None
+            return Deletion(snapshot, plan) if plan.groups else None
         keys = engine.keys(plan)
-        return None if keys is None else Erasure(snapshot, plan, keys)
+        return None if keys is None else Deletion(snapshot, plan, keys)
 
     view = timeline.open()
     action = Action.DELTA_COMMIT if not snapshot_of(view, table, where=fileio.url).spec.rewrites else Action.COMMIT
 
-    def run(work: Erasure, txn: Txn) -> Proposal:
+    def run(work: Deletion, txn: Txn) -> Proposal:
         return replace(_run(fileio, manifests, engine, work, txn), metadata=metadata)
 
     try:
         return perform(timeline, Service(action=action, table=table, plan=work_of, run=run), view)
-    except _NothingToErase:
+    except _NothingToDelete:
         return None
 
 
-class _NothingToErase(Exception):
+class _NothingToDelete(Exception):
     """Files that might hold such rows hold none."""
 
 
@@ -89,14 +88,14 @@ def _columns(spec: TableSpec) -> list[str]:
     return list(dict.fromkeys(column.name for column in columns))
 
 
-def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Erasure, txn: Txn) -> Proposal:
+def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion, txn: Txn) -> Proposal:
     snapshot, spec = work.snapshot, work.snapshot.spec
     if spec.is_keyless:
-        assert work.plan.where is not None, "an erasure has a filter"
-        erased = engine.rewrite(EraseTask(spec, txn, work.plan.groups, work.plan.where))
-        if not erased.bases:
-            raise _NothingToErase
-        return _proposal(erased, snapshot)
+        assert work.plan.where is not None, "a delete has a filter"
+        rewritten = engine.rewrite(DeleteTask(spec, txn, work.plan.groups, work.plan.where))
+        if not rewritten.bases:
+            raise _NothingToDelete
+        return proposal_of(rewritten, snapshot)
     former = frozenset(filter(spec.is_former, snapshot.live_partitions(manifests))) if spec.former else frozenset()
     task = WriteTask(
         spec,
@@ -109,26 +108,5 @@ def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Erasure,
     if spec.is_located:
         live = {group.home: group for group in snapshot.file_groups(manifests)}
         written = engine.write_located(Placing(fileio, manifests, snapshot, live), work.keys, task)
-        return _proposal(written, snapshot, keys=keys_of(fileio, txn, [written]))
-    return _proposal(engine.write(work.keys, task), snapshot)
-
-
-def _proposal(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = None) -> Proposal:
-    replaces = tuple(sorted(base.home for base in written.bases))
-    appends = tuple(sorted({rows.home for log in written.logs for rows in log.homes}.difference(replaces)))
-    files: list[BaseFile | LogObject] = [*written.bases, *written.logs]
-    index = TableDelta(logs=written.index) if written.index else None
-    delta = TableDelta(bases=written.bases, logs=written.logs, as_of=snapshot.slot if replaces else None, index=index)
-    return Proposal(
-        footprint=Footprint(replaces=replaces, appends=appends, rmw=appends, keys=keys),
-        changes=encode_delta(delta),
-        summary=Summary(
-            rows=written.rows,
-            inserted=0,
-            updated=0,
-            deleted=sum(home.deleted for home in written.rewritten) if written.rewritten else written.rows,
-            files=len(files),
-            bytes=sum(file.bytes for file in files),
-        ),
-        files=tuple(delta.paths),
-    )
+        return proposal_of(written, snapshot, keys=keys_of(fileio, txn, [written]))
+    return proposal_of(engine.write(work.keys, task), snapshot)

@@ -11,7 +11,7 @@ from fileio.store import FileIO
 from objcat.services.workers import Advance
 from objcat.spark.jobs import described
 from objcat.spark.workers import SparkWorkers
-from objcat.tasks import EraseTask, WriteResult, rewrite_without
+from objcat.tasks import DeleteTask, WriteResult, rewrite_without
 
 TASKS_MAX = 4096
 
@@ -22,12 +22,12 @@ def is_empty(found: DataFrame, *, table: str) -> bool:
         return found.isEmpty()
 
 
-def rewrite_on_spark(spark: SparkSession, store: StoreDescription, task: EraseTask, *, table: str) -> WriteResult:
+def rewrite_on_spark(spark: SparkSession, store: StoreDescription, task: DeleteTask, *, table: str) -> WriteResult:
     """The task on workers, a file group or a few for each of theirs. table: as users call it. Raises as `rewrite_without`."""
     count = max(1, min(len(task.groups), TASKS_MAX))
     parts = [replace(task, groups=task.groups[number::count]) for number in range(count)]
     return SparkWorkers(spark, store, table=table).run(_rewrite, parts, service="delete", groups=len(task.groups))
 
 
-def _rewrite(fileio: FileIO, task: EraseTask, _advance: Advance) -> WriteResult:
+def _rewrite(fileio: FileIO, task: DeleteTask, _advance: Advance) -> WriteResult:
     return rewrite_without(fileio, task)

@@ -1,0 +1,80 @@
+"""What a handle changes of what its table is: columns, partitioning, properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from objcat.arguments import instances
+from objcat.lifecycle import change_partitioning, change_properties, change_schema
+from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
+from objcat.upkeep import Serviced
+
+
+class Altered(Serviced):
+    """Changes of one table that write no rows, as methods of its handle. Safe for many threads."""
+
+    def set_properties(self, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
+        """Set and take away properties of the table, as one commit; others stay, those that somebody else sets meanwhile too.
+
+        Raises InvalidInput, TableClosed, Contention, Fenced, CommitUnknown.
+        """
+        self._standing.keep(change_properties(self.timeline, self._standing.view, self.id, set_=properties or {}, unset=unset))
+
+    def set_partitioning(self, partition_by: Sequence[str]) -> None:
+        """Deal new rows to partitions in another way, as one commit that moves no data: [] for one partition of everything.
+
+        Rows that are there stay where they are, and so do later rows of partitions that are there: a partition of before that has files
+        takes the rows that belong to it as ever. Running writers write again. partition_by: as of `Lake.create_table`. Raises
+        InvalidInput and InvalidSchema, TableClosed, Contention, Fenced, CommitUnknown.
+        """
+        self.refresh()
+        self._standing.keep(
+            self._standing.reliably(lambda: change_partitioning(self.timeline, self._standing.view, self.id, self.manifests, partition_by))
+        )
+
+    # ---- columns
+
+    def alter(self, changes: Iterable[ColumnChange]) -> None:
+        """Change columns, one change after the other, as one commit that touches no file.
+
+        changes: `objcat.AddColumn`, `DropColumn`, `RenameColumn`, `MoveColumn` and `WidenColumn`. A column or a field of a struct is named
+        by its path: `city`, `place.x`; inside of lists and maps `stops.element.x`, `tags.value.x`; a name with a dot in it in backticks.
+        Running writers go on. Older snapshots keep their schema. Raises InvalidSchema and InvalidInput that say what would fit (nothing
+        was changed), TableClosed, Contention, Fenced, CommitUnknown.
+        """
+        kinds = "AddColumn, DropColumn, RenameColumn, MoveColumn or WidenColumn"
+        given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {kinds}")
+        self.refresh()
+        self._standing.keep(change_schema(self.timeline, self._standing.view, self.id, given))
+
+    def add_column(self, path: str, data_type: pa.DataType | str, *, after: str | None = None, first: bool = False) -> None:
+        """Add a column, or a field of a struct, which is null in all rows that are there.
+
+        data_type: an Arrow type, or a name such as `bigint` or `decimal(10,2)`. after: the neighbour that it comes after; first: before all
+        of them; else it comes last. Raises as `alter`.
+        """
+        self.alter([AddColumn(path, data_type, after=after, first=first)])
+
+    def drop_column(self, path: str) -> None:
+        """Drop a column, or a field of a struct; one of its name that is added later has none of its values. Raises as `alter`, and for
+        columns by which rows are found or ordered."""
+        self.alter([DropColumn(path)])
+
+    def rename_column(self, path: str, name: str) -> None:
+        """Give a column, or a field of a struct, another name. name: the new one, without the structs around it. Raises as `alter`."""
+        self.alter([RenameColumn(path, name)])
+
+    def move_column(self, path: str, *, after: str | None = None, first: bool = False) -> None:
+        """Move a column among its neighbours: after one of them, or before all. Raises as `alter`."""
+        self.alter([MoveColumn(path, after=after, first=first)])
+
+    def widen_column(self, path: str, data_type: pa.DataType | str) -> None:
+        """Give a column a type that holds every value of the present one.
+
+        tinyint, smallint, int, bigint: each to a later one; all but bigint to double; float to double; a decimal to more digits at the
+        same scale; an integer to a decimal with at least 10 digits before the point, bigint with 20. Raises as `alter`, and for key
+        columns and those that partitions are made of.
+        """
+        self.alter([WidenColumn(path, data_type)])

@@ -1,0 +1,63 @@
+"""Deletes by a filter: rows are found and deleted in this process, or on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from objcat import services
+from objcat.arguments import text_mapping
+from objcat.batches import change_of
+from objcat.placing import Placing, write_located
+from objcat.read import ScanPlan
+from objcat.scan import Scan
+from objcat.services.compute import Written
+from objcat.tasks import DeleteTask, WriteResult, WriteTask, rewrite_without
+from objcat.write import CommitResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def delete_where(
+    table: Written, where: str | pc.Expression, *, metadata: Mapping[str, str] | None, spark: SparkSession | None
+) -> CommitResult | None:
+    """See `Table.delete`."""
+    told = text_mapping({} if metadata is None else metadata, what="metadata")
+    engine = Keys(table, spark)
+    return table.committed(lambda: services.delete_where(table.timeline, table.id, where, engine=engine, metadata=told), spark=spark)
+
+
+class Keys:
+    """Finds rows and deletes them: in this process, or on Spark."""
+
+    def __init__(self, table: Written, spark: SparkSession | None) -> None:
+        self._table = table
+        self._spark = spark
+
+    def keys(self, plan: ScanPlan) -> Any | None:
+        found = Scan(self._table.fileio, plan, self._table.manifests)
+        if self._spark is None:
+            rows = found.to_arrow()
+            return rows if rows.num_rows else None
+        from objcat.spark.delete import is_empty
+
+        frame = found.to_spark(self._spark)
+        return None if is_empty(frame, table=self._table.name) else frame
+
+    def write(self, data: Any, task: WriteTask) -> WriteResult:
+        change = change_of(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
+        return change.engine.write(change.data, task)
+
+    def rewrite(self, task: DeleteTask) -> WriteResult:
+        if self._spark is None:
+            return rewrite_without(self._table.fileio, task)
+        from objcat.spark.delete import rewrite_on_spark
+
+        return rewrite_on_spark(self._spark, self._table.fileio.describe(), task, table=self._table.name)
+
+    def write_located(self, place: Placing, data: Any, task: WriteTask) -> WriteResult:
+        change = change_of(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
+        return write_located(place, change.engine, change.data, task)

@@ -1,0 +1,32 @@
+"""What a service that has written files says of them."""
+
+from __future__ import annotations
+
+from objcat.services.perform import Proposal
+from objcat.table import BaseFile, LogObject, Snapshot, TableDelta
+from objcat.table.files import encode_delta
+from objcat.tasks import WriteResult
+from objcat.timeline import Footprint, Summary
+from objcat.timeline.entry import Keys
+
+
+def proposal_of(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = None) -> Proposal:
+    """What to commit of deletes, or of rewritten groups. keys: of deletes under an index that is no hash."""
+    replaces = tuple(sorted(base.home for base in written.bases))
+    appends = tuple(sorted({rows.home for log in written.logs for rows in log.homes}.difference(replaces)))
+    files: list[BaseFile | LogObject] = [*written.bases, *written.logs]
+    index = TableDelta(logs=written.index) if written.index else None
+    delta = TableDelta(bases=written.bases, logs=written.logs, as_of=snapshot.slot if replaces else None, index=index)
+    return Proposal(
+        footprint=Footprint(replaces=replaces, appends=appends, rmw=appends, keys=keys),
+        changes=encode_delta(delta),
+        summary=Summary(
+            rows=written.rows,
+            inserted=0,
+            updated=sum(home.updated for home in written.rewritten),
+            deleted=sum(home.deleted for home in written.rewritten) if written.rewritten else written.rows,
+            files=len(files),
+            bytes=sum(file.bytes for file in files),
+        ),
+        files=tuple(delta.paths),
+    )
