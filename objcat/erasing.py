@@ -123,7 +123,9 @@ def _merge_all(table: Table) -> None:
     for _ in range(ATTEMPTS_MAX):
         # A record index holds keys, too: of it everything is merged, so that a clean takes what it was before.
         compact(table.timeline, table.id, whole_index=True)
-        groups = table.refresh().file_groups(table.manifests, unmerged=True)
+        snapshot = table.refresh()
+        parts = (snapshot,) if snapshot.index is None else (snapshot, snapshot.index)
+        groups = [group for part in parts for group in part.file_groups(table.manifests, unmerged=True)]
         shared = any(group.base is not None and group.is_shared(group.base.home) for group in groups)
         if not shared and not any(group.as_of < part.slot <= until for group in groups for part in group.logs):
             return

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.explorer.actors import Actor
-from tests.explorer.cast import FRESH, LOG, ROWS, play, writer
+from tests.explorer.cast import COMPACTED, FRESH, LOG, ROWS, play, writer
+from tests.explorer.cells_indexes import placed
 from tests.explorer.cells_keyless import APPEND, CLUSTERING, SCATTERED
-from tests.explorer.cells_services import CLEAN, COMPACTION, SCHEDULED, WORKERS, alone
+from tests.explorer.cells_services import CLEAN, COMPACTION, SCHEDULED, SPLIT, WORKERS, alone
 from tests.explorer.engine import Cell
 from tests.explorer.roles import KEYS, InTurn
 from tests.explorer.roles_erasures import Delete, DeleteWhere, Erase
@@ -57,6 +58,14 @@ ERASURE_CELLS: tuple[Cell, ...] = (
     Cell(name="erasure, save", actors=(ERASURE, play("save", 5, Save(2))), prelude=HIDDEN, states_min=4_400),
     Cell(name="erasure, write", actors=(ERASURE, writer(1)), prelude=ROWS, states_min=6_300, slow=True),
     Cell(name="erasure, compaction", actors=(ERASURE, COMPACTION), prelude=ROWS, all_succeed=True, states_min=11_900, slow=True),
+    Cell(
+        name="erasure, compaction: record",
+        actors=(ERASURE, COMPACTION),
+        prelude=placed("record"),
+        states_min=15_600,
+        slow=True,
+    ),
+    Cell(name="erasure, split", actors=(ERASURE, SPLIT), prelude=COMPACTED, states_min=20_000, slow=True),
     Cell(name="erasure, worker", actors=(ERASURE, WORKERS[0]), prelude=SCHEDULED, all_succeed=True, states_min=50_000, slow=True),
     Cell(name="erasure, save the rows", actors=(ERASURE, play("save", 5, Save(1))), prelude=ROWS, states_min=8_700, slow=True),
     Cell(name="erasure, restore", actors=(ERASURE, play("restore", 5, Restore(1))), prelude=ROWS, states_min=9_700, slow=True),
