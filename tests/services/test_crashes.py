@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from fileio.errors import FileIOError
-from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
+from fileio.testing.faults import Crash, Fault, FaultyBackend
 from objcat.errors import CommitUnknown
 from objcat.services import clean, compact, release, restore, savepoint, split_buckets
 from objcat.timeline import Action, Timeline, resolve
 from objcat.timeline.entry import parse_txn
-from tests.services.world import World
+from tests.services.world import At, World
 
 REQUESTS_MAX = 80
 
@@ -52,21 +52,6 @@ def prepared() -> World:
     world.upsert((1, 4, 4), (9, 9, 9))
     world.delete((8, 8))
     return world
-
-
-class At:
-    """One fault at the nth request."""
-
-    def __init__(self, number: int, fault: Fault) -> None:
-        self._number = number
-        self._fault = fault
-        self.hit = False
-
-    def choose(self, request: Request) -> Hit | None:
-        if request.number != self._number:
-            return None
-        self.hit = True
-        return Hit(self._fault) if self._fault in APPLICABLE[request.kind] else None
 
 
 @pytest.mark.parametrize("fault", FAULTS)

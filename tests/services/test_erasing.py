@@ -15,7 +15,7 @@ import objcat
 from fileio import FileIO
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
-from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
+from fileio.testing.faults import Crash, Fault, FaultyBackend
 from objcat import erasing
 from objcat.doctor import examine
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
@@ -23,25 +23,10 @@ from objcat.services import compact, plan_compaction
 from objcat.table import FileGroup
 from objcat.tasks import scan_groups
 from tests.effort import few
-from tests.services.world import once
+from tests.services.world import At, once
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
 REQUESTS_MAX = 200
-
-
-class At:
-    """A death at the nth request."""
-
-    def __init__(self, number: int, fault: Fault) -> None:
-        self._number = number
-        self._fault = fault
-        self.hit = False
-
-    def choose(self, request: Request) -> Hit | None:
-        if request.number != self._number:
-            return None
-        self.hit = True
-        return Hit(self._fault) if self._fault in APPLICABLE[request.kind] else None
 
 
 def made(backend: MemoryBackend, kind: str) -> objcat.Table:

@@ -14,7 +14,7 @@ from fileio.base import Backend
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from fileio.testing.faults import FaultyBackend, Request
+from fileio.testing.faults import APPLICABLE, Fault, FaultyBackend, Hit, Request
 from objcat.services import CompactionPlan, clean, compact, plan_compaction, savepoint
 from objcat.table import Manifests, Snapshot, TablesFold
 from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Timeline, new_txn
@@ -215,6 +215,21 @@ def close(world: World) -> None:
     txn = new_txn(timeline.fileio.env)
     footprint = {world.id: Footprint()}
     Committer(timeline.fileio).commit(Candidate(txn=txn, action=Action.CLOSE, base=timeline.open().log, changes={}, footprint=footprint))
+
+
+class At:
+    """One fault at the nth request. hit: whether it came to that."""
+
+    def __init__(self, number: int, fault: Fault) -> None:
+        self._number = number
+        self._fault = fault
+        self.hit = False
+
+    def choose(self, request: Request) -> Hit | None:
+        if request.number != self._number:
+            return None
+        self.hit = True
+        return Hit(self._fault) if self._fault in APPLICABLE[request.kind] else None
 
 
 def expiring(*, saved: bool = False) -> World:
