@@ -1,10 +1,13 @@
-// A filter in the place of a join, where rows of base files are kept whose key no log row has, and keys are whole numbers close together:
-// a set of bits, one for each key that may be. objcat/spark/native.py hands this source to the Janino that Spark itself ships. Only the
-// driver loads these classes; what executors run is Spark's own. Janino wants plain Java: no lambdas, no diamonds, no generics of its own.
+// Filters in the place of the joins of a merge, where keys are whole numbers close together: rows of base files are kept whose key no log
+// row has, and log rows whose key no later one has. What is left out is a set of bits, one for each row that may be.
+// objcat/spark/native.py hands this source to the Janino that Spark itself ships. Only the driver loads these classes; what executors run is
+// Spark's own. Janino wants plain Java: no lambdas, no diamonds, no generics of its own.
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -68,18 +71,23 @@ public class ObjcatBits {
       List conjuncts = new ArrayList();
       split((Expression) join.condition().get(), conjuncts);
       Expression key = null;
-      Attribute theirs = null, rank = null;
+      Attribute theirs = null, rank = null, mine = null;
       for (int q = 0; q < conjuncts.size(); q++) {
         Expression one = (Expression) conjuncts.get(q), left = (Expression) one.children().apply(0), right = (Expression) one.children().apply(1);
-        if (one instanceof GreaterThan && isNamed(left, THEIR_RANK) && isNamed(right, RANK)) rank = (Attribute) left;
-        else if (one instanceof LessThan && isNamed(left, RANK) && isNamed(right, THEIR_RANK)) rank = (Attribute) right;
+        if (one instanceof GreaterThan && isNamed(left, THEIR_RANK) && isNamed(right, RANK)) {
+          rank = (Attribute) left;
+          mine = (Attribute) right;
+        } else if (one instanceof LessThan && isNamed(left, RANK) && isNamed(right, THEIR_RANK)) {
+          rank = (Attribute) right;
+          mine = (Attribute) left;
+        }
         else if (one instanceof EqualTo && key == null && (isKey(left) || isKey(right))) {
           key = isKey(left) ? right : left;
           theirs = (Attribute) (isKey(left) ? left : right);
         } else return join;
       }
       if (key == null || rank == null || !(theirs.dataType() instanceof IntegralType) || !key.references().subsetOf(rows.outputSet())) return join;
-      if (theirs.name().equals(OWN_KEY)) return withoutRepeated(join, rows, Keys.of(logs, theirs, rank, known), theirs, rank);
+      if (theirs.name().equals(OWN_KEY)) return withoutBeaten(join, rows, Keys.of(logs, theirs, rank, known), key, mine);
       HadoopFsRelation files = relation(rows);
       // Every log row is later than any base row: the key alone decides.
       if (files == null) return join;
@@ -87,14 +95,13 @@ public class ObjcatBits {
       return new Filter(isNotIn(Keys.of(logs, theirs, rank, known).between(low, high), key), rows);
     }
 
-    /** Log rows against each other: only a key that several of them have can be beaten. */
-    private static LogicalPlan withoutRepeated(Join join, LogicalPlan rows, Keys keys, Attribute key, Attribute rank) {
-      List repeated = keys.repeated(key.dataType());
-      if (repeated == null) return join;
-      if (repeated.isEmpty()) return rows;
-      List columns = Arrays.asList(new Object[] {key, rank});
-      LogicalPlan few = new LocalRelation(PythonUtils.toSeq(columns), PythonUtils.toSeq(repeated), false, scala.Option.apply(null));
-      return (LogicalPlan) ((Object) join.withNewChildren(PythonUtils.toSeq(Arrays.asList(new Object[] {rows, few}))));
+    /** Log rows against each other: the rows that are beaten are known by now. */
+    private static LogicalPlan withoutBeaten(Join join, LogicalPlan rows, Keys keys, Expression key, Expression rank) {
+      if (!keys.areDense()) return join;
+      Bits beaten = keys.beaten();
+      if (beaten == null) return rows;
+      Expression place = plus(plus(number(key, LongType$.MODULE$), literal(-keys.low)), times(number(rank, LongType$.MODULE$), keys.width));
+      return new Filter(isNotIn(beaten, place), rows);
     }
 
     /** The base files below filters and projections, which say between what their keys are; else null. */
@@ -118,13 +125,17 @@ public class ObjcatBits {
 
     private static Expression isNotIn(Bits bits, Expression key) {
       Expression at = number(key, LongType$.MODULE$);
-      if (bits.low != 0) at = Subtract$.MODULE$.apply(at, literal(bits.low), EvalMode$.MODULE$.LEGACY());
+      if (bits.low != 0) at = plus(at, literal(-bits.low));
       Expression word = new GetArrayItem(bits.subquery(), number(new ShiftRight(at, new Literal(Integer.valueOf(6), IntegerType$.MODULE$)), IntegerType$.MODULE$), false);
       // A shift of a long goes by the last six bits of its distance.
       Expression bit = new BitwiseAnd(word, new ShiftLeft(literal(1L), number(at, IntegerType$.MODULE$)));
       // Beyond the words, Spark finds null.
       return new EqualTo(new Coalesce(PythonUtils.toSeq(Arrays.asList(new Expression[] {bit, literal(0L)}))), literal(0L));
     }
+
+    private static Expression plus(Expression left, Expression right) { return Add$.MODULE$.apply(left, right, EvalMode$.MODULE$.LEGACY()); }
+
+    private static Expression times(Expression left, long right) { return Multiply$.MODULE$.apply(left, literal(right), EvalMode$.MODULE$.LEGACY()); }
 
     private static Expression number(Expression e, DataType type) { return e.dataType().equals(type) ? e : Cast$.MODULE$.apply(e, type, false); }
 
@@ -137,6 +148,8 @@ public class ObjcatBits {
     private long[] keys = new long[1024];
     private int[] ranks = new int[1024];
     private int count;
+    /** The least key, how many there may be up to the greatest (negative: too many to count), and the least and the greatest rank. */
+    long low, width, first, last;
 
     /** Of the rows of a plan. Runs a job, unless the keys are known. */
     static Keys of(LogicalPlan logs, Attribute key, Attribute rank, List known) {
@@ -169,6 +182,17 @@ public class ObjcatBits {
         keys[count] = row.getLong(0);
         ranks[count++] = row.getInt(1);
       }
+      if (count == 0) return;
+      long high = keys[0];
+      low = high;
+      first = last = ranks[0];
+      for (int k = 1; k < count; k++) {
+        low = Math.min(low, keys[k]);
+        high = Math.max(high, keys[k]);
+        first = Math.min(first, ranks[k]);
+        last = Math.max(last, ranks[k]);
+      }
+      width = high - low + 1;
     }
 
     /** Those between two numbers. */
@@ -178,26 +202,27 @@ public class ObjcatBits {
       return all.trimmed();
     }
 
-    /** Rows of the keys that occur more than once, with their ranks; null when the keys are too far apart. type: of a key. */
-    List repeated(DataType type) {
-      long low = Long.MAX_VALUE, high = Long.MIN_VALUE;
-      for (int k = 0; k < count; k++) {
-        low = Math.min(low, keys[k]);
-        high = Math.max(high, keys[k]);
-      }
-      List rows = new ArrayList();
-      if (count == 0) return rows;
-      if (high - low < 0 || high - low >= BITS_MAX) return null;
-      Bits once = new Bits(low, high), again = new Bits(low, high);
-      for (int k = 0; k < count; k++) (once.has(keys[k]) ? again : once).add(keys[k]);
-      for (int k = 0; k < count; k++) if (again.has(keys[k])) rows.add(new GenericInternalRow(new Object[] {as(type, keys[k]), Integer.valueOf(ranks[k])}));
-      return rows;
-    }
+    /** Whether a bit for each key and rank that may be is little: then `place` numbers them. */
+    boolean areDense() { return count == 0 || width > 0 && width < BITS_MAX && width * (last - first + 1) < BITS_MAX; }
 
-    private static Object as(DataType type, long key) {
-      if (type instanceof LongType) return Long.valueOf(key);
-      if (type instanceof IntegerType) return Integer.valueOf((int) key);
-      return type instanceof ShortType ? (Object) Short.valueOf((short) key) : (Object) Byte.valueOf((byte) key);
+    private long place(int k) { return keys[k] - low + ranks[k] * width; }
+
+    /** The places of rows whose key a row of a greater rank has; null when there are none. */
+    Bits beaten() {
+      if (count == 0) return null;
+      Bits once = new Bits(0, width - 1), again = new Bits(0, width - 1);
+      for (int k = 0; k < count; k++) (once.has(keys[k] - low) ? again : once).add(keys[k] - low);
+      Map greatest = new HashMap();
+      for (int k = 0; k < count; k++) {
+        if (!again.has(keys[k] - low)) continue;
+        Object had = greatest.get(Long.valueOf(keys[k]));
+        if (had == null || ((Integer) had).intValue() < ranks[k]) greatest.put(Long.valueOf(keys[k]), Integer.valueOf(ranks[k]));
+      }
+      if (greatest.isEmpty()) return null;
+      Bits found = new Bits(first * width, (last + 1) * width - 1);
+      for (int k = 0; k < count; k++)
+        if (again.has(keys[k] - low) && ((Integer) greatest.get(Long.valueOf(keys[k]))).intValue() > ranks[k]) found.add(place(k));
+      return found.trimmed();
     }
   }
 
