@@ -26,6 +26,7 @@ SPARK_SUITE = "spark"
 COUNTS_VARIABLE = "OBJCAT_TEST_COUNTS"
 ON_OLDEST = (
     "test_format.py",
+    "test_native_bits.py",
     "test_native_plans.py",
     "test_native_root.py",
     "test_native_stores.py",

@@ -5,9 +5,7 @@
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -210,19 +208,31 @@ public class ObjcatBits {
     /** The places of rows whose key a row of a greater rank has; null when there are none. */
     Bits beaten() {
       if (count == 0) return null;
-      Bits once = new Bits(0, width - 1), again = new Bits(0, width - 1);
-      for (int k = 0; k < count; k++) (once.has(keys[k] - low) ? again : once).add(keys[k] - low);
-      Map greatest = new HashMap();
-      for (int k = 0; k < count; k++) {
-        if (!again.has(keys[k] - low)) continue;
-        Object had = greatest.get(Long.valueOf(keys[k]));
-        if (had == null || ((Integer) had).intValue() < ranks[k]) greatest.put(Long.valueOf(keys[k]), Integer.valueOf(ranks[k]));
+      Bits later = new Bits(0, width - 1), found = new Bits(first * width, (last + 1) * width - 1);
+      int[] order = byRank();
+      boolean any = false;
+      for (int end = count; end > 0; ) {
+        int start = end;
+        while (start > 0 && ranks[order[start - 1]] == ranks[order[end - 1]]) {
+          int k = order[--start];
+          if (!later.has(keys[k] - low)) continue;
+          found.add(place(k));
+          any = true;
+        }
+        for (int i = start; i < end; i++) later.add(keys[order[i]] - low);
+        end = start;
       }
-      if (greatest.isEmpty()) return null;
-      Bits found = new Bits(first * width, (last + 1) * width - 1);
-      for (int k = 0; k < count; k++)
-        if (again.has(keys[k] - low) && ((Integer) greatest.get(Long.valueOf(keys[k]))).intValue() > ranks[k]) found.add(place(k));
-      return found.trimmed();
+      return any ? found.trimmed() : null;
+    }
+
+    /** The rows in the order of their ranks. */
+    private int[] byRank() {
+      int[] next = new int[(int) (last - first) + 2];
+      for (int k = 0; k < count; k++) next[(int) (ranks[k] - first) + 1]++;
+      for (int r = 1; r < next.length; r++) next[r] += next[r - 1];
+      int[] order = new int[count];
+      for (int k = 0; k < count; k++) order[next[(int) (ranks[k] - first)]++] = k;
+      return order;
     }
   }
 

@@ -67,7 +67,7 @@ class Rows:
     def is_small(self) -> bool:
         """Whether the keys of the log rows can be broadcast."""
         if self.dense:
-            return self.log_rows * 16 <= BROADCAST_BYTES_MAX
+            return self.log_rows * 32 <= BROADCAST_BYTES_MAX
         bytes_of_row = 64 if self.packed is not None or len(self.key) == 1 else 64 + 32 * len(self.key)
         return self.log_rows * (bytes_of_row + (24 if self.has_ordering else 0)) <= BROADCAST_BYTES_MAX
 
