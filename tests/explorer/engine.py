@@ -33,7 +33,7 @@ from tests.explorer.store import (
     stale,
 )
 
-SOLO_STEPS_MAX = 150
+SOLO_STEPS_MAX = 100
 """P11: an actor that is alone from now on, in calm weather, ends within this many requests."""
 
 
@@ -55,7 +55,7 @@ class Cell:
     faults_max, crashes_max: in one schedule, all actors together. faults: of these kinds, at requests whose first key begins with one of
     `where`. prelude: what the store holds at the start is made by these, one after the other, and nothing goes wrong. settings: of the
     code under test, (module, name, value), smaller than in life. all_succeed: without any fault no actor may be refused. states_min: fewer
-    states mean that the cell has lost its point.
+    states mean that the cell has lost its point. solo_steps_max: of P11, more than usual where an actor is several operations in turn.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Cell:
     prelude: tuple[Actor, ...] = CREATED
     settings: Settings = ()
     all_succeed: bool = False
+    solo_steps_max: int = SOLO_STEPS_MAX
     slow: bool = False
 
 
@@ -382,8 +383,8 @@ class Search:
     def _judge_actor(self, store: int, index: int, node: int, floors: tuple[int, ...]) -> str | None:
         actor = self._cell.actors[index]
         broken = check_notes(self._facts[store], actor, self._notes(index, node), floors)
-        if broken is None and node >= 0 and self._solo_steps(store, index, node) > SOLO_STEPS_MAX:
-            return f"P11: {actor.name}, alone from here, does not end within {SOLO_STEPS_MAX} requests"
+        if broken is None and node >= 0 and self._solo_steps(store, index, node) > self._cell.solo_steps_max:
+            return f"P11: {actor.name}, alone from here, does not end within {self._cell.solo_steps_max} requests"
         return broken
 
     def _judge_end(self, state: State) -> str | None:
@@ -405,7 +406,7 @@ class Search:
         while True:
             key = store, index, node
             known = self._solo.get(key)
-            if known is not None or len(path) > SOLO_STEPS_MAX:
+            if known is not None or len(path) > self._cell.solo_steps_max:
                 break
             path.append(key)
             step = self._trees[index].steps[node]
@@ -414,7 +415,7 @@ class Search:
                 break
             answer, store = self._effect(store, self._intern_request(step.request))
             node = self._trees[index].child(node, answer, self._stores[store])
-        count = SOLO_STEPS_MAX + 1 if known is None else known
+        count = self._cell.solo_steps_max + 1 if known is None else known
         for key in reversed(path):
             count += 1
             self._solo[key] = count

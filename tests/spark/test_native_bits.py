@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F
 import objcat
 from tests.spark.plans import text_of
 from tests.spark.scripts import comparable
+from tests.spark.sessions import session
 
 ROWS = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
@@ -36,22 +36,6 @@ def agrees(table: objcat.Table, spark: SparkSession) -> bool:
 
 def joins(frame: DataFrame) -> int:
     return text_of(frame).count("HashJoin") + text_of(frame).count("SortMergeJoin")
-
-
-@contextmanager
-def settings(spark: SparkSession, **said: str) -> Iterator[None]:
-    names = {name.replace("_", "."): value for name, value in said.items()}
-    before = {name: spark.conf.get(name, None) for name in names}
-    for name, value in names.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 def records_read(spark: SparkSession, group: str, work: Callable[[], object]) -> int:
@@ -150,14 +134,17 @@ def test_several_columns_and_partitions_are_one_number(spark: SparkSession, tmp_
 
 @pytest.mark.parametrize(
     "said",
-    [{"spark_sql_ansi_enabled": "false"}, {"spark_sql_codegen_wholeStage": "false", "spark_sql_codegen_factoryMode": "NO_CODEGEN"}],
+    [
+        {"spark__sql__ansi__enabled": "false"},
+        {"spark__sql__codegen__wholeStage": "false", "spark__sql__codegen__factoryMode": "NO_CODEGEN"},
+    ],
     ids=["not ANSI", "interpreted"],
 )
 def test_however_spark_evaluates_it(spark: SparkSession, tmp_path: Path, said: dict[str, str]) -> None:
     table = table_of(tmp_path, range(300))
     table.upsert(rows(range(0, 300, 7), "log"))
     table.upsert(rows(range(0, 300, 11), "later"))
-    with settings(spark, **said):
+    with session(spark, **said):
         assert agrees(table, spark)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import objcat
 from objcat.doctor import examine
 from objcat.errors import InvalidBatch
+from tests.spark.sessions import session
 
 UTC = dt.UTC
 CITIES = ("Rome", "東京/a", "", None, "Zürich=%", "😀" * 60)
@@ -86,22 +85,6 @@ def rows(count: int = 240) -> list[dict[str, Any]]:
 def frame(spark: SparkSession, batch: list[dict[str, Any]]) -> DataFrame:
     """A frame of several partitions in which no two neighbours meet, whatever zone the session is in."""
     return spark.createDataFrame(pa.Table.from_pylist(batch, SCHEMA), from_arrow_schema(SCHEMA, prefer_timestamp_ntz=True)).repartition(3)
-
-
-@contextmanager
-def session(spark: SparkSession, **settings: str) -> Iterator[None]:
-    names = {name.replace("__", "."): value for name, value in settings.items()}
-    before = {name: spark.conf.get(name, None) for name in names}
-    try:
-        for name, value in names.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 def homes(table: objcat.Table) -> set[Any]:
