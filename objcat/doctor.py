@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fileio.base import ObjectMeta
 from fileio.errors import NotFound
@@ -30,6 +31,7 @@ from objcat.table.files import decode_delta
 from objcat.table.partition import partitions_of, shape_of
 from objcat.tasks import LocateTask
 from objcat.tasks.moves import living_keys
+from objcat.tasks.order import lies_otherwise
 from objcat.tasks.record import all_entries
 from objcat.timeline import Entry, Home, LogState, Timeline, Txn, View
 from objcat.timeline.conflicts import find_conflicts
@@ -365,6 +367,9 @@ def _check_rows(own: Examination, snapshot: Snapshot) -> None:
                 own.report.broken("P9", path, f"holds {rows.num_rows:,} rows of {group.home}, and {expected:,} were committed")
             if key and rows.num_rows and rows.group_by(key).aggregate([]).num_rows != rows.num_rows:
                 own.report.broken("P9", path, "holds a key twice", "compact the table: the merge keeps one row of each key")
+            if path in bases and key and not lies_otherwise(group) and not _is_sorted(rows, key):
+                says = "is not sorted by key, and does not say so: a merge with log rows may take an old row for the newest"
+                own.report.broken("P9", path, says, "copy the rows to a new table; report this as a bug")
             # Where keys move, a log row may be the end of one that went elsewhere, or have lost against one that is there.
             if (path in bases or not spec.is_global) and _strays(rows, spec, home):
                 own.report.broken("P9", path, f"holds rows that do not belong to {group.home}: lookups by key miss them")
@@ -425,6 +430,11 @@ def _log_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: T
     for rows in group.logs:
         (table,) = read_log(fileio, rows.object, [(rows.start, rows.end)], columns, spec.table_schema)
         yield rows.object.path, table, rows.end - rows.start, rows.home
+
+
+def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
+    order = pc.sort_indices(rows.select(list(key)), sort_keys=[(name, "ascending") for name in key])
+    return bool(np.array_equal(np.asarray(order), np.arange(rows.num_rows)))
 
 
 def _strays(rows: pa.Table, spec: TableSpec, home: Home) -> bool:

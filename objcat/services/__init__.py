@@ -6,7 +6,8 @@ conflicts with one that only rearranges rows.
 """
 
 from objcat.services.clean import CleanPlan, CleanResult, clean, plan_clean
-from objcat.services.cluster import Clustering, ClusteringResult, cluster
+from objcat.services.cluster import ClusteringResult, cluster
+from objcat.services.clustering import Clustering
 from objcat.services.compact import (
     CompactionPlan,
     CompactionResult,

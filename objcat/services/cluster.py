@@ -12,18 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from fileio.config import nearest
 from fileio.store import FileIO
-from objcat.arguments import name_list, shown, whole_number
-from objcat.errors import InvalidInput
 from objcat.packing import pack, size_of
 from objcat.read.plan import parse_filter
+from objcat.services.clustering import Clustering, check_clustering
 from objcat.services.perform import Proposal, Service, perform
+from objcat.services.reorder import reorder
 from objcat.services.workers import Advance, Here, Workers
 from objcat.storage.files import BaseWriter, base_path
 from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, TableDelta, Tables, TableSpec
@@ -31,25 +27,13 @@ from objcat.table.files import decode_delta, encode_delta
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import TXN_FIELD, WriteResult
 from objcat.tasks.current import current_cuts, loaded_logs
+from objcat.tasks.order import sorted_rows
 from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View
 
 SORTED_BYTES_MAX = 256 * 1024**2
 """Of files whose rows are sorted together, and held in memory."""
 SMALL_SHARE = 2
 """Groups below this part, a half, of the target size are small."""
-ZORDER_BITS = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clustering:
-    """How to cluster. by: columns that rows are sorted by; by none, groups are only joined. zorder: sort by the bits of all of them in
-    turn, so that filters on any of them profit. where: only groups that may hold a row for which this filter, as of a scan, is true.
-    io_bytes_max: what is read and written at most; one part is always done."""
-
-    by: tuple[str, ...] = ()
-    zorder: bool = False
-    where: str | pc.Expression | None = None
-    io_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,18 +71,24 @@ class _Work:
 
 
 def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, workers: Workers | None = None) -> ClusteringResult | None:
-    """Rewrite file groups of a table without a key, in one commit; None when there is nothing to gain.
+    """Rewrite file groups in one commit; None when there is nothing to gain.
 
-    Without columns: groups of less than half the property `target_file_bytes`, two or more of a partition, become groups of that size. With
-    columns: all groups that the filter leaves do, but for partitions whose groups are large enough and hold ranges of the first column that
-    do not overlap; a z-order is always made anew. Rows are sorted within parts of some 256 MB of files. Log rows are merged on the way.
-    A writer that adds rows to a group that ends meanwhile puts them elsewhere, without writing them again; what was added before the
-    clustering is committed makes it leave that partition as it is. workers: do the work; this process when None.
-    Raises InvalidInput for a table with a key and for columns that rows cannot be sorted by, InvalidPredicate, CommitConflict (writers were
-    faster each time), TableClosed, CommitUnknown, storage errors.
+    In a table with a key: each group by itself whose base file is not in the order of the columns. It is a compaction with another order,
+    so no writer conflicts with it.
+    In one without: without columns, groups of less than half the property `target_file_bytes`, two or more of a partition, become groups of
+    that size. With columns: all groups that the filter leaves do, but for partitions whose groups are large enough and hold ranges of the
+    first column that do not overlap; a z-order is always made anew. Rows are sorted within parts of some 256 MB of files. Log rows are
+    merged on the way. A writer that adds rows to a group that ends meanwhile puts them elsewhere, without writing them again; what was
+    added before the clustering is committed makes it leave that partition as it is.
+    workers: do the work; this process when None.
+    Raises InvalidInput for columns that rows cannot be sorted by, and without any in a table with a key, InvalidPredicate, CommitConflict
+    (writers were faster each time), TableClosed, CommitUnknown, storage errors.
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
     doing = workers or Here(fileio)
+    begin = timeline.open()
+    if not snapshot_of(begin, table, where=fileio.url).spec.is_keyless:
+        return _reordered(timeline, table, clustering, begin, doing)
 
     def plan(view: View[Tables]) -> _Work | None:
         snapshot = snapshot_of(view, table, where=fileio.url)
@@ -113,7 +103,7 @@ def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, w
         run=lambda work, txn: _run(fileio, doing, work, clustering, txn),
         narrow=_narrow,
     )
-    done = perform(timeline, service, timeline.open())
+    done = perform(timeline, service, begin)
     if done is None:
         return None
     entry, proposal = done.entry, done.proposal
@@ -128,22 +118,23 @@ def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, w
     )
 
 
-def check_clustering(spec: TableSpec, clustering: Clustering) -> None:
-    """Raises InvalidInput for what cannot be clustered."""
-    if not spec.is_keyless:
-        raise InvalidInput(
-            "cluster() is for tables without a key: rows with a key lie in the file group where the key is looked for, sorted by it, since "
-            "reads and writes merge them in that order; compact() is what rewrites these"
-        )
-    for name in name_list(clustering.by, what="by"):
-        if name not in spec.table_schema.names:
-            raise InvalidInput(f"by names {shown(name)}, which is not a column: {nearest(name, spec.table_schema.names)}")
-        if not isinstance(spec.table_schema.column(name).type, str):
-            raise InvalidInput(f"by names {shown(name)}, which is nested: cluster by columns that hold one plain value")
-    if clustering.zorder and not 2 <= len(clustering.by) <= 4:
-        raise InvalidInput("a z-order is of two to four columns: name them in by, or leave zorder out")
-    if clustering.io_bytes_max is not None:
-        whole_number(clustering.io_bytes_max, what="io_bytes_max", least=1)
+def _reordered(
+    timeline: Timeline[Tables], table: str, clustering: Clustering, view: View[Tables], workers: Workers
+) -> ClusteringResult | None:
+    done = reorder(timeline, table, clustering, view, workers=workers)
+    if done is None:
+        return None
+    entry, summary = done.entry, done.proposal.summary
+    groups = len(done.proposal.footprint.replaces)
+    return ClusteringResult(
+        slot=entry.slot,
+        txn=entry.txn,
+        as_of=done.plan.plan.slot,
+        groups_before=groups,
+        groups=groups,
+        rows=summary.rows,
+        bytes=summary.bytes,
+    )
 
 
 def small_groups_of(snapshot: Snapshot, manifests: Manifests) -> int:
@@ -258,7 +249,7 @@ def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> Write
     rows = pa.concat_tables([schema.empty_table(), *(cut.cast(schema) for cut in cuts)])
     if not rows.num_rows:
         return WriteResult()
-    rows = _sorted(rows, task.columns, zorder=task.zorder)
+    rows = sorted_rows(rows, task.columns, zorder=task.zorder)
     files = max(1, round(sum(map(size_of, part)) / spec.target_file_bytes))
     size = -(-rows.num_rows // files)
     home = Home(part[0].home.partition, 0, spec.index.count)
@@ -270,26 +261,6 @@ def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> Write
             found.append(writer.finish())
     advance(len(part))
     return WriteResult(tuple(found))
-
-
-def _sorted(rows: pa.Table, columns: Sequence[str], *, zorder: bool) -> pa.Table:
-    if not columns:
-        return rows
-    if not zorder:
-        return rows.sort_by([(name, "ascending") for name in columns])
-    return rows.take(pa.array(np.argsort(_zvalues(rows, columns), kind="stable")))
-
-
-def _zvalues(rows: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """For every row the bits of its places in the order of each column, in turn: Morton's curve, over ranks, so that every type and every
-    distribution of values is dealt with alike. Nulls come last."""
-    values = np.zeros(rows.num_rows, np.uint64)
-    for number, name in enumerate(columns):
-        ranks = pc.rank(rows.column(name), sort_keys="ascending", tiebreaker="min")
-        places = (np.asarray(ranks).astype(np.uint64) - np.uint64(1)) * np.uint64(1 << ZORDER_BITS) // np.uint64(rows.num_rows)
-        for bit in range(ZORDER_BITS):
-            values |= (places >> np.uint64(bit) & np.uint64(1)) << np.uint64(bit * len(columns) + number)
-    return values
 
 
 def _proposal(bases: tuple[BaseFile, ...], retires: tuple[Home, ...], *, as_of: int) -> Proposal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -21,11 +21,12 @@ from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, log_path, wr
 from objcat.storage.lateness import timely
 from objcat.storage.logs import LogReader
 from objcat.table import BaseFile, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TableSpec
-from objcat.table.files import decode_delta, encode_delta
+from objcat.table.files import Order, decode_delta, encode_delta, features_of
 from objcat.table.record import index_spec, is_of_index
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import TXN_FIELD, WriteResult, log_schema, run_all
 from objcat.tasks.current import current_cuts, loaded_logs, parted, rewritten_at_once
+from objcat.tasks.order import in_order, kept_order
 from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View, resolve
 from objcat.timeline.entry import requested_key
 from objcat.timeline.intents import pending_plans, remove_files, request
@@ -63,12 +64,14 @@ class CompactionResult:
 @dataclass(frozen=True, slots=True)
 class CompactTask:
     """Merge some file groups under one transaction. name: of the task within it. committed_at_ms: of the slot that they are as of. live: of
-    groups of an index: the homes of the table that have a file group."""
+    groups of an index: the homes of the table that have a file group. orders: of each group, in which the rows of its new file
+    lie, None for that of the key."""
 
     spec: TableSpec
     txn: Txn
     name: str
     groups: tuple[FileGroup, ...]
+    orders: tuple[Order | None, ...]
     committed_at_ms: int
     live: frozenset[Home] | None = None
 
@@ -184,22 +187,23 @@ def compact(
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
     doing = workers or Here(fileio)
 
-    def work_of(view: View[Tables]) -> _Work | None:
+    def work_of(view: View[Tables]) -> CompactionWork | None:
         chosen = plan or plan_compaction(view, table, manifests, homes=homes, strategy=strategy, whole_index=whole_index)
         if chosen is None:
             return None
         snapshot = snapshot_of(view, table, where=fileio.url)
         groups = tuple(snapshot.all_groups(manifests, homes=frozenset(chosen.homes)))
         live = snapshot.live_homes(manifests) if any(map(is_of_index, chosen.homes)) else None
-        return _Work(chosen, snapshot.spec, groups, snapshot.committed_at_ms, live)
+        spec = snapshot.spec
+        return CompactionWork(chosen, spec, groups, snapshot.committed_at_ms, lambda group: kept_order(group, spec), live)
 
     service = Service(
         action=Action.COMPACTION,
         table=table,
         plan=work_of,
-        run=lambda work, txn: _run(doing, work, txn),
+        run=lambda work, txn: run_compaction(doing, work, txn),
         plan_txn=None if plan is None else plan.txn,
-        narrow=_narrow,
+        narrow=narrowed,
     )
     view = timeline.open() if plan is None else timeline.at(plan.slot)
     done = perform(timeline, service, view, replans=plan is None)
@@ -227,14 +231,15 @@ def compact_index(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """A compaction plan with what its tasks need."""
+class CompactionWork:
+    """A compaction plan with what its tasks need. order_of: as of `CompactTask.orders`."""
 
     plan: CompactionPlan
     spec: TableSpec
     groups: tuple[FileGroup, ...]
     committed_at_ms: int
-    live: frozenset[Home] | None
+    order_of: Callable[[FileGroup], Order | None]
+    live: frozenset[Home] | None = None
 
     def tasks(self, txn: Txn, *, at_once: int) -> list[CompactTask]:
         """A task for so many groups, fewer where several tasks run at once, and one for the index. Neighbours share log objects."""
@@ -243,20 +248,24 @@ class _Work:
         if at_once > 1:
             size = max(1, min(size, len(own) // (TASKS_PER_WORKER * at_once)))
         parts = [tuple(own[at : at + size]) for at in range(0, len(own), size)]
-        tasks = [CompactTask(self.spec, txn, f"compact-{number}", part, self.committed_at_ms) for number, part in enumerate(parts)]
+        tasks = [
+            CompactTask(self.spec, txn, f"compact-{number}", part, tuple(map(self.order_of, part)), self.committed_at_ms)
+            for number, part in enumerate(parts)
+        ]
         index, of_index = tuple(group for group in self.groups if is_of_index(group.home)), index_spec(self.spec)
         if of_index is not None and index:
-            tasks.append(CompactTask(of_index, txn, "compact-index", index, self.committed_at_ms, self.live))
+            tasks.append(CompactTask(of_index, txn, "compact-index", index, (None,) * len(index), self.committed_at_ms, self.live))
         return tasks
 
 
-def _run(workers: Workers, work: _Work, txn: Txn) -> Proposal:
+def run_compaction(workers: Workers, work: CompactionWork, txn: Txn) -> Proposal:
+    """The new files of a plan, as a proposal. Raises CorruptTable, storage errors."""
     tasks = work.tasks(txn, at_once=workers.at_once)
     written = workers.run(compact_groups, tasks, service="compact", groups=len(work.groups))
     return _proposal(written.bases, written.logs, as_of=work.plan.slot)
 
 
-def _narrow(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
+def narrowed(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
     """The same without some homes: base files stand for themselves, and nothing says that a log object's rows must all be named."""
     assert proposal.changes is not None
     delta = decode_delta(proposal.changes)
@@ -274,11 +283,13 @@ def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of
     own = tuple(base for base in bases if not is_of_index(base.home))
     of_index = tuple(base for base in bases if is_of_index(base.home))
     index = TableDelta(bases=of_index, as_of=as_of) if of_index else None
+    delta = TableDelta(bases=own, logs=logs, as_of=as_of, index=index)
     return Proposal(
         footprint=Footprint(replaces=tuple(sorted(base.home for base in bases))),
-        changes=encode_delta(TableDelta(bases=own, logs=logs, as_of=as_of, index=index)),
+        changes=encode_delta(delta),
         summary=Summary(rows=sum(base.rows for base in own), files=len(files), bytes=sum(file.bytes for file in files)),
         files=tuple(file.path for file in files),
+        features=features_of(delta),
     )
 
 
@@ -293,14 +304,14 @@ def compact_groups(fileio: FileIO, task: CompactTask, advance: Advance) -> Write
     delete without a value, the order of the slots says all.
     """
     logs = loaded_logs(fileio, task.spec, task.groups)
-    at_once = rewritten_at_once(task.groups, most=fileio.env.parallelism)
+    at_once = rewritten_at_once(task.groups, most=fileio.env.parallelism, sorts=any(task.orders))
 
-    def compacted(group: FileGroup) -> tuple[BaseFile, pa.Table]:
-        found = _compact_group(fileio, task, group, logs)
+    def compacted(pair: tuple[FileGroup, Order | None]) -> tuple[BaseFile, pa.Table]:
+        found = _compact_group(fileio, task, *pair, logs)
         advance(1)
         return found
 
-    results = run_all(fileio.env, compacted, task.groups, at_once=at_once)
+    results = run_all(fileio.env, compacted, list(zip(task.groups, task.orders, strict=True)), at_once=at_once)
     bases = tuple(base for base, _ in results)
     rows = sum(base.rows for base in bases)
     kept = [(base.home, deletes) for base, deletes in results if deletes.num_rows]
@@ -314,19 +325,24 @@ def compact_groups(fileio: FileIO, task: CompactTask, advance: Advance) -> Write
     return WriteResult(bases, (log,), rows)
 
 
-def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, logs: LogReader) -> tuple[BaseFile, pa.Table]:
+def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, order: Order | None, logs: LogReader) -> tuple[BaseFile, pa.Table]:
     """The new base file of a group, written as its rows are merged, and its deletes that stay."""
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     path = base_path(task.txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     kept = [log_schema(spec).empty_table()]
-    with BaseWriter(fileio, path, schema, group.home, bounded=spec.bounded, filtered=spec.filtered) as writer:
+
+    def merged() -> Iterator[pa.Table]:
         for rows, _ in current_cuts(fileio, spec, group, logs):
             live, deletes = parted(rows)
             if task.live is not None:
                 live = of_live_homes(live, task.live)
-            writer.write(live.select(schema.names))
             # A delete that is older than the horizon as of this slot keeps nothing out any more: what it would is late by itself.
             kept.append(timely(deletes, spec, task.committed_at_ms).drop_columns([TXN_COLUMN]).cast(log_schema(spec)))
+            yield live.select(schema.names)
         logs.done(group)
+
+    with BaseWriter(fileio, path, schema, group.home, bounded=spec.bounded, filtered=spec.filtered, order=order) as writer:
+        for rows in merged() if order is None else in_order(merged(), order, spec.table_schema):
+            writer.write(rows)
         return writer.finish(), pa.concat_tables(kept)

@@ -10,7 +10,8 @@ from fileio.errors import FileIOError, NotFound
 from objcat.arguments import seconds, whole_number
 from objcat.errors import ObjcatError, TableClosed
 from objcat.services.clean import clean, is_clean_due
-from objcat.services.cluster import Clustering, cluster, small_groups_of
+from objcat.services.cluster import cluster, small_groups_of
+from objcat.services.clustering import Clustering
 from objcat.services.compact import compact, compact_index, execute_scheduled
 from objcat.services.due import partitions_to_split, waiting_of, why_compact
 from objcat.services.split import split_buckets

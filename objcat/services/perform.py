@@ -40,7 +40,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a service wants to commit to one table. files: data files that it wrote and names."""
+    """What a service wants to commit to one table. files: data files that it wrote and names. features: as of `Candidate`."""
 
     footprint: Footprint
     changes: msgspec.Raw | None = None
@@ -48,6 +48,7 @@ class Proposal:
     metadata: Mapping[str, str] = field(default_factory=dict)
     summary: Summary = field(default_factory=Summary)
     files: tuple[str, ...] = ()
+    features: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +187,7 @@ def _prepare(
         summary=proposal.summary,
         began=began,
         metadata=proposal.metadata,
+        features=proposal.features,
     )
     return candidate, proposal
 
@@ -221,6 +223,7 @@ def _claim(
             changes={} if left.changes is None else {service.table: left.changes},
             footprint={service.table: left.footprint},
             summary=left.summary,
+            features=left.features,
         )
 
 

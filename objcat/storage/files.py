@@ -21,7 +21,7 @@ from objcat.storage.filters import FileFilters, Probe, Source, read_filters
 from objcat.storage.fitting import fitted
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogObject, LogRows, Pruning, TableSchema, TableSpec
-from objcat.table.files import Bound
+from objcat.table.files import Bound, Order
 from objcat.table.kept import Kept
 from objcat.table.schema import FIELD_ID_KEY
 from objcat.timeline import Home, Txn
@@ -76,7 +76,8 @@ class BaseWriter:
     """Writes the base file of one home piece by piece: a context manager, which gives up what is not finished. For one thread.
 
     schema: physical columns with field ids, and `_objcat_txn`. bounded: ids of columns that always get bounds. filtered: of those that get
-    bloom filters. Holds a row group, and the parts of the stream that are under way.
+    bloom filters. order: in which the rows come, None for that of the key. Holds a row group, and the
+    parts of the stream that are under way.
     """
 
     def __init__(
@@ -88,8 +89,10 @@ class BaseWriter:
         *,
         bounded: Collection[int] = (),
         filtered: Collection[int] = (),
+        order: Order | None = None,
     ) -> None:
         self._path = path
+        self._order = order
         self._home = home
         self._schema = schema
         self._rows = 0
@@ -103,7 +106,7 @@ class BaseWriter:
         return self._rows
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows, which come after all before them by key. Raises storage errors."""
+        """Add rows, which come after all before them by key, or by the order. Raises storage errors."""
         self._held.append(rows.cast(self._schema))
         self._rows += rows.num_rows
         held = sum(held.num_rows for held in self._held)
@@ -114,7 +117,7 @@ class BaseWriter:
         """The file, which is there now. Raises NotWritten, storage errors."""
         self._flush(whole=True)
         size, bounds = self._file.finish()
-        return BaseFile(path=self._path, bytes=size, rows=self._rows, home=self._home, bounds=bounds)
+        return BaseFile(path=self._path, bytes=size, rows=self._rows, home=self._home, bounds=bounds, order=self._order)
 
     def __enter__(self) -> Self:
         return self

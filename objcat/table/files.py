@@ -19,10 +19,32 @@ hexadecimal text.
 """
 
 
-class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Parquet file with the rows of one home, sorted by key, each key once.
+ORDERED_FEATURE = {"base_order": "0.1.0"}
+"""What a reader must understand of an entry whose base files have an `order`: one that does not would merge them wrongly."""
+ORDER_COLUMNS_MAX = 32
+ZORDER_COLUMNS_MAX = 4
 
-    path: relative to the log's prefix. bounds: by column id; those of a column that is not there are not known.
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How rows lie in a base file that is not sorted by key: ascending by columns, nulls last, or along a z-order of them.
+
+    columns: ids.
+    """
+
+    columns: tuple[int, ...]
+    zorder: bool = False
+
+    def __post_init__(self) -> None:
+        least, most = (2, ZORDER_COLUMNS_MAX) if self.zorder else (1, ORDER_COLUMNS_MAX)
+        if not least <= len(self.columns) <= most or len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"such an order is of {least} to {most} columns, each once, not of {list(self.columns)}")
+
+
+class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Parquet file with the rows of one home, each key once.
+
+    path: relative to the log's prefix. bounds: by column id; those of a column that is not there are not known. order: how the rows lie;
+    None: sorted by key.
     """
 
     path: str
@@ -30,6 +52,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: int
     home: Home
     bounds: dict[int, Bound] = {}
+    order: Order | None = None
 
 
 class LogRows(msgspec.Struct, frozen=True, array_like=True):
@@ -154,6 +177,27 @@ def decode_delta(raw: msgspec.Raw) -> TableDelta:
         return _DELTAS.decode(raw)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"a log entry holds a change that this objcat cannot read: {error}") from error
+
+
+_ORDERS = msgspec.json.Decoder(Order)
+
+
+def encode_order(order: Order | None) -> str | None:
+    """An order as manifests hold it."""
+    return None if order is None else msgspec.json.encode(order).decode()
+
+
+def decode_order(text: str | None) -> Order | None:
+    """An order from a manifest. Raises CorruptTable."""
+    try:
+        return None if text is None else _ORDERS.decode(text)
+    except msgspec.DecodeError as error:
+        raise CorruptTable(f"a manifest says of a base file an order that this objcat cannot read: {error}") from error
+
+
+def features_of(delta: TableDelta) -> dict[str, str]:
+    """What a reader of an entry with these changes must understand, each with the first version of objcat that does."""
+    return dict(ORDERED_FEATURE) if any(base.order is not None for base in delta.bases) else {}
 
 
 def files_named_by(entry: Entry) -> list[str]:

@@ -100,8 +100,9 @@ def _holds(rows: pa.Table, condition: Condition) -> Mask:
 
 
 def encode_shard(rows: pa.Table) -> bytes:
-    """The object of some rows, which are sorted. Bounds that nobody knows take no room."""
-    known = [name for name in rows.column_names if name in CORE.names or rows.column(name).null_count < rows.num_rows]
+    """The object of some rows, which are sorted. Bounds that nobody knows take no room, nor do orders where all files lie by key."""
+    always = {*CORE.names} - {"base_order"}
+    known = [name for name in rows.column_names if name in always or rows.column(name).null_count < rows.num_rows]
     rows = rows.select(known)
     encoded = [name for name in known if name not in ("base_path", "logs")]
     sink = pa.BufferOutputStream()

@@ -7,6 +7,7 @@ it, and the others stay on top. So a level may know only what changed, and nothi
     partition, bucket, bucket_count                 the home
     slot, as_of                                     of the event; -1 for none. An event without a base file is a retirement
     base_path, base_bytes, base_rows, base_txn      null for none
+    base_order                                      how its rows lie, null: sorted by key; the column is left out where all are null
     logs                                            list of slices of log objects, by slot
     rows                                            how many rows of data the bounds are about
     lower_<id>, upper_<id>, nulls_<id>              bounds of a column, by its id and in its type; null: not known
@@ -27,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.errors import CorruptTable
-from objcat.table.files import BaseFile, Bound, LogObject, LogSlice
+from objcat.table.files import BaseFile, Bound, LogObject, LogSlice, encode_order
 from objcat.table.schema import Column, arrow_type
 from objcat.table.spec import TableSpec
 from objcat.timeline import Home, Txn
@@ -60,6 +61,7 @@ CORE = pa.schema(
         ("base_bytes", pa.int64()),
         ("base_rows", pa.int64()),
         ("base_txn", pa.string()),
+        ("base_order", pa.string()),
         ("logs", pa.list_(SLICE)),
         ("rows", pa.int64()),
     ]
@@ -106,6 +108,7 @@ def rows_of(changes: Iterable[Change], spec: TableSpec, columns_bounded: Collect
         "base_bytes": [None if base is None else base.bytes for base in bases],
         "base_rows": [None if base is None else base.rows for base in bases],
         "base_txn": [change.txn if change.base is not None else None for change in listed],
+        "base_order": [None if base is None else encode_order(base.order) for base in bases],
         "logs": _slices([change.logs for change in listed]),
         "rows": [sum(file.rows for file in of_row) for of_row in files],
     }

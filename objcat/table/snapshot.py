@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from objcat.errors import CorruptTable, TableClosed, TableNotFound
-from objcat.table.files import BaseFile, FileGroup, LogObject, LogSlice
+from objcat.table.files import BaseFile, FileGroup, LogObject, LogSlice, decode_order
 from objcat.table.manifest import Manifests, Pruning
 from objcat.table.partition import Spans, leading_bounds
 from objcat.table.rows import BUCKET_BITS, SLICE, Folded, Ints, Mask, Members, Partitions, aligned, fold, integers, rows_of
@@ -19,6 +19,8 @@ from objcat.table.schema import arrow_type
 from objcat.table.spec import TableSpec
 from objcat.table.state import Tables, TableState
 from objcat.timeline import Home, LogState, View
+
+BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,18 +234,18 @@ class Live:
         if not len(chosen):
             return []
         folded = self.folded
-        bases = self.rows.select(["partition", "bucket", "bucket_count", "slot", "base_path", "base_bytes", "base_rows", "base_txn"])
+        bases = self.rows.select([*("partition", "bucket", "bucket_count", "slot"), *BASE_COLUMNS])
         bases = bases.take(pa.array(self.members.row[folded.winner[chosen]]))
         columns = zip(*(column.to_pylist() for column in bases.columns), strict=True)
         logs = self._logs(chosen)
         groups = []
         for number, home, as_of, row in zip(chosen.tolist(), self.homes(chosen), folded.cut[chosen].tolist(), columns, strict=True):
-            partition, bucket, count, slot, path, size, rows, txn = row
+            partition, bucket, count, slot, path, size, rows, txn, order = row
             if path is None:
                 groups.append(FileGroup(home, as_of=as_of, logs=logs.get(number, ())))
                 continue
             own = home if (bucket, count) == (home.bucket, home.bucket_count) else Home(partition, bucket, count)
-            base = BaseFile(path=path, bytes=size, rows=rows, home=own)
+            base = BaseFile(path=path, bytes=size, rows=rows, home=own, order=decode_order(order))
             groups.append(FileGroup(home, base, slot, txn, as_of, logs.get(number, ())))
         return groups
 

@@ -15,6 +15,7 @@ from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
 from objcat.storage.streaming import cut_sorted, sort_by_key
 from objcat.table import FileGroup, LogSlice, TableSpec
 from objcat.tasks.model import OP_FIELD, TXN_FIELD
+from objcat.tasks.order import by_key, lies_otherwise, sorting_bytes
 from objcat.tasks.scan import GROUP_LOGS_BYTES_MAX, bare, own_rows, rows_of_slice
 
 REWRITE_BYTES_MAX = 512 * 1024**2
@@ -38,7 +39,11 @@ def current_cuts(
             yield rows.select(names), None
         return
     key = [column.physical for column in spec.key_columns]
-    sources: list[Iterable[pa.Table]] = [(bare(rows).select(names) for rows in batch), _base(fileio, spec, group)]
+    of_base = _base(fileio, spec, group)
+    sources: list[Iterable[pa.Table]] = [
+        (bare(rows).select(names) for rows in batch),
+        by_key(of_base, key=key) if lies_otherwise(group) else of_base,
+    ]
     if logs.bytes_of(group) <= GROUP_LOGS_BYTES_MAX:
         together = [rows for part in group.logs for rows in _log(spec, group, part, logs)]
         sources.append([sort_by_key(pa.concat_tables(together), key=key)] if together else ())
@@ -93,14 +98,16 @@ def current_names(spec: TableSpec) -> list[str]:
     return [*(column.physical for column in spec.table_schema.columns), OP_COLUMN, TXN_COLUMN]
 
 
-def rewritten_at_once(groups: Iterable[FileGroup], *, most: int) -> int:
-    """How many of some groups to rewrite beside one another, so that they fit into memory together."""
+def rewritten_at_once(groups: Iterable[FileGroup], *, most: int, sorts: bool = False) -> int:
+    """How many of some groups to rewrite beside one another, so that they fit into memory together. sorts: they are written in another
+    order than that of the key."""
     largest = 1
     for group in groups:
         if group.base is not None:
             rows = min(BASE_ROW_GROUP_ROWS, group.base.rows)
             pieces = 4 * EXPANSION * group.base.bytes * rows // max(1, group.base.rows)
-            largest = max(largest, pieces + min(STREAM_BYTES_MAX, 2 * group.base.bytes))
+            sorting = sorting_bytes(group) if sorts or lies_otherwise(group) else 0
+            largest = max(largest, pieces + min(STREAM_BYTES_MAX, 2 * group.base.bytes) + sorting)
     return max(1, min(most, REWRITE_BYTES_MAX // largest))
 
 

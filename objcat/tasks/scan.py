@@ -18,6 +18,7 @@ from objcat.storage.merge import OP_COLUMN, merge, overlay
 from objcat.storage.streaming import cut_sorted, sort_by_key
 from objcat.table import FileGroup, LogObject, LogSlice, TableSchema, TableSpec
 from objcat.tasks.model import ScanTask
+from objcat.tasks.order import by_key, lies_otherwise, sorting_bytes
 from objcat.tasks.parallel import interleave
 from objcat.timeline import Home
 
@@ -61,6 +62,8 @@ def ahead_of(groups: Iterable[FileGroup], *, most: int) -> int:
         if group.base is not None:
             rows = min(BASE_ROW_GROUP_ROWS, group.base.rows)
             largest = max(largest, EXPANSION * group.base.bytes * rows // max(1, group.base.rows))
+            if group.logs and lies_otherwise(group):
+                largest = max(largest, sorting_bytes(group))
     return max(1, min(most, AHEAD_BYTES_MAX // largest))
 
 
@@ -84,9 +87,10 @@ class _GroupReader:
         self._ordering = None if ordering is None else ordering.physical
         self._schema = scan_schema(task.spec, task.columns)
         where = task.where
-        # A base row that a log row may replace, or that may win over one, is left out only where its key cannot pass.
         self._plain_where = None if where is None else where.to_pruning()
-        self._merged_where = None if where is None else where.to_pruning(only=[column.name for column in task.spec.key_columns])
+        # A base row that may win over a log row is left out only where its key cannot pass: without it the log row would be there.
+        key = None if self._ordering is None else [column.name for column in task.spec.key_columns]
+        self._merged_where = None if where is None else where.to_pruning(only=key)
         self.logs = LogReader(fileio, self._columns, task.spec.table_schema)
 
     def rows(self, group: FileGroup) -> Iterator[pa.Table]:
@@ -108,23 +112,24 @@ class _GroupReader:
                 for rows in self.logs.pieces(part):
                     yield self._of_log(rows, group, part, number).drop_columns([OP_COLUMN])
             return
-        sources: list[Iterable[pa.Table]] = [self._base(group)]
+        base = self._base(group)
+        sources: list[Iterable[pa.Table]] = [by_key(base, key=self._key) if lies_otherwise(group) else base]
         if self.logs.bytes_of(group) <= GROUP_LOGS_BYTES_MAX:
             together = pa.concat_tables([self._of_log(self.logs.rows(part), group, part, number) for part, number in numbered])
             sources.append([sort_by_key(together, key=self._key)])
         else:
             sources.extend(self._log_pieces(group, part, number) for part, number in numbered)
-        for base, *logs in cut_sorted(sources, key=self._key):
+        for before, *logs in cut_sorted(sources, key=self._key):
             present = [rows for rows in logs if rows is not None]
             if not present:
-                assert base is not None
-                yield base
+                assert before is not None
+                yield before
                 continue
             on_top = pa.concat_tables(present)
-            if base is None:
+            if before is None:
                 yield merge(on_top, key=self._key, ordering=self._ordering)
             else:
-                yield from overlay(base, on_top, key=self._key, ordering=self._ordering)
+                yield from overlay(before, on_top, key=self._key, ordering=self._ordering)
 
     def _base(self, group: FileGroup) -> Iterator[pa.Table]:
         base = group.base

@@ -15,7 +15,7 @@ from fileio.env import Env
 from objcat.errors import CorruptTable, InvalidInput, UnsupportedFormat
 
 FORMAT_VERSION = 1
-READER_FEATURES: frozenset[str] = frozenset()
+READER_FEATURES: frozenset[str] = frozenset({"base_order"})
 """What this client understands when it reads."""
 WRITER_FEATURES: frozenset[str] = frozenset()
 """What this client understands when it writes."""

@@ -122,8 +122,11 @@ def test_cluster_joins_and_sorts(tmp_path: Path) -> None:
     assert table.scan().count() == 6
 
 
-def test_cluster_is_refused_where_rows_have_a_place(table: objcat.Table, url: str) -> None:
-    assert "compact() is what rewrites these" in refused("cluster", url)
+def test_cluster_sorts_within_file_groups_where_rows_have_a_place(table: objcat.Table, url: str) -> None:
+    assert "name the columns that rows shall be sorted by" in refused("cluster", url)
+    assert "2 file groups became 2; 20 rows were written" in says("cluster", url, "--by", "fare")
+    assert says("cluster", url, "--by", "fare").startswith("nothing to gain")
+    assert table.scan().count() == 20
 
 
 def test_clean_says_what_it_would_delete_and_deletes_it(table: objcat.Table, url: str, tmp_path: Path) -> None:

@@ -38,12 +38,16 @@ from tests.explorer.roles_services import (
     Save,
     Schedule,
     SetProperty,
+    Sort,
     Split,
     Sweep,
 )
 
 COMPACTION = play("compaction", 5, Compact())
 OTHER_COMPACTION = play("compaction", 6, Compact())
+SORT = play("sort", 7, Sort())
+SORTED = (*MORE_ROWS, Actor("former sort", 14, Sort()))
+"""Both homes in the order of their values, at slot 3."""
 CLEAN = play("clean", 5, Clean())
 SPLIT = play("split", 5, Split())
 RESTORE = play("restore", 5, Restore(1))
@@ -193,6 +197,29 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(Actor("tidy writer", 1, InTurn((Write(), Compact()))), COMPACTION),
         prelude=ROWS,
         states_min=550,
+    ),
+    # Clustering within file groups.
+    alone(SORT, MORE_ROWS, faults_max=1, states_min=250),
+    Cell(name="write, sort, write", actors=(writer(1), SORT, writer(2)), prelude=ROWS, all_succeed=True, states_min=1_650),
+    Cell(name="write, write to what is sorted", actors=(writer(1), writer(2), SCAN), prelude=SORTED, states_min=2_600),
+    Cell(
+        name="write and compaction, sort",
+        actors=(Actor("tidy writer", 1, InTurn((Write(), Compact()))), SORT),
+        prelude=ROWS,
+        states_min=500,
+    ),
+    Cell(name="compaction, sort", actors=(COMPACTION, SORT), prelude=MORE_ROWS, all_succeed=True, states_min=300),
+    Cell(name="sort, split", actors=(SORT, SPLIT), prelude=ROWS, states_min=150),
+    Cell(name="restore, sort", actors=(play("restore", 6, Restore(2)), SORT), prelude=SORTED[:3], states_min=250),
+    Cell(
+        name="write, sort: 1 fault, 1 crash at the log",
+        actors=(writer(1), SORT),
+        prelude=ROWS,
+        faults_max=1,
+        crashes_max=1,
+        where=LOG,
+        faults=FRESH,
+        states_min=1_630,
     ),
     # Cleaning, savepoints.
     Cell(name="write, write, clean", actors=(writer(1), writer(2), CLEAN), prelude=COMPACTED, states_min=2_350),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from objcat import create_table_at, services, table_at
-from objcat.services.cluster import Clustering
+from objcat.services.clustering import Clustering
 from objcat.table.spec import MERGE_ON_READ, NoIndex
 from tests.explorer.actors import Acknowledged, Created, Participant
 from tests.explorer.roles import TABLE_NAME, means, open_warm

@@ -34,6 +34,17 @@ class Compact:
 
 
 @dataclass(frozen=True, slots=True)
+class Sort:
+    """Brings the rows of every home into the order of their values."""
+
+    def __call__(self, me: Participant) -> None:
+        timeline, table = open_warm(me)
+        done = services.cluster(timeline, table, services.Clustering(by=("v",)))
+        if done is not None:
+            me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
 class Execute:
     """Executes one plan of a compaction, made by somebody else as of a slot."""
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Self
 from unittest import mock
 
+import msgspec
 import pyarrow as pa
 
 from fileio.base import Create, GetResult, require_written
@@ -21,6 +22,7 @@ from objcat.errors import CorruptTable
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogObject, LogRows
+from objcat.table.files import Order
 from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD
 from objcat.timeline import Home, Txn
 
@@ -51,8 +53,8 @@ def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *,
 class ToyBaseWriter:
     """As `objcat.storage.files.BaseWriter`."""
 
-    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, home: Home, **_: Any) -> None:
-        self._fileio, self._path, self._home = fileio, path, home
+    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, home: Home, *, order: Order | None = None, **_: Any) -> None:
+        self._fileio, self._path, self._home, self._order = fileio, path, home, order
         self._rows = [schema.empty_table()]
 
     def __enter__(self) -> Self:
@@ -69,7 +71,8 @@ class ToyBaseWriter:
         self._rows.append(rows.cast(self._rows[0].schema))
 
     def finish(self) -> BaseFile:
-        return put_base(self._fileio, self._path, pa.concat_tables(self._rows), self._home, Txn(""))
+        base = put_base(self._fileio, self._path, pa.concat_tables(self._rows), self._home, Txn(""))
+        return msgspec.structs.replace(base, order=self._order)
 
 
 def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, bounded: Collection[int] = ()) -> LogObject:

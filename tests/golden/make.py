@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import zipfile
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule, Rules
+from objcat.timeline import Home
 from objcat.timeline.archive import archive
 from objcat.timeline.collect import collect_checkpoints
 from objcat.timeline.commit import Committer
@@ -67,7 +69,7 @@ def trip(trip_id: int, city: str, fare: str, hours: float = 0) -> dict[str, Any]
 def make() -> objcat.Lake:
     """The golden lake, in memory."""
     maker = Maker()
-    for step in (_trips, _places, _stock, _bank, _keys, _values, _wide, _events, _rides, _lines, _grown, _names, _alone):
+    for step in (_trips, _places, _stock, _bank, _keys, _values, _wide, _events, _rides, _lines, _grown, _names, _alone, _sorted):
         step(maker)
         maker.tick()
     return maker.lake
@@ -434,6 +436,33 @@ def _alone(maker: Maker) -> None:
     meters.insert([{"meter": f"m{n}", "reading": n / 2} for n in range(5)])
     maker.tick()
     meters.upsert([{"meter": "m1", "reading": 100.0}])
+
+
+def _sorted(maker: Maker) -> None:
+    """Base files in an order of other columns than the key, in manifests too; log rows and tombstones on top of them."""
+    lake, tick = maker.lake, maker.tick
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.int64()), ("text", pa.string())])
+    tick()
+    table = lake.create_table("lines.sorted", schema, key=["id"], ordering="at", index=objcat.Bucket(2))
+
+    def rows(numbers: Iterable[int], at: int) -> list[dict[str, Any]]:
+        return [{"id": n, "at": at, "text": None if n % 5 == 0 else f"text {n * 7 % 40:02}"} for n in numbers]
+
+    tick()
+    table.insert(rows(range(40), 1))
+    tick()
+    table.cluster(by=["text", "id"])
+    for n in range(36):
+        tick()
+        table.upsert(rows([n], n % 3))
+    tick()
+    table.delete([{"id": n, "at": 5} for n in range(0, 9, 4)])
+    tick()
+    table.compact(homes=[Home("", 0, 2)])
+    tick()
+    table.cluster(by=["text", "at"], zorder=True, where="text < 'text 20'", io_bytes_max=1)
+    tick()
+    table.upsert(rows([4, 5, 50], 4))
 
 
 def places_of(lake: objcat.Lake) -> dict[str, str]:

@@ -12,10 +12,12 @@ import pytest
 
 from objcat.errors import CommitUnknown
 from objcat.table.files import decode_delta
+from objcat.tasks.order import in_order
 from objcat.timeline import Footprint, Timeline
 from tests.mutations.bugs import bug
 
 clustering: Any = import_module("objcat.services.cluster")
+reordering: Any = import_module("objcat.services.reorder")
 compaction: Any = import_module("objcat.services.compact")
 cleaning: Any = import_module("objcat.services.clean")
 performing: Any = import_module("objcat.services.perform")
@@ -60,6 +62,26 @@ def _clustered_bases(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(clustering, "current_cuts", lambda fileio, spec, group, logs: current_cuts(fileio, spec, replace(group, logs=()), logs))
 
 
+@bug("a clustering within file groups that takes what came after its plan for its own", "P5", "write, sort, write")
+def _sorted_above_its_plan(patch: pytest.MonkeyPatch) -> None:
+    run = compaction.run_compaction
+
+    def later(workers: Any, work: Any, txn: Any) -> Any:
+        return run(workers, replace(work, plan=replace(work.plan, slot=work.plan.slot + 9)), txn)
+
+    patch.setattr(reordering, "run_compaction", later)
+
+
+@bug("a clustering within file groups that does not yield, but goes on as it was", "P9", "write and compaction, sort")
+def _stubborn_sort(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reordering, "narrowed", lambda proposal, taken: proposal)
+
+
+@bug("a sort of a file that loses its last rows", "P5", "write, sort, write")
+def _sorted_in_part(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(compaction, "in_order", lambda pieces, order, schema: (rows.slice(1) for rows in in_order(pieces, order, schema)))
+
+
 # ---- compaction --------------------------------------------------------------------------------------------------
 
 
@@ -70,7 +92,7 @@ def _planned_and_newest(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a compaction that does not yield, but goes on as it was", "P9", "write and compaction, compaction")
 def _stubborn_compaction(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(compaction, "_narrow", lambda proposal, taken: proposal)
+    patch.setattr(compaction, "narrowed", lambda proposal, taken: proposal)
 
 
 @bug("a plan put away although only its executor was taken for dead", "P8", "worker, sweep")

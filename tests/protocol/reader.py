@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 Json = dict[str, Any]
 FORMAT = 1
-FEATURES: frozenset[str] = frozenset()
+FEATURES: frozenset[str] = frozenset({"base_order"})
 ACTIONS = frozenset(
     ["CREATE", "COMMIT", "DELTA_COMMIT", "REPLACE", "COMPACTION", "CLEAN", "ROLLBACK", "SAVEPOINT", "RESTORE", "SCHEMA", "CLOSE"]
 )
@@ -396,6 +396,7 @@ class Event:
     size: int = 0
     rows: int = 0
     bounds: Json = field(default_factory=dict)
+    order: Json | None = None
 
 
 @dataclass(frozen=True)
@@ -437,9 +438,10 @@ class State:
         for base in change.get("bases") or ():
             home = home_of(base["home"])
             check(home[2] == state.count(home[0]), f"slot {slot} has a base file for {home}: its partition has {state.count(home[0])}")
-            events.append(
-                Event(home, slot, -1 if as_of is None else as_of, base["path"], base["bytes"], base["rows"], base.get("bounds") or {})
-            )
+            order = base.get("order")
+            check(order is None or "base_order" in entry["features"], f"slot {slot} has a base file with an order, and no feature")
+            bounds = base.get("bounds") or {}
+            events.append(Event(home, slot, -1 if as_of is None else as_of, base["path"], base["bytes"], base["rows"], bounds, order))
         rewritten = {home_of(base["home"]) for base in change.get("bases") or ()}
         logs = [
             LogRows(
@@ -711,7 +713,7 @@ class Log:
             check(partition == group.base.home[0], f"{group.base.path} is of {group.base.home}")
             check(not spec["key"] or name.endswith(f"_{group.base.home[1]:05d}.parquet"), f"{name} is of {group.base.home}")
             file = self._file(spec, group.base.path, group.base.size, group.base.rows, group.base.bounds)
-            parts.append((group.base.home, file.part(0, group.base.rows), 0))
+            parts.append((group.base.home, file.part(0, group.base.rows, order=names_of(spec, group.base.order)), 0))
         for log in group.logs:
             file = self._file(spec, log.path, log.size, log.rows, log.bounds, row_group_rows=log.row_group_rows)
             parts.append((log.home, file.part(log.start, log.end), log.committed_at_ms))
@@ -797,6 +799,16 @@ def is_late(spec: Json, value: int, committed_at_ms: int) -> bool:
     return value * (86_400_000_000 if kind == "date" else 1) < (committed_at_ms - spec["lateness_ms"]) * 1000
 
 
+def names_of(spec: Json, order: Json | None) -> tuple[str, ...] | None:
+    """The columns by which the rows of a base file ascend; None where that is the key, none along a curve or where a column is gone."""
+    if order is None:
+        return None
+    check(set(order) <= {"columns", "zorder"} and len(set(order["columns"])) == len(order["columns"]) > 0, f"{order} is no order")
+    names = {column["id"]: column["name"] for column in spec["table_schema"]["columns"]}
+    whole = not order.get("zorder") and all(column_id in names for column_id in order["columns"])
+    return tuple(names[column_id] for column_id in order["columns"]) if whole else ()
+
+
 def _shape(partition: str) -> list[str]:
     return [part.partition("=")[0] for part in partition.split("/")] if partition else []
 
@@ -838,12 +850,17 @@ class Part:
             [dict.fromkeys(sources_of(spec)) | dict(zip(sources, of_row, strict=True)) for of_row in of_rows],
         )
 
-    def part(self, start: int, end: int) -> Part:
-        """The rows of one home: sorted by key, each key once."""
+    def part(self, start: int, end: int, *, order: tuple[str, ...] | None = None) -> Part:
+        """The rows of one home: each key once, sorted by key, or as the names of columns say."""
         check(0 <= start < end <= len(self.keys) or start == end == 0, f"no rows {start} to {end}")
         at = slice(start, end)
         keys = self.path_keys[at]
-        check(all(a < b or a == () for a, b in itertools.pairwise(keys)), "the rows of a home are not sorted by key")
+        if order is None:
+            check(all(a < b or a == () for a, b in itertools.pairwise(keys)), "the rows of a home are not sorted by key")
+        else:
+            check(len(set(keys)) == len(keys), "a key is there twice")
+            values = [[(row[name] is None, _sorting(row[name])) for name in order] for row in self.rows[at] if row is not None]
+            check(all(a <= b for a, b in itertools.pairwise(values)), f"the rows of a home are not sorted by {order}")
         return Part(keys, self.keys[at], self.hashes[at], self.ranks[at], self.rows[at], self.places[at])
 
 
@@ -937,7 +954,8 @@ class Root:
                 home = (row["partition"], row["bucket"], row["bucket_count"])
                 if row["slot"] >= 0:
                     size, count = row["base_bytes"] or 0, row["base_rows"] or 0
-                    events.append(Event(home, row["slot"], row["as_of"], row["base_path"], size, count))
+                    lies = json.loads(row["base_order"]) if row.get("base_order") else None
+                    events.append(Event(home, row["slot"], row["as_of"], row["base_path"], size, count, order=lies))
                 for log in row["logs"]:
                     same = {
                         name: log[name]

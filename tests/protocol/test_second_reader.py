@@ -171,7 +171,7 @@ class Subject:
         named = [name for name in fields.names if name not in (*self.key, "o")]
         new = f"{rng.choice(['x', 'Ä', 'v', 'who_3'])}{next(self.world.batches) % 4}"
         if len(named) < 2:
-            self.table.add_column(new, "smallint")
+            self.table.add_column(f"{new}b" if new in named else new, "smallint")
             return
         path = rng.choice(named)
         inside = _structs(fields.field(path).type, path)
@@ -253,6 +253,11 @@ class Subject:
 
     def do_compact(self) -> None:
         self.table.compact()
+
+    def do_cluster(self) -> None:
+        plain = [field.name for field in self.table.schema if not pa.types.is_nested(field.type)]
+        by = self.world.random.sample(plain, min(len(plain), self.world.random.choice([1, 2])))
+        self.table.cluster(by=by, zorder=len(by) > 1 and self.world.random.random() < 0.4)
 
     def do_split(self) -> None:
         if self.splits < SPLITS_MAX:
@@ -369,6 +374,7 @@ WEIGHTS = {
     "upsert": 24,
     "insert": 12,
     "compact": 5,
+    "cluster": 5,
 }
 
 

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -138,14 +137,6 @@ def test_what_cannot_be_clustered_by(wrong: dict[str, Any], says: str) -> None:
     log.insert([{"a": 1, "b": 1, "word": "x"}])
     with pytest.raises(InvalidInput, match=says):
         log.table().cluster(**wrong)
-
-
-@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Simple()], ids=["bucket", "simple"])
-def test_rows_with_a_key_stay_where_they_are_looked_for(tmp_path: Path, index: Any) -> None:
-    table = objcat.connect(tmp_path).create_table("t", pa.schema([pa.field("id", pa.int64(), nullable=False)]), key=["id"], index=index)
-    table.upsert([{"id": 1}])
-    with pytest.raises(InvalidInput, match="for tables without a key"):
-        table.cluster()
 
 
 # ---- others at the same time

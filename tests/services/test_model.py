@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fileio.base import Backend
 from fileio.local import LocalBackend, LocalOptions
 from objcat.errors import SnapshotExpired
-from objcat.services import clean, compact, release, restore, savepoint, split_buckets
+from objcat.services import Clustering, clean, cluster, compact, release, restore, savepoint, split_buckets
 from objcat.timeline import Home
 from tests.effort import effort
 from tests.services.world import World
@@ -60,6 +60,11 @@ class Services(RuleBasedStateMachine):
         timeline = self.world.timeline()
         homes = [Home("", share, 2)]
         if compact(timeline, self.world.id, homes=homes):
+            self.world.model.same()
+
+    @rule(by=st.sampled_from([("v",), ("v", "id"), ("id",)]), zorder=st.booleans())
+    def cluster(self, by: tuple[str, ...], zorder: bool) -> None:
+        if cluster(self.world.timeline(), self.world.id, Clustering(by=by, zorder=zorder and len(by) > 1)):
             self.world.model.same()
 
     @rule(keep=st.integers(1, 8))

@@ -259,6 +259,12 @@ class TableMachine(RuleBasedStateMachine):
         if result is not None:
             self.done(result)
 
+    @rule(by=st.sampled_from([["v"], ["o", "v"], ["id"]]), zorder=st.booleans())
+    def cluster(self, by: list[str], zorder: bool) -> None:
+        result = self.table.cluster(by=by, zorder=zorder and len(by) > 1)
+        if result is not None:
+            self.done(result)
+
     @rule()
     def split(self) -> None:
         if len(self.slots) % 3 == 0 and not self.table.spec.is_located:

@@ -15,6 +15,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.storage import files, logs
+from objcat.tasks import order
 from objcat.tasks import scan as scan_tasks
 from tests.effort import effort
 
@@ -30,7 +31,8 @@ Model = dict[tuple[int, str], dict[str, Any]]
 
 keys = st.tuples(st.integers(0, 30), st.sampled_from("ab"))
 batches = st.lists(st.tuples(keys, st.integers(0, 50) | st.none(), st.integers(0, 4)), min_size=1, max_size=25)
-steps = st.lists(st.tuples(st.sampled_from(["upsert", "upsert", "insert", "delete", "compact", "split"]), batches), min_size=1, max_size=7)
+OPERATIONS = ["upsert", "upsert", "insert", "delete", "compact", "split", "cluster", "zorder"]
+steps = st.lists(st.tuples(st.sampled_from(OPERATIONS), batches), min_size=1, max_size=7)
 FILTERS: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
     (None, lambda row: True),
     ("k between 10 and 12", lambda row: 10 <= row["k"] <= 12),
@@ -45,12 +47,13 @@ FILTERS: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
 
 @pytest.fixture(params=["held", "streamed"])
 def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row groups of a few rows; log rows of a group from memory, or all of them streamed."""
+    """Row groups of a few rows; log rows of a group from memory, or all of them streamed; what is sorted anew, too."""
     monkeypatch.setattr(files, "BASE_ROW_GROUP_ROWS", 4)
     monkeypatch.setattr(files, "LOG_ROW_GROUP_ROWS", 3)
     if request.param == "streamed":
         monkeypatch.setattr(scan_tasks, "GROUP_LOGS_BYTES_MAX", -1)
         monkeypatch.setattr(logs, "HELD_BYTES_MAX", 0)
+        monkeypatch.setattr(order, "SORTED_BYTES_MAX", 1)
 
 
 @pytest.mark.parametrize("ordering", [None, "version"])
@@ -66,6 +69,10 @@ def test_scans_are_what_a_dict_says(
     for operation, batch in steps:
         if operation == "compact":
             table.compact()
+        elif operation == "cluster":
+            table.cluster(by=["v", "name"])
+        elif operation == "zorder":
+            table.cluster(by=["version", "v"], zorder=True)
         elif operation == "split":
             table.split_buckets(count=4)
         elif operation == "delete":

@@ -1,0 +1,47 @@
+"""What a clustering is asked for, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from fileio.config import nearest
+from objcat.arguments import name_list, shown, whole_number
+from objcat.errors import InvalidInput
+from objcat.table import TableSpec
+from objcat.table.files import ORDER_COLUMNS_MAX, ZORDER_COLUMNS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clustering:
+    """How to cluster. by: columns that rows are sorted by; by none, groups are only joined. zorder: sort by the bits of all of them in
+    turn, so that filters on any of them profit. where: only groups that may hold a row for which this filter, as of a scan, is true.
+    io_bytes_max: what is read and written at most; one part is always done."""
+
+    by: tuple[str, ...] = ()
+    zorder: bool = False
+    where: str | pc.Expression | None = None
+    io_bytes_max: int | None = None
+
+
+def check_clustering(spec: TableSpec, clustering: Clustering) -> None:
+    """Raises InvalidInput for what cannot be clustered."""
+    for name in name_list(clustering.by, what="by"):
+        if name not in spec.table_schema.names:
+            raise InvalidInput(f"by names {shown(name)}, which is not a column: {nearest(name, spec.table_schema.names)}")
+        if not isinstance(spec.table_schema.column(name).type, str):
+            raise InvalidInput(f"by names {shown(name)}, which is nested: cluster by columns that hold one plain value")
+    if clustering.zorder and not 2 <= len(clustering.by) <= ZORDER_COLUMNS_MAX:
+        raise InvalidInput("a z-order is of two to four columns: name them in by, or leave zorder out")
+    if not spec.is_keyless and not clustering.by:
+        raise InvalidInput(
+            "by names no column: rows with a key stay in the file group where the key is looked for, so groups are not joined; name the "
+            "columns that rows shall be sorted by within each, or use compact() to merge what was written to them"
+        )
+    if len(set(clustering.by)) < len(clustering.by):
+        raise InvalidInput(f"by names a column twice: {', '.join(map(shown, clustering.by))}")
+    if len(clustering.by) > ORDER_COLUMNS_MAX:
+        raise InvalidInput(f"by names {len(clustering.by)} columns: rows are sorted by {ORDER_COLUMNS_MAX} at most")
+    if clustering.io_bytes_max is not None:
+        whole_number(clustering.io_bytes_max, what="io_bytes_max", least=1)

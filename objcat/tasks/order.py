@@ -1,0 +1,204 @@
+"""Rows in another order than they come in: those of a base file that is not sorted by key, by key; and those of one that is written in an
+order of other columns.
+
+What does not fit into memory lies on local disk, in runs that are sorted by themselves; so memory is bounded however large a file is, but
+for a z-order, for which the columns of it are held.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from objcat.storage.files import BASE_ROW_GROUP_ROWS
+from objcat.storage.logs import EXPANSION
+from objcat.storage.streaming import cut_sorted, sort_by_key
+from objcat.table import FileGroup, TableSchema, TableSpec
+from objcat.table.files import Order
+
+SORTED_BYTES_MAX = 128 * 1024**2
+"""Arrow bytes of rows that are sorted in memory. Of more than these, two such parts are held at once."""
+PIECE_ROWS = 16 * 1024
+ZORDER_BITS = 16
+
+_PLACE = "_objcat_place"
+"""What rows are sorted by while they are in runs: the columns of an order with this before their number, and last the number of the row."""
+
+
+def kept_order(group: FileGroup, spec: TableSpec) -> Order | None:
+    """The order that a compaction of a group keeps: that of its base file, while the columns are there."""
+    order = None if group.base is None else group.base.order
+    known = {column.id for column in spec.table_schema.columns}
+    return order if order is not None and known.issuperset(order.columns) else None
+
+
+def lies_otherwise(group: FileGroup) -> bool:
+    """Whether the rows of its base file are not sorted by key."""
+    return group.base is not None and group.base.order is not None
+
+
+def sorting_bytes(group: FileGroup) -> int:
+    """Memory that sorting the rows of a group takes, about."""
+    return 0 if group.base is None else min(3 * SORTED_BYTES_MAX, 3 * EXPANSION * group.base.bytes)
+
+
+def by_key(pieces: Iterable[pa.Table], *, key: Sequence[str]) -> Iterator[pa.Table]:
+    """Rows, each key once and none null, sorted by key. Raises OSError when the local disk is full."""
+    with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
+        runs: list[Path] = []
+        held: pa.Table | None = None
+        for rows in _gathered(pieces):
+            if held is not None:
+                runs.append(_spilled(held, Path(directory, f"run-{len(runs)}")))
+            held = sort_by_key(rows, key=key)
+        if held is None:
+            return
+        sources: list[Iterable[pa.Table]] = [_read(run) for run in runs]
+        for cut in cut_sorted([*sources, _parts(held)], key=key):
+            present = [rows for rows in cut if rows is not None]
+            yield present[0] if len(present) == 1 else sort_by_key(pa.concat_tables(present), key=key)
+
+
+def in_order(pieces: Iterable[pa.Table], order: Order, schema: TableSchema) -> Iterator[pa.Table]:
+    """Rows of a table, under physical names, in an order; rows that are equal in it stay as they come. Raises OSError when the local disk
+    is full."""
+    columns = [schema.by_id(column_id).physical for column_id in order.columns]
+    gathered = _gathered(pieces)
+    first, second = next(gathered, None), next(gathered, None)
+    if first is None:
+        return
+    if second is None:
+        yield from _parts(sorted_rows(first, columns, zorder=order.zorder))
+        return
+    several = chain([first, second], gathered)
+    del first, second
+    with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
+        numbered = _along_curve(several, columns, Path(directory)) if order.zorder else _numbered(several, columns)
+        for rows in by_key(numbered, key=_places(len(columns), zorder=order.zorder)):
+            yield rows.select([name for name in rows.column_names if not name.startswith(_PLACE)])
+
+
+def sorted_rows(rows: pa.Table, columns: Sequence[str], *, zorder: bool) -> pa.Table:
+    """Rows in an order, nulls last; as they are without columns."""
+    if not columns:
+        return rows
+    if not zorder:
+        return rows.take(pc.sort_indices(rows.select(list(columns)), sort_keys=[(name, "ascending") for name in columns]))
+    return rows.take(pa.array(np.argsort(_zvalues(rows, columns), kind="stable")))
+
+
+def _zvalues(rows: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """For every row the bits of its places in the order of each column, in turn: Morton's curve, over ranks, so that every type and every
+    distribution of values is dealt with alike. Nulls come last."""
+    values = np.zeros(rows.num_rows, np.uint64)
+    for number, name in enumerate(columns):
+        ranks = pc.rank(rows.column(name), sort_keys="ascending", tiebreaker="min")
+        places = (np.asarray(ranks).astype(np.uint64) - np.uint64(1)) * np.uint64(1 << ZORDER_BITS) // np.uint64(rows.num_rows)
+        for bit in range(ZORDER_BITS):
+            values |= (places >> np.uint64(bit) & np.uint64(1)) << np.uint64(bit * len(columns) + number)
+    return values
+
+
+def _gathered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Neighbours together, as many as are sorted in memory."""
+    held: list[pa.Table] = []
+    size = 0
+    for rows in pieces:
+        if not rows.num_rows:
+            continue
+        held.append(rows)
+        size += rows.nbytes
+        if size >= SORTED_BYTES_MAX:
+            together, held, size = pa.concat_tables(held), [], 0
+            yield together
+            del together
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _parts(rows: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, rows.num_rows, BASE_ROW_GROUP_ROWS):
+        yield rows.slice(start, BASE_ROW_GROUP_ROWS)
+
+
+def _places(count: int, *, zorder: bool) -> list[str]:
+    """The columns that `_numbered` and `_along_curve` add."""
+    return [f"{_PLACE}{number}" for number in range(2 if zorder else 2 * count + 1)]
+
+
+def _numbered(pieces: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Rows with what they are sorted by, as columns without nulls that are equal in no two rows."""
+    begin = 0
+    for rows in pieces:
+        places: list[Any] = []
+        for name in columns:
+            values = rows.column(name)
+            places += [values.is_null().cast(pa.int8()), _filled(values)]
+        places.append(pa.array(np.arange(begin, begin + rows.num_rows)))
+        begin += rows.num_rows
+        yield _with(rows, places)
+
+
+def _along_curve(pieces: Iterable[pa.Table], columns: Sequence[str], directory: Path) -> Iterator[pa.Table]:
+    """Rows with their place on the curve and their number. A place is known when all rows are."""
+    spilled: list[Path] = []
+    known: list[pa.Table] = []
+    for rows in pieces:
+        known.append(rows.select(list(columns)))
+        spilled.append(_spilled(rows, directory / f"part-{len(spilled)}"))
+    values = _zvalues(pa.concat_tables(known), columns)
+    known.clear()
+    begin = 0
+    for path in spilled:
+        for rows in _read(path):
+            end = begin + rows.num_rows
+            yield _with(rows, [pa.array(values[begin:end]), pa.array(np.arange(begin, end))])
+            begin = end
+        path.unlink()
+
+
+def _with(rows: pa.Table, places: Sequence[Any]) -> pa.Table:
+    for number, values in enumerate(places):
+        rows = rows.append_column(f"{_PLACE}{number}", values)
+    return rows
+
+
+def _filled(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Something in the place of nulls, by which they are not sorted."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    elif pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    nothing: Any = 0
+    if pa.types.is_decimal(values.type):
+        nothing = Decimal(0)
+    elif pa.types.is_string(values.type):
+        nothing = ""
+    elif pa.types.is_binary(values.type):
+        nothing = b""
+    return pc.fill_null(values, pa.scalar(nothing, values.type))
+
+
+def _spilled(rows: pa.Table, path: Path) -> Path:
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema, options=options) as writer:
+        writer.write_table(rows.combine_chunks(), max_chunksize=PIECE_ROWS)
+    return path
+
+
+def _read(path: Path) -> Iterator[pa.Table]:
+    with pa.OSFile(str(path), "rb") as file:
+        reader = pa.ipc.open_file(file)
+        for number in range(reader.num_record_batches):
+            yield pa.Table.from_batches([reader.get_batch(number)])
