@@ -47,8 +47,12 @@ def bounds_of(footer: pq.FileMetaData, schema: pa.Schema, *, always: Collection[
     return found
 
 
-def row_groups_that_may_match(footer: pq.FileMetaData, schema: pa.Schema, where: Pruning, spec: TableSpec) -> list[int]:
-    """The numbers of the row groups of which a row may pass. footer, schema: of one file; columns without a field id hide nothing."""
+def row_groups_that_may_match(
+    footer: pq.FileMetaData, schema: pa.Schema, where: Pruning, spec: TableSpec, *, among: range | None = None
+) -> list[int]:
+    """The numbers of the row groups of which a row may pass. footer, schema: of one file; columns without a field id hide nothing. among:
+    only these row groups; None: all."""
+    numbers = range(footer.num_row_groups) if among is None else among
     leaves: dict[int, tuple[int, pa.DataType]] = {}
     leaf = 0
     for field in schema:
@@ -57,14 +61,14 @@ def row_groups_that_may_match(footer: pq.FileMetaData, schema: pa.Schema, where:
             leaves[int(column_id)] = (leaf, field.type)
         leaf += _leaves(field.type)
     changes = []
-    for number in range(footer.num_row_groups):
+    for number in numbers:
         group = footer.row_group(number)
         found = {column_id: _bound([group.column(at)], data_type) for column_id, (at, data_type) in leaves.items()}
         known = {column_id: bound for column_id, bound in found.items() if bound is not None}
         # Bounds are compared as a manifest's are: a row group stands for a file.
         home = Home("", number, footer.num_row_groups)
         changes.append(Change(home, base=BaseFile(path="", bytes=0, rows=group.num_rows, home=home, bounds=known)))
-    return [int(number) for number in np.flatnonzero(where.may_match(rows_of(changes, spec), spec))]
+    return [numbers[at] for at in np.flatnonzero(where.may_match(rows_of(changes, spec), spec)).tolist()]
 
 
 def _leaves(data_type: pa.DataType) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,14 @@ from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.storage.bloom import options_of
 from objcat.storage.bounds import bounds_of, row_groups_that_may_match
+from objcat.storage.excerpt import Excerpt, chunk_spans
 from objcat.storage.filters import FileFilters, Probe, Source, read_filters
 from objcat.storage.fitting import fitted
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogObject, LogRows, Pruning, TableSchema, TableSpec
 from objcat.table.files import Bound, Order
 from objcat.table.kept import Kept
+from objcat.table.record import PARTITION_FIELD, is_of_index
 from objcat.table.schema import FIELD_ID_KEY
 from objcat.timeline import Home, Txn
 
@@ -32,12 +34,18 @@ TXN_COLUMN = "_objcat_txn"
 BASE_ROW_GROUP_ROWS = 128 * 1024
 BASE_ROW_GROUP_BYTES_MAX = 64 * 1024**2
 """Arrow bytes of a row group of a base file: what reads and merges hold is a few row groups."""
+INDEX_ROW_GROUP_ROWS = 8 * 1024
+"""Of a record index, in which writers look single keys up: what one key takes to read."""
 LOG_ROW_GROUP_ROWS = 16 * 1024
 COMPRESSION = "zstd"
 DICTIONARY_BYTES_MAX = 64 * 1024
 """A column whose distinct values take more is written as it is: giving up early costs less than a dictionary saves there."""
 WHOLE_BYTES_MAX = 1024**2
 """A file up to this size is read in one request, whichever columns are wanted: a second one costs more than the bytes."""
+GAP_BYTES_MAX = 64 * 1024
+"""Row groups of a larger file that lie no further apart are read in one request, when only some are wanted."""
+PICKED_ROWS_MAX = 1024**2
+"""About how many rows of such row groups are held at once."""
 
 
 def base_path(txn: Txn, home: Home, *, file_id: str, attempt: str) -> str:
@@ -94,11 +102,14 @@ class BaseWriter:
         self._path = path
         self._order = order
         self._home = home
+        self._row_group_rows_max = INDEX_ROW_GROUP_ROWS if is_of_index(home) else BASE_ROW_GROUP_ROWS
         self._schema = schema
         self._rows = 0
         self._held: list[pa.Table] = []
         names = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in filtered]
-        self._file = _FileWriter(fileio, path, schema, bounded=bounded, filtered=names, indexed=True)
+        # A dictionary for each few rows would hold nearly all keys once more.
+        dictionaries = [PARTITION_FIELD, TXN_COLUMN] if is_of_index(home) else None
+        self._file = _FileWriter(fileio, path, schema, bounded=bounded, filtered=names, indexed=True, dictionaries=dictionaries)
 
     @property
     def rows(self) -> int:
@@ -137,7 +148,7 @@ class BaseWriter:
     def _row_group_rows(self, held: int) -> int:
         """How many of the rows at hand make a row group."""
         size = sum(table.nbytes for table in self._held)
-        return min(BASE_ROW_GROUP_ROWS, max(1, BASE_ROW_GROUP_BYTES_MAX * held // max(1, int(size))))
+        return min(self._row_group_rows_max, max(1, BASE_ROW_GROUP_BYTES_MAX * held // max(1, int(size))))
 
 
 def write_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, bounded: Collection[int] = ()) -> LogObject:
@@ -214,6 +225,40 @@ def base_pieces(
             yield as_of_schema(file.read_row_group(number, columns=list(columns)), columns, None if spec is None else spec.table_schema)
 
 
+RowGroups: TypeAlias = Callable[[pq.FileMetaData, pa.Schema], Sequence[int]]
+"""Says which row groups of a file are wanted, by its footer and schema: their numbers, ascending."""
+
+
+def picked_row_groups(
+    fileio: FileIO, file: BaseFile | LogObject, columns: Sequence[str], schema: TableSchema, wanted: RowGroups
+) -> Iterator[tuple[int, pa.Table]]:
+    """Columns of some row groups of a file, each with the number of its first row.
+
+    Of a file that is not read in one request, its footer is read, and then nothing but these row groups, in parallel. schema: as of
+    `read_base`. Holds about `PICKED_ROWS_MAX` rows. Raises CorruptTable, storage errors.
+    """
+    with _opened(fileio, file.path, file.bytes) as (parquet, source):
+        footer = parquet.metadata
+        heights = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        begins = np.cumsum([0, *heights]).tolist()
+        chosen = list(wanted(footer, parquet.schema_arrow))
+        at_once = max(1, PICKED_ROWS_MAX // max(1, *heights)) if heights else 1
+        for at in range(0, len(chosen), at_once):
+            numbers = chosen[at : at + at_once]
+            if isinstance(source, pa.BufferReader):
+                rows = parquet.read_row_groups(numbers, columns=list(columns))
+            else:
+                spans = chunk_spans(footer, numbers, columns)
+                excerpt = Excerpt(file.bytes, spans, fileio.get_ranges(file.path, spans, gap_bytes=GAP_BYTES_MAX))
+                with pq.ParquetFile(excerpt, metadata=footer, pre_buffer=False) as part:
+                    rows = part.read_row_groups(numbers, columns=list(columns), use_threads=False)
+            rows = as_of_schema(rows, columns, schema)
+            begin = 0
+            for number in numbers:
+                yield begins[number], rows.slice(begin, heights[number])
+                begin += heights[number]
+
+
 def key_pieces(
     fileio: FileIO, base: BaseFile, columns: Sequence[str], probe: Probe, kept: Kept[FileFilters], spec: TableSpec
 ) -> Iterator[pa.Table]:
@@ -258,7 +303,7 @@ def log_pieces(
 
 class _FileWriter:
     """A Parquet file that is written to the store as its rows come. filtered: columns with bloom filters. indexed: with bounds of every
-    page, so that Spark decodes only pages that a filter on the key can mean."""
+    page, so that Spark decodes only pages that a filter on the key can mean. dictionaries: columns that may have one, None: all."""
 
     def __init__(
         self,
@@ -269,8 +314,10 @@ class _FileWriter:
         bounded: Collection[int],
         filtered: Sequence[str] = (),
         indexed: bool = False,
+        dictionaries: Sequence[str] | None = None,
     ) -> None:
         self._schema = schema
+        self._dictionaries = dictionaries
         self._indexed = indexed
         self._bounded = bounded
         self._filtered = filtered
@@ -288,6 +335,7 @@ class _FileWriter:
                 self._out,
                 self._schema,
                 compression=COMPRESSION,
+                use_dictionary=True if self._dictionaries is None else list(self._dictionaries),
                 dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
                 store_decimal_as_integer=True,
                 store_schema=False,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fileio.store import FileIO
-from objcat.storage.files import base_pieces
+from objcat.storage.bounds import row_groups_that_may_match
+from objcat.storage.files import picked_row_groups
 from objcat.storage.hashing import spark_hash
-from objcat.storage.logs import LogReader
 from objcat.storage.merge import OP_COLUMN, OP_UPSERT, merge, winners
-from objcat.table import FileGroup, TableSpec
+from objcat.table import BaseFile, FileGroup, LogObject, Pruning, TableSpec
+from objcat.table.files import LogSlice
 from objcat.table.record import BUCKET_FIELD, INDEX_PARTITION, PARTITION_FIELD, index_spec
 from objcat.table.spec import BUCKETS_MAX
 from objcat.tasks.locate import BatchKeys, KeySpan, ranges_of
@@ -40,12 +45,10 @@ def homes_known(
     """What an index knows of the keys of a batch: those that it knows, at least, with the number of the home of each in `PLACE_COLUMN`;
     and these homes.
 
-    spec: of the index. groups: of it, all to which keys hash. count: of homes that a partition of the table can have. Of base files only
-    row groups are read that may hold a key, of log objects those with rows of these groups. Raises CorruptTable, storage errors.
+    spec: of the index. groups: of it, all to which keys hash. count: of homes that a partition of the table can have. Of files that are not
+    read in one request only row groups are read that may hold a key. Raises CorruptTable, storage errors.
     """
-    logs = LogReader(fileio, _columns(spec), spec.table_schema)
-    logs.load(groups)
-    found = list(fileio.env.map(lambda group: _entries(fileio, spec, group, logs, keys), groups))
+    found = _entries(fileio, spec, [_Asked.of(spec, group, keys) for group in groups])
     known = pa.concat_tables([_empty(spec).drop_columns([OP_COLUMN]), *found])
     partitions = known.column(PARTITION_FIELD).combine_chunks().dictionary_encode()
     codes = np.asarray(partitions.indices).astype(np.int64)
@@ -67,33 +70,90 @@ def only_homes(known: pa.Table, kept: npt.NDArray[np.bool_]) -> pa.Table:
 
 def all_entries(fileio: FileIO, spec: TableSpec, group: FileGroup) -> pa.Table:
     """The whole of one group of an index. Raises CorruptTable, storage errors."""
-    logs = LogReader(fileio, _columns(spec), spec.table_schema)
-    logs.load([group])
-    return _entries(fileio, spec, group, logs, None)
+    return _entries(fileio, spec, [_Asked(spec, group)])[0]
 
 
-def _entries(fileio: FileIO, spec: TableSpec, group: FileGroup, logs: LogReader, keys: BatchKeys | None) -> pa.Table:
-    """What a group says of the keys that hash to it, and perhaps of others; keys: None for all."""
-    names = _columns(spec)
-    key = [column.physical for column in spec.bucket_columns]
-    where = hashes = None
-    if keys is not None:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of a group of an index. hashes: ascending, of the keys that are looked for; None: all keys are. where: leaves out row
+    groups that hold none of them."""
+
+    spec: TableSpec
+    group: FileGroup
+    hashes: npt.NDArray[np.int32] | None = None
+    where: Pruning | None = None
+
+    @classmethod
+    def of(cls, spec: TableSpec, group: FileGroup, keys: BatchKeys) -> _Asked:
+        """For those of some keys that hash to the group."""
         own = np.flatnonzero(np.mod(keys.hashes, np.int32(group.home.bucket_count)) == group.home.bucket)
-        hashes = np.unique(keys.hashes[own])
         ranges = ranges_of(spec.bucket_columns, keys.rows.take(pa.array(own)))
-        where = KeySpan(len(own), frozenset(), ranges).pruning
+        return cls(spec, group, np.unique(keys.hashes[own]), KeySpan(len(own), frozenset(), ranges).pruning)
 
-    def chosen(rows: pa.Table) -> pa.Table:
-        rows = bare(rows).select([*names, OP_COLUMN])
-        return rows if hashes is None else rows.filter(pa.array(np.isin(spark_hash([rows.column(name) for name in key]), hashes)))
+    def may_match(self, footer: pq.FileMetaData, schema: pa.Schema, among: range | None = None) -> Sequence[int]:
+        """The row groups of a file that may hold rows that are looked for. among: of these; None: of all."""
+        numbers = range(footer.num_row_groups) if among is None else among
+        if self.where is None or footer.num_row_groups == 1:
+            return numbers
+        return row_groups_that_may_match(footer, schema, self.where, self.spec, among=numbers)
 
-    parts = [_empty(spec)]
-    if group.base is not None:
-        for rows in base_pieces(fileio, group.base, names, where=where, spec=spec):
-            upserts = pa.array(np.full(rows.num_rows, OP_UPSERT, np.int8))
-            parts.append(chosen(rows.append_column(OP_COLUMN, upserts)))
-    parts += [chosen(rows) for part in group.logs for rows in logs.pieces(part)]
-    return merge(pa.concat_tables(parts), key=[column.physical for column in spec.key_columns], ordering=None, keep_deletes=False)
+    def chosen(self, rows: pa.Table) -> pa.Table:
+        """Those of some rows that are looked for, and perhaps others."""
+        rows = bare(rows).select([*_columns(self.spec), OP_COLUMN])
+        if self.hashes is None:
+            return rows
+        key = [column.physical for column in self.spec.bucket_columns]
+        return rows.filter(pa.array(np.isin(spark_hash([rows.column(name) for name in key]), self.hashes)))
+
+
+_Found = tuple[int, int, pa.Table]
+"""Rows of a group, by its number, and that of the slice that they are of; those of a base file are below all slices."""
+
+
+def _entries(fileio: FileIO, spec: TableSpec, asked: Sequence[_Asked]) -> list[pa.Table]:
+    """What some groups say of the keys that are asked for, and perhaps of others. Each file is read once."""
+    works: list[Callable[[], list[_Found]]] = []
+    logs: dict[str, tuple[LogObject, list[tuple[int, int, LogSlice]]]] = {}
+    for number, one in enumerate(asked):
+        if one.group.base is not None:
+            works.append(partial(_of_base, fileio, one.group.base, one, number))
+        for turn, part in enumerate(one.group.logs):
+            logs.setdefault(part.object.path, (part.object, []))[1].append((number, turn, part))
+    works += [partial(_of_log, fileio, log, asked, parts) for log, parts in logs.values()]
+    parts = sorted((found for work in fileio.env.map(lambda work: work(), works) for found in work), key=itemgetter(0, 1))
+    by_group: list[list[pa.Table]] = [[_empty(spec)] for _ in asked]
+    for number, _, rows in parts:
+        by_group[number].append(rows)
+    key = [column.physical for column in spec.key_columns]
+    return [merge(pa.concat_tables(tables), key=key, ordering=None, keep_deletes=False) for tables in by_group]
+
+
+def _of_base(fileio: FileIO, base: BaseFile, asked: _Asked, number: int) -> list[_Found]:
+    found = []
+    for _, rows in picked_row_groups(fileio, base, _columns(asked.spec), asked.spec.table_schema, asked.may_match):
+        upserts = pa.array(np.full(rows.num_rows, OP_UPSERT, np.int8))
+        found.append((number, -1, asked.chosen(rows.append_column(OP_COLUMN, upserts))))
+    return found
+
+
+def _of_log(fileio: FileIO, log: LogObject, asked: Sequence[_Asked], parts: Sequence[tuple[int, int, LogSlice]]) -> list[_Found]:
+    """parts: slices of the object, with the numbers of their group and of the slice in it."""
+    spec = asked[0].spec
+
+    def wanted(footer: pq.FileMetaData, schema: pa.Schema) -> list[int]:
+        found: set[int] = set()
+        for number, _, part in parts:
+            own = range(part.start // log.row_group_rows, (part.end - 1) // log.row_group_rows + 1)
+            found.update(asked[number].may_match(footer, schema, own))
+        return sorted(found)
+
+    rows_found = []
+    for first, rows in picked_row_groups(fileio, log, [*_columns(spec), OP_COLUMN], spec.table_schema, wanted):
+        for number, turn, part in parts:
+            begin, end = max(part.start, first), min(part.end, first + rows.num_rows)
+            if begin < end:
+                rows_found.append((number, turn, asked[number].chosen(rows.slice(begin - first, end - begin))))
+    return rows_found
 
 
 def _columns(spec: TableSpec) -> list[str]:

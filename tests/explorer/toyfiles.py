@@ -102,6 +102,11 @@ def key_pieces(fileio: FileIO, base: BaseFile, columns: Sequence[str], *_: Any) 
     yield get_base(fileio, base, columns)
 
 
+def picked_row_groups(fileio: FileIO, file: BaseFile | LogObject, columns: Sequence[str], *_: Any) -> Iterator[tuple[int, pa.Table]]:
+    """As `objcat.storage.files.picked_row_groups`, of a file with one row group."""
+    yield 0, _get(fileio, file.path, columns)
+
+
 def log_pieces(fileio: FileIO, log: LogObject, start: int, end: int, columns: Sequence[str], *_: Any) -> Iterator[pa.Table]:
     """As `objcat.storage.files.log_pieces`."""
     yield from get_log(fileio, log, [(start, end)], columns)
@@ -118,6 +123,7 @@ def toy_files() -> Iterator[None]:
         "read_log": get_log,
         "base_pieces": base_pieces,
         "key_pieces": key_pieces,
+        "picked_row_groups": picked_row_groups,
         "log_pieces": log_pieces,
     }
     names = (

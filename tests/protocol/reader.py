@@ -34,6 +34,7 @@ KEPT_BY_TOMBSTONES = [
 ]
 ROOT_STEP = 16
 BASE_ROW_GROUP_ROWS = 131_072
+INDEX_ROW_GROUP_ROWS = 8_192
 INDEXES = ("bucket", "simple", "bloom", "memory", "record", "none")
 BASE_HIDDEN = pa.field("_objcat_txn", pa.utf8(), nullable=False)
 LOG_HIDDEN = pa.field("_objcat_op", pa.int8(), nullable=False)
@@ -753,7 +754,8 @@ class Log:
             groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
             check(b"ARROW:schema" not in (file.metadata.metadata or {}), f"{path} holds an Arrow schema")
             check(all(group.column(0).compression == "ZSTD" for group in groups), f"{path} is not compressed with zstd")
-            height = BASE_ROW_GROUP_ROWS if row_group_rows is None else row_group_rows
+            base_height = INDEX_ROW_GROUP_ROWS if spec["partitioning"].get("mark") == "_index" else BASE_ROW_GROUP_ROWS
+            height = base_height if row_group_rows is None else row_group_rows
             check(all(group.num_rows == height for group in groups[:-1]), f"{path} has row groups of another size")
             check(file.metadata.num_rows == rows, f"{path} has {file.metadata.num_rows} rows")
             table = file.read()

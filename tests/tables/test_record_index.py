@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -102,6 +104,37 @@ def test_what_a_locate_reads_follows_the_batch_and_not_the_file_groups(lake: obj
     assert few[0] == some[0] and few[0]["get"] <= 16 + 4
     # Ten times as many keys: of each of the 16 files of the index one row group is read, which is larger as long as it is not full.
     assert some[1] < 3 * few[1], (few, some)
+
+
+def read_to_find(lake: objcat.Lake, keys: npt.NDArray[np.int64], found: Sequence[int], *, is_merged: bool) -> tuple[int, int]:
+    """What an upsert of some keys, and of one that is new, takes in a table with an index of one bucket: GETs and bytes. found: which of
+    the keys are there."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    name = f"t{len(keys)}_{is_merged}"
+    table = lake.create_table(name, schema, key=["id"], index=objcat.Record(1))
+    table.bulk_insert(pa.table({"id": keys, "v": np.zeros(len(keys), np.int64)}, schema=schema))
+    if is_merged:
+        table.compact()
+    table = lake.table(name)
+    before = table.fileio.metrics.snapshot()
+    done = table.upsert([{"id": key, "v": 1} for key in (*found, -1)])
+    sent = table.fileio.metrics.snapshot() - before
+    # Who finds a key writes over its row, and who does not makes another one.
+    assert table.scan().to_arrow().num_rows == len(keys) + 1
+    assert table.scan(where="v = 1").to_arrow().num_rows == len(found) + 1
+    return done.requests["get"], sent.bytes_read
+
+
+@pytest.mark.parametrize("is_merged", [True, False])
+def test_what_a_locate_reads_of_an_index_follows_the_batch_and_not_the_keys_of_the_table(lake: objcat.Lake, is_merged: bool) -> None:
+    rng = np.random.default_rng(1)
+    everything = np.unique(rng.integers(0, 1 << 40, 990_000))
+    few, many = (rng.permutation(everything[:: len(everything) // size]) for size in (330_000, 990_000))
+    found = rng.choice(few, 5, replace=False).tolist()
+    of_few, of_many = (read_to_find(lake, keys, found, is_merged=is_merged) for keys in (few, many))
+    # Both indexes are larger than what is read in one request, 1.4 and 4.2 MB. Of them a footer is read, and a row group for each key.
+    assert max(of_few[0], of_many[0]) <= 3 + len(found) + 1, (of_few, of_many)
+    assert max(of_few[1], of_many[1]) < 700_000, (of_few, of_many)
 
 
 @of_both_kinds
