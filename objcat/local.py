@@ -70,6 +70,11 @@ class LocalEngine:
         parts = [data] if isinstance(data, pa.Table) else map(pa.Table.from_batches, ([batch] for batch in data.to_batches()))
         return frozenset(text for part in parts for text in spec.partition_of(located(part, spec), former).texts)
 
+    def partitions_named(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Collection[str]:
+        """The partitions that the rows of the batch say."""
+        found = self.partitions(data, spec, former)
+        return frozenset([""]) if found is None else found
+
     def schema(self, data: Rows) -> pa.Schema:
         """The columns of the batch."""
         return data.schema

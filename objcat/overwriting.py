@@ -15,7 +15,7 @@ from objcat.parts import Change
 from objcat.predicate import Predicate
 from objcat.read.plan import parse_filter
 from objcat.services.compute import Work, Written, run
-from objcat.services.overwrite import EVERYTHING, Touched, ends, partitions_where, replaces
+from objcat.services.overwrite import Touched, ends, partitions_where, replaces
 from objcat.storage.fitting import fitted
 from objcat.table import Snapshot, TableSpec
 from objcat.tasks import Filter, Operation
@@ -58,15 +58,10 @@ def delete_partition(table: Written, where: str | pc.Expression, *, metadata: Ma
     return run(table, prepare, metadata=metadata, action=Action.REPLACE)
 
 
-def _touched(table: Written, snapshot: Snapshot, change: Change, where: Any, *, whole: bool) -> Touched:
+def _touched(table: Written, snapshot: Snapshot, change: Change, where: Any, *, whole: bool) -> Touched | None:
     spec = snapshot.spec
     if whole or (where is None and not spec.partition_columns):
-        return lambda _batch: EVERYTHING
-    if spec.is_global:
-        raise InvalidInput(
-            "a key is unique in the whole table, and keys of the batch may live in partitions that stay: overwrite() the table whole, or "
-            "take partitions away by delete_partition() and upsert() the batch"
-        )
+        return None
     predicate = parse_filter(where, spec.table_schema)
     if predicate is None:
         return frozenset

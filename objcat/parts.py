@@ -76,8 +76,8 @@ class Change:
 class Part:
     """The batches that one transaction writes to one table; later ones count after earlier ones. For one thread.
 
-    written: the files of each batch. superseded: files that were written and that the commit does not name. empties: write as if nothing
-    were there, since the commit ends the file groups of these partitions.
+    written: the files of each batch. superseded: files that were written and that the commit does not name. ends: partitions whose file
+    groups the commit ends, the empty text for all: written as if nothing were there.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Part:
         changes: Sequence[Change],
         *,
         advice: SizeAdvice | None = None,
-        empties: bool = False,
+        ends: Collection[str] = (),
     ) -> None:
         self.table = table
         self.changes = tuple(changes)
@@ -98,7 +98,8 @@ class Part:
         self._fileio = fileio
         self._manifests = manifests
         self._advice = advice
-        self._empties = empties
+        self._ends = frozenset(ends)
+        self._ends_all = "" in self._ends
         self._spec: TableSpec | None = None
         self._schema: SchemaChange | None = None
         self._keys: Keys | None = None
@@ -171,9 +172,10 @@ class Part:
         appends = {rows.home for log in written.logs for rows in log.homes}
         bases = [base.home for base in written.bases]
         rmw = tuple(sorted(appends)) if computed else ()
-        if not snapshot.spec.rewrites or self._empties:
+        if not snapshot.spec.rewrites or self._ends_all:
             return Footprint(creates=tuple(bases), appends=tuple(sorted(appends)), rmw=rmw)
-        live = {group.home for group in snapshot.file_groups(self._manifests, homes=frozenset(bases))}
+        staying = frozenset(home for home in bases if home.partition not in self._ends)
+        live = {group.home for group in snapshot.file_groups(self._manifests, homes=staying)}
         unchanged = {home.home for home in written.rewritten if not home.changed}
         return Footprint(
             creates=tuple(home for home in bases if home not in live),
@@ -276,14 +278,17 @@ class Part:
         return msgspec.structs.replace(packed.written, bases=(*packed.written.bases, *filled))
 
     def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> MutableMapping[Home, FileGroup]:
-        """The live file groups of some partitions, with what earlier batches wrote."""
+        """The live file groups of some partitions that do not end, with what earlier batches wrote."""
         live: MutableMapping[Home, FileGroup]
         spec = snapshot.spec
-        if spec.is_located and not isinstance(spec.index, MemoryIndex) and not self._empties:
+        if self._ends and not self._ends_all:
+            there = snapshot.live_partitions(self._manifests) if partitions is None else frozenset(partitions)
+            partitions = there - self._ends
+        if spec.is_located and not isinstance(spec.index, MemoryIndex) and not self._ends_all:
             # Only those are looked at that an index or bounds name; what remembers keys goes over all of them.
             live = LiveGroups(snapshot.live(self._manifests, partitions=partitions))
         else:
-            found = [] if self._empties else snapshot.file_groups(self._manifests, partitions=partitions)
+            found = [] if self._ends_all else snapshot.file_groups(self._manifests, partitions=partitions)
             live = {group.home: group for group in found}
         if self._advice is not None and isinstance(live, dict):
             self._advice.look(live.values(), spec)
@@ -298,7 +303,7 @@ class Part:
             within = None if task.spec.is_global else change.engine.partitions(change.data, task.spec, task.former_partitions)
             live = self._live(snapshot, txn, within)
             index = [log for earlier in self.written for log in earlier.index]
-            place = Placing(self._fileio, self._manifests, snapshot, live, _homes(self.written), index)
+            place = Placing(self._fileio, self._manifests, snapshot, live, _homes(self.written), index, self._ends)
             return write_located(place, change.engine, change.data, task)
         written = change.engine.write(change.data, task)
         if task.spec.is_keyless:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.errors import InvalidInput
+from objcat.errors import InvalidBatch, InvalidInput
 from objcat.packing import homes_for
 from objcat.table import FileGroup, LogObject, Manifests, Pruning, Snapshot, TableSpec
 from objcat.table.files import LogSlice
@@ -40,6 +40,9 @@ class Locator(Protocol[D_contra]):
         """Go over the keys of a batch, once; what this takes is held until the end of the block. former: as of `WriteTask`. Raises
         InvalidBatch, NullKey."""
 
+    def partitions_named(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> Collection[str]:
+        """The partitions that the rows of a batch say, whatever it takes to know. former: as of `WriteTask`. Raises InvalidBatch."""
+
     def locate(self, gathered: Gathered, task: LocateTask) -> Located:
         """Look up where the keys of the batch live. Raises InvalidBatch, NullKey and storage errors."""
 
@@ -50,7 +53,7 @@ class Locator(Protocol[D_contra]):
 @dataclass(frozen=True, slots=True)
 class Placing:
     """Where a batch is written. live: the file groups of all partitions in which its keys may live. earlier: homes in which the
-    transaction has written before. index: what it has written to the record index before, in order."""
+    transaction has written before. index: what it has written to the record index before, in order. ends: as of `Part`."""
 
     fileio: FileIO
     manifests: Manifests
@@ -58,6 +61,7 @@ class Placing:
     live: Mapping[Home, FileGroup]
     earlier: Collection[Home] = ()
     index: Sequence[LogObject] = ()
+    ends: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +237,11 @@ def groups_of(live: Mapping[Home, FileGroup], homes: Collection[Home]) -> dict[H
 
 def _write(place: Placing, engine: Locator[Any], found: Found, task: WriteTask) -> WriteResult:
     live, located, homes = place.live, found.located, found.homes
+    if place.ends and "" not in place.ends and not place.ends.issuperset(located.new):
+        raise InvalidBatch(
+            "the batch gave rows of other partitions when it was computed again, and would replace what it was not asked to: cache or "
+            "checkpoint the frame before you write it; nothing was written"
+        )
     targets = homes_for(task.spec, located.new, live, lambda: int(place.fileio.env.new_id(), 16))
     numbers = {home: number for number, home in enumerate(homes)}
     numbered = {partition: tuple(numbers.setdefault(home, len(numbers)) for home in chosen) for partition, chosen in targets.items()}

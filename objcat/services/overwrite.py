@@ -8,9 +8,10 @@ from typing import TypeAlias
 import msgspec
 
 from fileio.store import FileIO
-from objcat.errors import InvalidInput
+from objcat.errors import InvalidBatch, InvalidInput
 from objcat.parts import Change, Part
-from objcat.services.compute import Work
+from objcat.placing import Locator
+from objcat.services.compute import Work, former_of
 from objcat.services.perform import Proposal
 from objcat.table import FileGroup, Manifests, Snapshot, TableDelta
 from objcat.table.files import encode_delta
@@ -24,25 +25,51 @@ Touched: TypeAlias = Callable[[Collection[str]], Collection[str]]
 """Which partitions to replace, when the batch has rows in these."""
 
 
-def replaces(fileio: FileIO, snapshot: Snapshot, change: Change, touched: Touched) -> Work:
-    """Write a batch in the place of all rows of some partitions. Raises as an insert, when it runs."""
+def replaces(fileio: FileIO, snapshot: Snapshot, change: Change, touched: Touched | None) -> Work:
+    """Write a batch in the place of all rows of some partitions. touched: None for the whole table. Raises as an insert, when it runs."""
     manifests = Manifests(fileio)
 
     def work(txn: Txn) -> Proposal:
-        part = Part(fileio, manifests, snapshot.spec.table, [change], empties=True)
+        ends: Collection[str] = EVERYTHING
+        if touched is not None and snapshot.spec.is_global:
+            # Rows may go to partitions that stay, out of which their keys move: so those that end are known before.
+            ends = touched(_named(change, snapshot, manifests))
+        part = Part(fileio, manifests, snapshot.spec.table, [change], ends=ends)
         part.write(snapshot, txn)
         own = part.footprint(snapshot)
-        replaced = touched({home.partition for home in (*own.creates, *own.appends)})
-        ended = _ended(snapshot, manifests, replaced)
+        if touched is not None and not snapshot.spec.is_global:
+            ends = touched({home.partition for home in (*own.creates, *own.appends)})
+        ended = _ended(snapshot, manifests, ends)
         delta = msgspec.structs.replace(part.delta(snapshot), retires=ended)
         return Proposal(
-            footprint=msgspec.structs.replace(own, overwrites=tuple(sorted(replaced)), retires=ended),
+            footprint=msgspec.structs.replace(own, overwrites=tuple(sorted(ends)), retires=ended),
             changes=encode_delta(delta),
-            summary=msgspec.structs.replace(part.summary(), inserted=part.all.rows, updated=0, deleted=None),
+            summary=_summary(part, may_lose=touched is not None and snapshot.spec.is_global and snapshot.spec.ordering is not None),
             files=tuple(delta.paths),
         )
 
     return work
+
+
+def _named(change: Change, snapshot: Snapshot, manifests: Manifests) -> Collection[str]:
+    engine = change.engine
+    assert isinstance(engine, Locator), f"{engine.name} looks no keys up"
+    found = engine.partitions_named(change.data, change.grown(snapshot.spec), former_of(snapshot, manifests))
+    if not found:
+        raise InvalidBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
+    return found
+
+
+def _summary(part: Part, *, may_lose: bool) -> Summary:
+    """What was written. A row whose key lived in a partition that stays was updated. may_lose: or not, where what is there is newer; which
+    rows have lost is not counted."""
+    written = part.all
+    return msgspec.structs.replace(
+        part.summary(),
+        inserted=None if may_lose else written.rows - written.moved,
+        updated=None if may_lose else written.moved,
+        deleted=None,
+    )
 
 
 def ends(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str]) -> Work | None:

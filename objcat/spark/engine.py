@@ -21,7 +21,7 @@ from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch, ObjcatError
 from objcat.predicate import Predicate
 from objcat.spark.jobs import described
-from objcat.spark.locating import GatheredFrame, LocatedFrame, LookedFor, gathered_frame, located_frame, placed_frame
+from objcat.spark.locating import GatheredFrame, LocatedFrame, LookedFor, gathered_frame, located_frame, partitions_of_frame, placed_frame
 from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
 from objcat.spark.names import quoted
 from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_worth_a_shuffle, partition_columns
@@ -70,6 +70,11 @@ class SparkEngine:
 
     def partitions(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> None:
         """Not known: it would take a job of its own."""
+
+    def partitions_named(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> Collection[str]:
+        """The partitions that the rows of the frame say: a job of its own."""
+        with described(data.sparkSession, f"objcat: look at the partitions for {self._table}"):
+            return partitions_of_frame(data, spec, former)
 
     def schema(self, data: DataFrame) -> pa.Schema:
         """The columns of the frame. Raises InvalidBatch for a type that Arrow does not have."""

@@ -26,6 +26,7 @@ from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed
 from objcat.spark.ship import BatchFunction, missing_is_said, shipped
+from objcat.storage.batch import located as of_partitions
 from objcat.storage.bloom import Hashes
 from objcat.storage.filters import FILTERS_BYTES_MAX, Probe
 from objcat.storage.hashing import spark_hash
@@ -114,6 +115,19 @@ def gathered_frame(data: DataFrame, spec: TableSpec, former: Collection[str]) ->
         rows.unpersist()
 
 
+def partitions_of_frame(data: DataFrame, spec: TableSpec, former: Collection[str]) -> frozenset[str]:
+    """The partitions that the rows of a frame say. Raises InvalidBatch, MissingOnWorkers."""
+    needed = {column.name for column in spec.partition_columns}
+    named = [name for name in data.columns if name in needed]
+    rows = data.toDF(*map(str, range(len(data.columns)))).select(*(quoted(str(data.columns.index(name))) for name in named))
+    found: set[str] = set()
+    for told in _told(rows, shipped(partitions_of_batches, spec, named, former)):
+        if isinstance(told, InvalidBatch):
+            raise told
+        found |= told
+    return frozenset(found)
+
+
 def _told(keys: DataFrame, function: BatchFunction) -> list[Any]:
     """What the tasks say, in a pickled column."""
     with missing_is_said():
@@ -183,6 +197,20 @@ def span_of_batches(
 ) -> Iterator[pa.RecordBatch]:
     """On a worker: what is known of the keys of some batches."""
     yield from _telling(KeySpan.of_all([keys.span(spec) for keys in _keys_of(spec, names, former, batches)]))
+
+
+def partitions_of_batches(
+    spec: TableSpec, names: Sequence[str], former: Collection[str], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On a worker: the partitions that the rows of some batches say, or what is wrong with one of them."""
+    found: set[str] = set()
+    try:
+        for batch in batches:
+            found.update(spec.partition_of(of_partitions(pa.Table.from_batches([batch.rename_columns(list(names))]), spec), former).texts)
+    except InvalidBatch as error:
+        yield from _telling(error)
+    else:
+        yield from _telling(found)
 
 
 def probe_of_batches(

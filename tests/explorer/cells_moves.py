@@ -6,7 +6,7 @@ from objcat.table.spec import COPY_ON_WRITE
 from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, LOG, play
 from tests.explorer.engine import Cell
-from tests.explorer.roles_moves import CreateMoving, Move
+from tests.explorer.roles_moves import CreateMoving, Move, Replace
 
 EMPTY = (Actor("creator", 15, CreateMoving()),)
 """A new table."""
@@ -18,6 +18,10 @@ MEASURED = (Actor("creator", 15, CreateMoving(ordering="v")), Actor("first", 12,
 """The same in a table in which the greater value wins, so that a row that comes late stays where it is."""
 MOVES = (play("move", 1, Move("b1")), play("move", 2, Move("c2")))
 IN_PLACE = play("update", 2, Move("a2"))
+KNOWN = (Actor("creator", 15, CreateMoving(index="record")), Actor("first", 12, Move("a0")))
+"""As `PLACED`, with a record index."""
+REPLACEMENT = play("replacement", 1, Replace("b1"))
+"""Its key comes from the partition of `IN_PLACE`."""
 
 MOVE_CELLS: tuple[Cell, ...] = (
     Cell(name="move, move", actors=MOVES, prelude=PLACED, all_succeed=True, states_min=300),
@@ -25,6 +29,22 @@ MOVE_CELLS: tuple[Cell, ...] = (
     Cell(name="move, move: one comes late", actors=MOVES, prelude=MEASURED, all_succeed=True, states_min=300),
     Cell(name="move, update in place", actors=(MOVES[0], IN_PLACE), prelude=PLACED, all_succeed=True, states_min=280),
     Cell(name="two first writes to two partitions", actors=MOVES, prelude=EMPTY, all_succeed=True, states_min=220),
+    Cell(name="replacement, move", actors=(REPLACEMENT, MOVES[1]), prelude=PLACED, all_succeed=True, states_min=480),
+    Cell(name="replacement, update in place", actors=(REPLACEMENT, IN_PLACE), prelude=REPLACED, all_succeed=True, states_min=500),
+    Cell(
+        name="replacement, row of the partition: record",
+        actors=(REPLACEMENT, play("place", 2, Move("b2", bucket=1))),
+        prelude=KNOWN,
+        all_succeed=True,
+        states_min=500,
+    ),
+    Cell(
+        name="replacement, replacement",
+        actors=(REPLACEMENT, play("replacement", 2, Replace("a2"))),
+        prelude=MEASURED,
+        all_succeed=True,
+        states_min=730,
+    ),
     Cell(
         name="move, move: 1 fault at the log",
         actors=MOVES,

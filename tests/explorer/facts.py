@@ -406,13 +406,17 @@ def _meant(table: TableAt, slot: Slot) -> tuple[Rows, Rows, str | None]:
     if slot.does is None:
         return rows, table.ended, None
     verb, keys, mark = slot.does
+    if verb == "replace":
+        # What is of the partition that the row says, by the first letter of its value, is gone, whatever a column would measure it by.
+        rows, gone = ({key: value for key, value in kept.items() if value[0] != mark[0]} for kept in (rows, table.ended))
+        table = table._replace(ended=gone)
     if table.ordered:
         best = {**{key: (value, False) for key, value in rows.items()}, **{key: (value, True) for key, value in table.ended.items()}}
         for key in keys:
             _measure(best, key, mark, deleted=verb == "drop")
         return *_divided(best), None
     match verb:
-        case "put":
+        case "put" | "replace":
             return {**rows, **dict.fromkeys(keys, mark)}, {}, None
         case "place":
             twice = [key for key in keys if key in rows]

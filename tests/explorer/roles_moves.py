@@ -61,3 +61,17 @@ class Move:
         table = table_at(me.fileio.child(TABLE_NAME))
         done = table.upsert([{"k": key, "v": self.value}], metadata=means("put", key, mark=self.value))
         me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Puts a row in the place of all rows of the partition that it says. Its key leaves another partition for that, if it is there."""
+
+    value: str
+    bucket: int = 0
+
+    def __call__(self, me: Participant) -> None:
+        key = KEYS[self.bucket]
+        table = table_at(me.fileio.child(TABLE_NAME))
+        done = table.insert_overwrite([{"k": key, "v": self.value}], metadata=means("replace", key, mark=self.value))
+        me.note(Acknowledged(done.txn, done.slot))

@@ -45,6 +45,7 @@ from tests.mutations.bugs import bug
 
 cleaning: Any = import_module("objcat.services.clean")
 compaction: Any = import_module("objcat.services.compact")
+replacing: Any = import_module("objcat.services.overwrite")
 
 # ---- rules of conflicts, one or two left out ---------------------------------------------------------------------
 
@@ -99,6 +100,12 @@ def _move_leaves(patch: pytest.MonkeyPatch) -> None:
         return replace(moves, left=np.full_like(moves.left, -1))
 
     patch.setattr(objcat.local, "moves_of", staying)
+
+
+@bug("a replacement that looks for its keys in no partition that stays", "P5", "replacement, move")
+def _replaced_blindly(patch: pytest.MonkeyPatch) -> None:
+    part = replacing.Part
+    patch.setattr(replacing, "Part", lambda *rest, ends: part(*rest, ends=replacing.EVERYTHING))
 
 
 @bug("restore racing a writer", "P5", "restore, rewrite")

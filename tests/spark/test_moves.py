@@ -73,3 +73,14 @@ def test_a_row_that_cannot_be_measured_is_refused(spark: SparkSession, table: ob
     with pytest.raises(NullKey, match="'id' is null"):
         table.upsert(spark.createDataFrame([(None, "y", 1.0, 5)], FRAME))
     assert rows(spark, table) == {1: ("x", 0.0)}
+
+
+def test_keys_move_into_partitions_that_a_frame_replaces(spark: SparkSession, table: objcat.Table) -> None:
+    table.insert([{"id": key, "a.b": "xyz"[key % 3], "v": 0.0, "o": 3} for key in range(30)])
+    frame = spark.createDataFrame([(0, "y", 1.0, 4), (1, "y", 1.0, 1), (2, "y", 1.0, 1), (40, "y", 1.0, 1)], FRAME)
+    table.insert_overwrite(frame.repartition(2))
+    # Of those that stay elsewhere, 0 is newer now, and 2 is not.
+    expected = {key: ("xyz"[key % 3], 0.0) for key in range(30) if key % 3 != 1} | dict.fromkeys((0, 1, 40), ("y", 1.0))
+    assert rows(spark, table) == expected
+    table.insert_overwrite(spark.createDataFrame([(50, "x", 2.0, 1)], FRAME), where="`a.b` in ('x', 'z')")
+    assert rows(spark, table) == {0: ("y", 1.0), 1: ("y", 1.0), 40: ("y", 1.0), 50: ("x", 2.0)}

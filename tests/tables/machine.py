@@ -208,13 +208,18 @@ class TableMachine(RuleBasedStateMachine):
     @rule(rows=ROWS)
     def insert_overwrite(self, rows: list[tuple[int, int]]) -> None:
         batch = [self.row(key, ordering) for key, ordering in dict(rows).items()]
-        whole = not self.parted or self.moving
-        parts = {"x", "y", None} if whole else {row["part"] for row in batch}
-        self.forget(parts)
+        self.forget({row["part"] for row in batch} if self.parted else {"x", "y"})
         for row in batch:
             self.put(row["id"], row["o"], row["v"], row["part"])
-        given = self.batch(batch, SCHEMA)
-        self.done(self.table.overwrite(given) if self.moving else self.table.insert_overwrite(given))
+        self.done(self.table.insert_overwrite(self.batch(batch, SCHEMA)))
+
+    @rule(rows=ROWS)
+    def overwrite(self, rows: list[tuple[int, int]]) -> None:
+        batch = [self.row(key, ordering) for key, ordering in dict(rows).items()]
+        self.forget({"x", "y", None})
+        for row in batch:
+            self.put(row["id"], row["o"], row["v"], row["part"])
+        self.done(self.table.overwrite(self.batch(batch, SCHEMA)))
 
     def forget(self, parts: set[str | None]) -> None:
         self.model = {key: held for key, held in self.model.items() if self.part(key) not in parts}

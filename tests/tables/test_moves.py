@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -270,13 +271,114 @@ def test_keys_move_between_partitions_of_a_function_of_a_column(lake: objcat.Lak
     assert examine(table.timeline, deep=True).healthy
 
 
+INDEXES = pytest.mark.parametrize("index", [objcat.Simple(), objcat.Record(2)], ids=["simple", "record"])
+
+
+@INDEXES
+def test_a_key_moves_into_a_partition_that_is_replaced(lake: objcat.Lake, kind: str, index: Any) -> None:
+    table = create(lake, kind, index=index)
+    since = table.insert([*batch(1, 2, 3), *batch(4, 5, part="y"), *batch(6, 7, part="z")]).slot
+    result = table.insert_overwrite([*batch(1, 4, 8, part="y", v=1)])
+    # 5 lay in the partition that was replaced, and comes no more; 1 has left the one that stays.
+    expected = [(1, "y", 1), (2, "x", 0), (3, "x", 0), (4, "y", 1), (6, "z", 0), (7, "z", 0), (8, "y", 1)]
+    assert rows(table) == expected
+    assert (result.rows, result.inserted, result.updated, result.deleted) == (3, 2, 1, None)
+    assert [row[0] for row in rows(table, where="part = 'y'")] == [1, 4, 8]
+    told = table.changes(since=since, net=True).to_arrow().to_pylist()
+    assert sorted((row["_change_type"], row["id"]) for row in told) == [
+        ("delete", 5),
+        ("insert", 8),
+        *(("update_after", key) for key in (1, 4)),
+        *(("update_before", key) for key in (1, 4)),
+    ]
+    assert examine(table.timeline, deep=True).healthy
+    table.compact()
+    assert rows(table) == expected
+    # What was taken away comes back as any new key does, and what moved is found where it is.
+    table.upsert([*batch(5, v=2), *batch(1, part="z", v=2)])
+    assert rows(table) == sorted({row[0]: row for row in [*expected, (5, "x", 2), (1, "z", 2)]}.values())
+    table.restore(to=since)
+    assert len(rows(table)) == 7
+    table.insert_overwrite(batch(2, 6, part="x", v=3), where="part in ('x', 'y')")
+    assert rows(table) == [(2, "x", 3), (6, "x", 3), (7, "z", 0)]
+    with pytest.raises(InvalidBatch, match="not in the partitions"):
+        table.insert_overwrite(batch(7), where="part = 'z'")
+    assert examine(table.timeline, deep=True).healthy
+
+
+@INDEXES
+def test_a_row_that_comes_late_loses_in_the_partition_that_stays(lake: objcat.Lake, kind: str, index: Any) -> None:
+    table = create(lake, kind, ordering="o", index=index)
+    table.insert([*batch(1, 2, o=5), *batch(3, part="y", o=5), *batch(4, o=5)])
+    table.delete([{"id": 4, "o": 7}])
+    result = table.insert_overwrite([*batch(1, part="y", v=1, o=4), *batch(2, 4, part="y", v=1, o=6), *batch(3, part="y", v=1, o=1)])
+    # What was in the partition measures nothing any more; what is in others, rows and deletes, does.
+    assert rows(table) == [(1, "x", 0), (2, "y", 1), (3, "y", 1)]
+    assert (result.inserted, result.updated) == (None, None)
+    table.compact()
+    assert rows(table) == [(1, "x", 0), (2, "y", 1), (3, "y", 1)]
+    table.insert_overwrite(batch(1, 9, part="x", v=2, o=1))
+    assert rows(table) == [(1, "x", 2), (2, "y", 1), (3, "y", 1), (9, "x", 2)]
+    assert examine(table.timeline, deep=True).healthy
+
+
+REPLACED = [(1, "y", 1), (9, "y", 1)]
+"""After a replacement of partition y."""
+
+
+@INDEXES
+@pytest.mark.parametrize(
+    ("theirs", "before", "after"),
+    [
+        # What is there when they come before the replacement, and when they come after it.
+        (lambda t: t.upsert(batch(1, part="z", v=2)), REPLACED, [(1, "z", 2), (9, "y", 1)]),
+        (lambda t: t.upsert(batch(2, part="z", v=2)), [(1, "y", 1), (2, "z", 2), (9, "y", 1)], [(1, "y", 1), (2, "z", 2), (9, "y", 1)]),
+        (lambda t: t.upsert(batch(9, part="z", v=2)), REPLACED, [(1, "y", 1), (9, "z", 2)]),
+        (lambda t: t.delete([{"id": 1}]), REPLACED, [(9, "y", 1)]),
+        (
+            lambda t: t.insert_overwrite(batch(1, 2, v=2)),
+            [(1, "y", 1), (2, "x", 2), (9, "y", 1)],
+            [(1, "x", 2), (2, "x", 2), (9, "y", 1)],
+        ),
+        (lambda t: t.insert_overwrite(batch(7, part="y", v=2)), REPLACED, [(7, "y", 2)]),
+        (lambda t: t.delete_partition("part = 'x'"), REPLACED, REPLACED),
+    ],
+)
+def test_a_key_stays_unique_whoever_else_writes_beside_a_replacement(
+    backend: RacingBackend, lake: objcat.Lake, kind: str, index: Any, theirs: Callable[[Any], Any], before: Rows, after: Rows
+) -> None:
+    def replace(table: objcat.Table) -> None:
+        table.insert_overwrite(batch(1, 9, part="y", v=1))
+
+    for is_beaten in (True, False):
+        table = create(lake, kind, index=index)
+        table.insert([*batch(1), *batch(2, part="y")])
+        other = lake.table("t")
+        first, second = (theirs, replace) if is_beaten else (replace, theirs)
+        backend.races = [partial(first, other)]
+        second(table)
+        assert not backend.races
+        assert rows(table) == (before if is_beaten else after)
+        assert examine(table.timeline, deep=True).healthy
+        lake.drop_table("t")
+
+
+def test_a_batch_that_says_other_partitions_when_it_is_computed_again_replaces_nothing(
+    lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(lake, kind)
+    table.insert([*batch(1), *batch(2, part="y")])
+    monkeypatch.setattr("objcat.local.LocalEngine.partitions_named", lambda *_: frozenset(["part=y"]))
+    with pytest.raises(InvalidBatch, match="rows of other partitions"):
+        table.insert_overwrite(batch(3))
+    assert rows(table) == [(1, "x", 0), (2, "y", 0)]
+
+
 def test_what_cannot_be_done_is_said(lake: objcat.Lake, kind: str) -> None:
     with pytest.raises(InvalidInput, match=r"index=objcat.Simple\(\)"):
         create(lake, kind, index=None)
     table = create(lake, kind)
     table.insert(batch(1))
-    with pytest.raises(InvalidInput, match="keys of the batch may live in partitions that stay"):
-        table.insert_overwrite(batch(1, part="y"))
     with pytest.raises(InvalidBatch, match="lacks the column 'part'"):
         table.upsert([{"id": 1, "v": 1, "o": 1}])
     assert rows(table) == [(1, "x", 0)]
