@@ -19,6 +19,7 @@ from objcat.services.workers import Workers
 from objcat.table import Manifests, Tables
 from objcat.table.policy import policy_of
 from objcat.table.snapshot import snapshot_of
+from objcat.table.spec import RecordIndex
 from objcat.timeline import Timeline, View
 
 logger = logging.getLogger("objcat")
@@ -101,7 +102,8 @@ def may_be_due(view: View[Tables], table: str, *, since_slot: int) -> bool:
         return False
     policy = policy_of(view.state[table].spec.properties)
     long_enough = view.slot - view.log.marks(table).bound >= CLEANED_SLOTS_MIN
-    return policy.compacts or policy.split_above_bytes is not None or (policy.auto_clean and long_enough)
+    has_index = isinstance(view.state[table].spec.index, RecordIndex)
+    return policy.compacts or has_index or policy.split_above_bytes is not None or (policy.auto_clean and long_enough)
 
 
 def upkeep_after(
@@ -127,8 +129,9 @@ def upkeep_after(
         waiting = waiting_of(snapshot.file_groups(manifests, unmerged=True), now_ms=snapshot.committed_at_ms)
         if why_compact(waiting, policy) is not None:
             compact(timeline, table, strategy=CompactionStrategy(io_bytes_max=policy.compact_io_bytes_max), workers=workers)
-        # Of a copy-on-write table nothing else has a compaction, and one within a bound of bytes leaves the index out.
-        if index_due(snapshot, manifests):
-            compact_index(timeline, table, manifests, workers=workers)
+    # Of a copy-on-write table nothing else has a compaction, and one within a bound of bytes leaves the index out. And each write that looks
+    # keys up opens what all commits have added to it: that is merged in time where no policy says anything, too.
+    if index_due(snapshot, manifests, crowded=not policy.compacts):
+        compact_index(timeline, table, manifests, workers=workers)
     if policy.auto_clean and is_clean_due(timeline, view, table, policy.retention, since_slot=since_slot):
         clean(timeline, table, retention=policy.retention)

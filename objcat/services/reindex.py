@@ -16,18 +16,24 @@ LOG_SHARE = 8
 """An index is rewritten when so many times its log rows are as many as its base rows: a row is rewritten about so often as it grows."""
 LOG_OBJECTS_MAX = 32
 """Or when a writer that has just been opened would read so many log objects."""
+ROWS_PER_OBJECT = 512 * 1024
+"""Of a large index more are waited for, one for so many rows of it: so each commit that adds to it causes about so many to be rewritten."""
+LOG_OBJECTS_OF_LARGE_MAX = 256
+"""But never more than this."""
 
 
-def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False) -> tuple[Home, ...]:
+def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False, crowded: bool = False) -> tuple[Home, ...]:
     """The homes of the index of a table that a compaction takes along; none where there is no index, or little to merge. whole: all that
-    have anything to merge."""
+    have anything to merge. crowded: only where there are too many log objects."""
     if snapshot.index is None:
         return ()
     groups = snapshot.index.file_groups(manifests)
     bases = sum(group.base.rows for group in groups if group.base is not None)
     logs = sum(part.rows for group in groups for part in group.logs)
     objects = {part.object.path for group in groups for part in group.logs}
-    if not logs or (not whole and logs * LOG_SHARE < bases and len(objects) < LOG_OBJECTS_MAX):
+    is_crowded = len(objects) >= max(LOG_OBJECTS_MAX, min(LOG_OBJECTS_OF_LARGE_MAX, bases // ROWS_PER_OBJECT))
+    has_grown = logs * LOG_SHARE >= bases and not crowded
+    if not logs or not (whole or is_crowded or has_grown):
         return ()
     return tuple(group.home for group in groups if group.logs)
 

@@ -20,8 +20,12 @@ from fileio.store import FileIO
 from fileio.testing import FakeEnv
 from objcat.doctor import Severity, examine
 from objcat.errors import InvalidInput
+from objcat.services.after import SLOTS_BETWEEN_LOOKS
+from objcat.services.reindex import LOG_OBJECTS_MAX
 from objcat.table.files import decode_delta
+from objcat.table.record import INDEX_PARTITION
 from objcat.tasks import WriteResult, WriteTask
+from objcat.timeline import Action
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("part", pa.string(), nullable=False), pa.field("v", pa.int64())])
 KINDS = ("merge_on_read", "copy_on_write")
@@ -266,6 +270,43 @@ def test_log_objects_of_the_index_are_merged_when_there_are_many(lake: objcat.La
     assert table.compact() is None
     assert rows(table) == dict.fromkeys(range(103), 0)
     assert table.changes(since=before).to_arrow().num_rows == 0
+
+
+@of_both_kinds
+def test_writers_merge_an_index_to_which_many_commits_have_added(kind: str) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("record"), env=FakeEnv(7)))
+    table = create(lake, kind, target=10**6)
+    most = 0
+    for key in range(100):
+        sent = table.insert(batch(key)).requests["get"]
+        most = max(most, index_objects(table)[1])
+        # A file of each bucket of the index, a log object of each commit since it was merged, and what a copy-on-write file takes.
+        assert sent <= BUCKETS + LOG_OBJECTS_MAX + SLOTS_BETWEEN_LOOKS + 8
+    assert LOG_OBJECTS_MAX <= most < LOG_OBJECTS_MAX + SLOTS_BETWEEN_LOOKS
+    merged = [entry for entry in table.timeline.log.read_after(-1) if entry.action is Action.COMPACTION]
+    assert 0 < len(merged) <= 100 // LOG_OBJECTS_MAX, "it is not merged more often than it has to be"
+    assert all({home.partition for home in entry.footprint[table.id].replaces} == {INDEX_PARTITION} for entry in merged)
+    assert rows(table) == dict.fromkeys(range(100), 0) and check(table) == 100
+
+
+def test_a_large_index_waits_for_more_log_objects(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("objcat.services.reindex.LOG_OBJECTS_MAX", 2)
+    monkeypatch.setattr("objcat.services.reindex.LOG_OBJECTS_OF_LARGE_MAX", 7)
+    table = create(lake, "merge_on_read", target=10**6, partition_by=[])
+    table.insert(batch(*range(1000)))
+    table.compact()
+
+    def objects_when_due(rows_per_object: int) -> int:
+        monkeypatch.setattr("objcat.services.reindex.ROWS_PER_OBJECT", rows_per_object)
+        for number in range(1, 20):
+            table.insert(batch(next(keys)))
+            if table.compact() is not None and not index_objects(table)[1]:
+                return number
+        pytest.fail("it is never due")
+
+    keys = iter(range(1000, 2000))
+    assert [objects_when_due(size) for size in (10**6, 200, 1)] == [2, 5, 7]
+    assert check(table) == 1014
 
 
 def test_an_index_forgets_the_keys_of_partitions_that_are_gone(lake: objcat.Lake) -> None:
