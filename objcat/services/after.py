@@ -129,7 +129,7 @@ def upkeep_after(
         waiting = waiting_of(snapshot.file_groups(manifests, unmerged=True), now_ms=snapshot.committed_at_ms)
         if why_compact(waiting, policy) is not None:
             compact(timeline, table, strategy=CompactionStrategy(io_bytes_max=policy.compact_io_bytes_max), workers=workers)
-    # Of a copy-on-write table nothing else has a compaction, and one within a bound of bytes leaves the index out. And each write that looks
+    # Of a copy-on-write table nothing else has a compaction, and one within a bound of bytes leaves the index out. And a write that looks
     # keys up opens what all commits have added to it: that is merged in time where no policy says anything, too.
     if index_due(snapshot, manifests, crowded=not policy.compacts):
         compact_index(timeline, table, manifests, workers=workers)
