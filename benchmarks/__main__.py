@@ -11,10 +11,12 @@ Benchmark suites, each with --help:
   ./dev bench metadata    tables of very many files and commits
   ./dev bench index       upserts as a table grows, under each index
   ./dev bench commit      tiny commits in turn, and by many processes at once, beside deltalake
-  ./dev bench write       loads and upserts beside Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
-  ./dev bench read        scans, lookups and joins beside Hudi, Iceberg, Delta Lake and plain Spark
-  ./dev bench services    compaction beside Hudi, Iceberg and Delta Lake
-  ./dev bench local       the works of read and services without Spark, beside deltalake and pyiceberg
+  ./dev bench write       loads, upserts and deletes, under each index, beside Hudi, Iceberg, Delta Lake, deltalake and pyiceberg
+  ./dev bench read        scans, lookups, joins, changes and older versions beside Hudi, Iceberg, Delta Lake and plain Spark
+  ./dev bench services    compaction, clustering and cleaning beside Hudi, Iceberg and Delta Lake
+  ./dev bench local       the works of read and services without Spark, beside deltalake, pyiceberg and DuckDB
+  ./dev bench requests    what is sent to S3 for small commits and for opening, counted at a proxy, beside the same sides
+  ./dev bench notes       writes docs/benchmarks.md anew: how each side is configured, and why
   ./dev bench smoke       the works of all suites on a few rows: no figures, but every answer is checked"""
 
 
@@ -36,11 +38,18 @@ def main(arguments: list[str]) -> int:
             from benchmarks import commit_bench
 
             return commit_bench.main(rest)
+        case ["notes"]:
+            from benchmarks.peers import fairness
+            from devkit.paths import ROOT
+
+            page = ROOT / fairness.PAGE
+            page.write_text(fairness.written(page.read_text()))
+            return 0
         case ["smoke", *rest]:
             from benchmarks import smoke
 
             return smoke.main(rest)
-        case [("write" | "read" | "services" | "local") as suite, *rest]:
+        case [("write" | "read" | "services" | "requests" | "local") as suite, *rest]:
             from benchmarks import tables_bench
 
             return tables_bench.main(suite, rest)

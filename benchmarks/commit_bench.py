@@ -1,6 +1,7 @@
 """`./dev bench commit`: tiny commits in turn, and by many processes at once, on an S3 server without and with latency; beside deltalake.
 
-Each commit has 100 rows. After each run every row must be there, and each commit must be one of the table's; else the run has no figures.
+The floor is one conditional PUT for each commit, at the same server and latency: no commit that the store decides can take less. Each
+commit has 100 rows. After each run every row must be there, and each commit must be one of the table's; else the run has no figures.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
-import platform
 import queue
+import shlex
 import signal
 import statistics
 import sys
@@ -23,6 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import environment
 from benchmarks.slow_proxy import SlowProxy
 from benchmarks.writers import KEYS, SIDES, Did, Keys, Side, Wrote, write, wrong_rows
 from devkit.handle import ServerHandle
@@ -151,24 +152,24 @@ def main(arguments: Sequence[str]) -> int:
     # A request to end shall still end the writers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     results: list[Result] = []
+    command, began = shlex.join(["./dev", "bench", "commit", *arguments]), environment.now()
     with Servers() as servers:
         for latency_ms in chosen.latency:
             for number, (keys, writers, commits) in enumerate(runs(writers=chosen.writers, keys=chosen.keys)):
-                for name in chosen.sides[:: 1 if number % 2 else -1]:
+                for name in [name for name in chosen.sides if keys in SIDES[name].does][:: 1 if number % 2 else -1]:
                     server = servers.start(SERVER).fresh_bucket()
                     one = run(SIDES[name], server, keys, writers=writers, commits=commits, latency_ms=latency_ms)
                     results.append(one)
                     sys.stderr.write(f"{one}\n")
                     if chosen.json:
-                        _keep(chosen.json, results)
+                        _keep(chosen.json, results, environment.machine(command, began=began))
     _show(results)
     return 1 if any(one.wrong for one in results) else 0
 
 
-def _keep(path: str, results: Sequence[Result]) -> None:
-    environment = {"python": platform.python_version(), "system": platform.platform(), "cores": os.cpu_count(), "load": os.getloadavg()}
+def _keep(path: str, results: Sequence[Result], told: Mapping[str, Any]) -> None:
     with open(path, "w") as file:
-        json.dump({"environment": environment | {"server": SERVER}, "results": [asdict(one) for one in results]}, file, indent=1)
+        json.dump({"environment": {**told, "store": f"S3 ({SERVER})"}, "results": [asdict(one) for one in results]}, file, indent=1)
 
 
 def _show(results: Sequence[Result]) -> None:

@@ -4,6 +4,10 @@ A batch of *one* (*ten*) per cent has that share of the table's rows, nine in te
 that after both, ten per cent of the keys were written. *Small* batches have 100 rows. New keys lie between the old ones, where TPC-H leaves
 room. An update changes a sum, a text, and the ordering column: a day back, a day forth or not at all, one third each; the third that goes
 back loses to the row that is there in event-time order, and the third that stays ties with it.
+
+Of orders there are also *tenth* (0.1 %) and *all* (100 %), drawn in the same way; *recent*, 1 %, whose updates are the more likely the
+greater a key is (half of them among the newest 3.4 % of the keys) and whose new keys are greater than every old one; and *gone*, nothing
+but the keys of 1 %, one in ten of which is not there.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +32,14 @@ SMALL_ROWS = 100
 _AMOUNTS = {"orders": "o_totalprice", "lineitem": "l_extendedprice"}
 _TEXTS = {"orders": "o_comment", "lineitem": "l_comment"}
 _MILLION = 1_000_000
-_SEEDS = {"update": 1, "insert": 2, "small update": 3, "small insert": 4, "day": 5}
-_PERCENT = {"one": 1, "ten": 10}
+_SEEDS = {"update": 1, "insert": 2, "small update": 3, "small insert": 4, "day": 5, "recent": 6, "gone": 7}
+PERCENT: Mapping[str, float] = {"tenth": 0.1, "one": 1, "ten": 10, "all": 100, "recent": 1, "gone": 1}
+"""By batch, of the rows of its table."""
+BATCHES: Mapping[str, tuple[str, ...]] = {"orders": tuple(PERCENT), "lineitem": ("one", "ten")}
+RECENT_POWER = 19
+"""That *recent* changes a row is as likely as this power of the key's rank among all, from 0 for the oldest to 1 for the newest."""
+_SALTS = {"tenth": 2, "one": 1, "ten": 10, "all": 100, "recent": 30}
+"""What a batch adds to an amount. They differ, so that a batch which is lost below another is missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +93,8 @@ def _generate(scale: float, directory: Path) -> None:
     for source in COLUMNS:
         columns = ", ".join(f"cast({name} as {kind}) as {name}" for name, kind in COLUMNS[source].items())
         _copy(duck, f"select {columns} from '{raw / source}.parquet'", data.source(source))
-        for batch, percent in _PERCENT.items():
-            _copy(duck, _batch(data, source, percent), data.batch(source, batch))
+        for batch in BATCHES[source]:
+            _copy(duck, _select(data, source, batch), data.batch(source, batch))
     shutil.rmtree(raw)
     data.small(0).parent.mkdir()
     duck.execute(f"create temp table small as {_small(data)}")
@@ -104,8 +114,8 @@ def _lot(source: str, purpose: str) -> str:
     return f"(hash({', '.join(KEYS[source])}, {_SEEDS[purpose]}) % {_MILLION})"
 
 
-def _changed(source: str, *, salt: str, key_offset: int) -> str:
-    """The row's columns after the change."""
+def _changed(source: str, *, salt: str, key_offset: str) -> str:
+    """The row's columns after the change. salt, key_offset: SQL."""
     amount, text, day, key = _AMOUNTS[source], _TEXTS[source], EVENT_TIMES[source], KEYS[source][0]
     changes = {
         key: f"{key} + {key_offset}",
@@ -116,22 +126,36 @@ def _changed(source: str, *, salt: str, key_offset: int) -> str:
     return ", ".join(f"cast({changes.get(name, name)} as {kind}) as {name}" for name, kind in COLUMNS[source].items())
 
 
-def _batch(data: Data, source: str, percent: int) -> str:
+def _select(data: Data, source: str, batch: str) -> str:
+    """The rows of a batch. updates, inserts: how many in a million rows."""
     rows = f"'{data.source(source)}'"
-    updates, inserts = percent * 9_000, percent * 1_000
+    updates, inserts = (round(PERCENT[batch] * share) for share in (9_000, 1_000))
+    if batch == "gone":
+        (key,) = KEYS[source]
+        drawn = f"select {key} from {rows} where {_lot(source, 'gone')} < {updates}"
+        return f"{drawn} union all select {key} + 24 from {rows} where {_lot(source, 'insert')} < {inserts}"
+    salt = str(_SALTS[batch])
+    if batch == "recent":
+        (key,) = KEYS[source]
+        ranked = f"(select *, percent_rank() over (order by {key}) as _rank, max({key}) over () as _newest from {rows})"
+        changed = f"{_lot(source, 'recent')} < {updates * (RECENT_POWER + 1)} * _rank ** {RECENT_POWER}"
+        return (
+            f"select {_changed(source, salt=salt, key_offset='0')} from {ranked} where {changed} "
+            f"union all select {_changed(source, salt=salt, key_offset='_newest')} from {ranked} where {_lot(source, 'insert')} < {inserts}"
+        )
     return (
-        f"select {_changed(source, salt=str(percent), key_offset=0)} from {rows} where {_lot(source, 'update')} < {updates} "
-        f"union all select {_changed(source, salt=str(percent), key_offset=8)} from {rows} where {_lot(source, 'insert')} < {inserts}"
+        f"select {_changed(source, salt=salt, key_offset='0')} from {rows} where {_lot(source, 'update')} < {updates} "
+        f"union all select {_changed(source, salt=salt, key_offset='8')} from {rows} where {_lot(source, 'insert')} < {inserts}"
     )
 
 
 def _small(data: Data) -> str:
     """All small batches of orders, numbered: no key is in two of them."""
 
-    def part(purpose: str, rows: int, key_offset: int) -> str:
+    def part(purpose: str, rows: int, key_offset: str) -> str:
         order = f"{_lot('orders', purpose)}, o_orderkey"
         drawn = f"select *, (row_number() over (order by {order}) - 1) // {rows} as batch from '{data.source('orders')}'"
         return f"select {_changed('orders', salt='batch + 20', key_offset=key_offset)}, batch from ({drawn}) where batch < {SMALL_BATCHES}"
 
     new = SMALL_ROWS // 10
-    return f"{part('small update', SMALL_ROWS - new, 0)} union all {part('small insert', new, 16)}"
+    return f"{part('small update', SMALL_ROWS - new, '0')} union all {part('small insert', new, '16')}"

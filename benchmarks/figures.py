@@ -14,12 +14,13 @@ from benchmarks.works import Goal
 @dataclass(slots=True)
 class Sample:
     """One measurement of one side. seconds: of each commit where a sample is several, else one value. files, bytes: written, None for
-    reads. peak_bytes: resident, of all its processes. requests: by kind, where they are counted."""
+    reads. removed: files, by a cleaning. peak_bytes: resident, of all its processes. requests: by kind, where they are counted."""
 
     round: int
     seconds: list[float]
     files: int | None = None
     bytes: int | None = None
+    removed: int | None = None
     peak_bytes: int = 0
     requests: dict[str, int] | None = None
     exchanges: int | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 import statistics
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import objcat
+from benchmarks import environment
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64()), pa.field("payload", pa.binary(100), nullable=False)]
@@ -173,6 +175,7 @@ def main(arguments: Sequence[str]) -> int:
     for column in ("index", "keys", "file groups", "built, s", "", "ms (greatest)", "CPU ms", "GETs", "PUTs", "KB read", "KB written"):
         shown.add_column(column, justify="left" if column in ("index", "keys", "") else "right")
     results = []
+    command, began = shlex.join(["./dev", "bench", "index", *arguments]), environment.now()
     for index in given.indexes:
         for keys in given.keys:
             for groups in given.groups:
@@ -183,7 +186,8 @@ def main(arguments: Sequence[str]) -> int:
                 shown.add_row(one.index, one.keys, f"{one.groups:,}", f"{one.built_s:,.1f}", "cold", *_shown(one.cold))
                 shown.add_row("", "", "", "", "warm", *_shown(one.warm))
                 if given.json is not None:
-                    given.json.write_text(json.dumps([asdict(one) for one in results], indent=1))
+                    told = {**environment.machine(command, began=began), "store": "local disk"}
+                    given.json.write_text(json.dumps({"environment": told, "results": [asdict(one) for one in results]}, indent=1))
     (Console() if sys.stdout.isatty() else Console(width=120)).print(shown)
     return 0
 

@@ -39,14 +39,31 @@ def environment_of(peer: Peer) -> Path:
     return target / "bin" / "python"
 
 
-def jars_of(peer: Peer) -> list[Path]:
-    """The peer's jars, downloaded first when they are missing. Raises PeerUnavailable, also when one is not the pinned one."""
+def jars_of(peer: Peer, *, on_s3: bool = False) -> list[Path]:
+    """The peer's jars, downloaded first when they are missing. on_s3: also those that its Spark needs to reach S3. Raises PeerUnavailable,
+    also when one is not the pinned one."""
     directory = cache_dir() / "peers" / "jars"
     directory.mkdir(parents=True, exist_ok=True)
-    if not peer.jars:
+    jars = [*peer.jars, *(_s3_jars(peer) if on_s3 else ())]
+    if not jars:
         return []
     with file_lock(directory / ".lock", "another process is downloading jars"):
-        return [_jar(jar, directory) for jar in peer.jars]
+        return [_jar(jar, directory) for jar in jars]
+
+
+def locked_versions(peer: Peer) -> dict[str, str]:
+    """By package, what the lock file of a peer pins; nothing for the project's own environment."""
+    lines = (REQUIREMENTS / f"{peer.lock}.lock").read_text().splitlines() if peer.lock else []
+    pins = (line.split(" ")[0].partition("==") for line in lines if "==" in line and not line.startswith((" ", "#")))
+    return {name: version for name, _, version in pins}
+
+
+def _s3_jars(peer: Peer) -> list[Jar]:
+    """From the file for the peer's Hadoop: on each line a coordinate and a SHA-256. None for a side without Spark."""
+    if peer.hadoop is None:
+        return []
+    lines = (REQUIREMENTS / f"s3a-{peer.hadoop}.jars").read_text().splitlines()
+    return [Jar(*line.split()) for line in lines if not line.startswith("#")]
 
 
 def worker_environment(python: Path) -> dict[str, str]:

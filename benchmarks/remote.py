@@ -15,6 +15,9 @@ import psutil
 
 from benchmarks.install import environment_of, jars_of, worker_environment
 from benchmarks.peers import Peer
+from benchmarks.slow_proxy import SlowProxy
+from benchmarks.works import difference
+from devkit.handle import ServerHandle, s3_client
 from devkit.paths import ROOT
 
 SAMPLE_EVERY_S = 0.05
@@ -63,11 +66,14 @@ def resident_bytes(process: psutil.Process) -> int:
 
 
 class Remote:
-    """A side in its own environment and process. directory: for its tables and its output."""
+    """A side in its own environment and process. directory: for its tables and its output. bucket: on a server of S3, for its tables; they
+    are counted there, by a proxy of the side's own."""
 
-    def __init__(self, peer: Peer, directory: Path) -> None:
+    def __init__(self, peer: Peer, directory: Path, *, bucket: ServerHandle | None = None) -> None:
         self.peer = peer
         self.directory = directory
+        self._bucket = bucket
+        self._proxy = SlowProxy(bucket.endpoint) if bucket else None
         self._log_path = directory / "output.txt"
         directory.mkdir(parents=True)
         python = environment_of(peer)
@@ -86,16 +92,19 @@ class Remote:
 
     def start(self, *, memory: str, cores: int) -> None:
         """Let it begin. memory: of Spark's driver. Raises PeerUnavailable, SideFailed."""
-        jars = [str(jar) for jar in jars_of(self.peer)]
-        self.about = self.ask("start", directory=str(self.directory), memory=memory, cores=cores, jars=jars)["about"]
+        jars = [str(jar) for jar in jars_of(self.peer, on_s3=self._bucket is not None)]
+        told = {"directory": str(self.directory), "memory": memory, "cores": cores, "jars": jars, "store": self._store()}
+        self.about = self.ask("start", **told)["about"]
 
     def ask(self, what: str, **arguments: Any) -> dict[str, Any]:
-        """The answer, with `peak_bytes` of the tree of processes meanwhile. Raises SideFailed, SideLacks."""
+        """The answer, with `peak_bytes` of the tree of processes meanwhile, and `requests` by method where a proxy counts them. Raises
+        SideFailed, SideLacks."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(ANSWER_WITHIN_S, self._process.kill)
         timer.start()
         peak_bytes = 0
+        before = self._proxy.requests if self._proxy else {}
         try:
             with PeakMeter(self._process.pid) as meter:
                 self._process.stdin.write(json.dumps({"do": what, **arguments}) + "\n")
@@ -111,10 +120,27 @@ class Remote:
             raise SideFailed(f"ended with status {status} during {what}\n{self._tail()}")
         answer: dict[str, Any] = json.loads(line)
         if answer["ok"]:
+            if self._proxy:
+                answer["requests"] = difference(self._proxy.requests, before)
             return answer | {"peak_bytes": peak_bytes}
         if answer["kind"] == "not available":
             raise SideLacks(answer["error"])
         raise SideFailed(f"failed at {what}: {answer['error']}\n{self._tail()}")
+
+    def files(self, place: str) -> Files:
+        """The bytes of each file of a table. place: as the side told it."""
+        if self._bucket is None:
+            return files_below(Path(place))
+        bucket, _, prefix = place.partition("://")[2].partition("/")
+        pages = s3_client(self._bucket).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        return {Path(one["Key"]): one["Size"] for page in pages for one in page.get("Contents", ())}
+
+    def _store(self) -> dict[str, str] | None:
+        """The bucket as the worker reaches it."""
+        if self._bucket is None or self._proxy is None:
+            return None
+        names = {name: self._bucket.options[name] for name in ("region", "access_key", "secret_key")}
+        return {"endpoint": self._proxy.url, "bucket": self._bucket.url.removeprefix("s3://"), **names}
 
     def close(self) -> None:
         """End the process and its children."""
@@ -136,6 +162,8 @@ class Remote:
                 child.kill()
         if self._process.stdout is not None:
             self._process.stdout.close()
+        if self._proxy:
+            self._proxy.close()
 
     def _tail(self) -> str:
         return self._log_path.read_text(errors="replace")[-1500:]
@@ -158,3 +186,8 @@ def written(before: Files, after: Files) -> tuple[int, int]:
     """How many files are new or grew, and by how many bytes. What a side wrote and removed again is not seen."""
     grown = {path: size - before.get(path, 0) for path, size in after.items() if path not in before or size > before[path]}
     return len(grown), sum(grown.values())
+
+
+def removed(before: Files, after: Files) -> int:
+    """How many files are gone."""
+    return len(before.keys() - after.keys())

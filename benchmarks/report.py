@@ -95,6 +95,8 @@ def notes_of(result: WorkResult, side: str, samples: Sequence[Sample]) -> str:
         notes.append(last.called)
     if last.exchanges is not None:
         notes.append(f"{last.exchanges} exchanges")
+    if last.removed is not None:
+        notes.append(f"{last.removed} files removed")
     if last.requests:
         commits = len(last.seconds)
         notes.append(", ".join(f"{count / commits:g} {kind}" for kind, count in sorted(last.requests.items())))

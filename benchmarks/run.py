@@ -10,9 +10,9 @@ from typing import Any
 
 from benchmarks.data import Data
 from benchmarks.figures import Sample, WorkResult
-from benchmarks.remote import Remote, SideFailed, SideLacks, files_below, written
-from benchmarks.truth import Rows, Truth
-from benchmarks.works import JOIN_SQL, Chain, Step, encoded
+from benchmarks.remote import Remote, SideFailed, SideLacks, removed, written
+from benchmarks.truth import Commit, Rows, Truth
+from benchmarks.works import READS, WRITES, Chain, Layout, Step, encoded
 
 Say = Callable[[str], None]
 
@@ -27,8 +27,8 @@ class _Turn:
     truth: Truth
     counted: bool
     names: dict[str, str] = field(default_factory=dict)
-    places: dict[tuple[str, str], Path] = field(default_factory=dict)
-    applied: dict[tuple[str, str], list[Path]] = field(default_factory=dict)
+    places: dict[tuple[str, str], str] = field(default_factory=dict)
+    applied: dict[tuple[str, str], list[Commit]] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
 
 
@@ -64,12 +64,12 @@ class Runner:
             turn.names[layout.name] = f"{layout.name}_{self._turns}"
         try:
             for step in chain.steps:
-                calls = 1 if chain.anew or step.op not in ("query", "join", "last_commit") else step.warm + step.repeats * self._rounds
+                calls = 1 if chain.anew or step.op not in READS else step.warm + step.repeats * self._rounds
                 for call in range(max(calls, step.blocks)):
                     counted = turn.counted and (chain.anew or step.blocks > 1 or call >= (step.warm if calls > 1 else 0))
                     for name in self._order(chain, step, turn, call):
                         self._say(f"{chain.name}: {step.work or step.op}, round {max(turn.number, call + 1)}, {name}")
-                        self._one(chain, step, turn, name=name, call=call, counted=counted, results=results)
+                        self._one(chain, step, turn, name=name, counted=counted, results=results)
         finally:
             self._drop(chain, turn)
 
@@ -86,13 +86,13 @@ class Runner:
         shift = (turn.number + call) % max(len(names), 1)
         return names[shift:] + names[:shift]
 
-    def _one(self, chain: Chain, step: Step, turn: _Turn, *, name: str, call: int, counted: bool, results: dict[str, WorkResult]) -> None:
+    def _one(self, chain: Chain, step: Step, turn: _Turn, *, name: str, counted: bool, results: dict[str, WorkResult]) -> None:
         """One step of one side. results: of the chain's works. What a step without a work finds wrong is wrong in all of them."""
         concerned = [results[step.work]] if step.work else list(results.values())
         try:
-            sample, right, found = self._do(chain, step, turn, name, call)
+            sample, right, found = self._do(chain, step, turn, name)
         except SideLacks as reason:
-            if step.op in ("load", "upsert"):
+            if step.op in (*WRITES, "cluster"):
                 turn.out.add(name)
             for lacking in concerned:
                 lacking.lacks.setdefault(name, str(reason))
@@ -112,55 +112,53 @@ class Runner:
             results[step.work].commits = step.batch == "small"
             results[step.work].samples.setdefault(name, []).append(sample)
 
-    def _do(self, chain: Chain, step: Step, turn: _Turn, name: str, call: int) -> tuple[Sample | None, Rows, Rows]:
+    def _do(self, chain: Chain, step: Step, turn: _Turn, name: str) -> tuple[Sample | None, Rows, Rows]:
         """The sample, the right answer and the one that was found; the last two are equal where there is nothing to ask."""
         side, layout = self._sides[name], chain.layout(step.tables[0])
         table, at = turn.names[layout.name], (name, layout.name)
-        source, applied = layout.source, turn.applied.get(at, [])
         if step.op == "load":
-            made = side.ask("create", table=table, layout=encoded(layout))
-            turn.places[at], turn.applied[at] = Path(made["directory"]), []
-            return self._write(side, turn, at, step, [turn.data.source(source)]), [], []
-        if step.op == "upsert":
-            paths = _batches(turn.data, source, step, name, call)
-            sample = self._write(side, turn, at, step, paths)
-            turn.applied[at] = [*applied, *paths]
+            turn.places[at] = side.ask("create", table=table, layout=encoded(layout))["place"]
+            turn.applied[at] = []
+        if step.op not in READS and step.op != "digest":
+            batches = (
+                [turn.data.source(layout.source)] if step.op == "load" else _batches(turn.data, layout.source, step, name, turn.applied[at])
+            )
+            sample = self._write(side, turn, at, step, batches)
+            if step.op in WRITES[1:]:
+                turn.applied[at] += [Commit(step.op, batch) for batch in batches]
+            if step.op in WRITES and any(one.back for one in chain.steps):
+                side.ask("mark", table=table)
             return sample, [], []
-        if step.op == "compact":
-            return self._write(side, turn, at, step, []), [], []
-        right: Rows
         more: dict[str, Any] = {}
-        match step.op:
-            case "query":
-                assert step.query is not None
-                more["query"] = encoded(step.query)
-                right = turn.truth.answer(source, applied, layout.ordering, step.query)
-            case "join":
-                more["tables"] = [turn.names[one] for one in step.tables]
-                right = turn.truth.join(JOIN_SQL)
-            case "last_commit":
-                assert step.query is not None
-                more["query"] = encoded(step.query)
-                right = turn.truth.of_batch(applied[-1], step.query)
-            case _:
-                right = turn.truth.digest(source, applied, layout.ordering)
+        if step.query is not None:
+            more = {"query": encoded(step.query), "back": step.back}
+        if step.statement is not None:
+            of = {chain.layout(one).source: turn.names[one] for one in step.tables}
+            more = {"statement": encoded(step.statement), "tables": of}
         answer = side.ask(step.op, table=table, **more)
+        right = _right(turn.truth, step, layout, turn.applied[at])
         if step.op == "digest":
             return None, right, answer["rows"]
         sample = Sample(turn.number, answer["seconds"], peak_bytes=answer["peak_bytes"], requests=answer.get("requests"))
         sample.exchanges = answer.get("exchanges")
-        return sample, right, answer["rows"]
+        return sample, right, answer.get("rows", [])
 
-    def _write(self, side: Remote, turn: _Turn, at: tuple[str, str], step: Step, paths: Sequence[Path]) -> Sample:
+    def _write(self, side: Remote, turn: _Turn, at: tuple[str, str], step: Step, batches: Sequence[Path]) -> Sample:
+        """One step that writes. Raises SideFailed also when a cleaning left every file where it was."""
         place = turn.places[at]
-        before = files_below(place)
-        more: dict[str, Any] = {"path": str(paths[0])} if step.op == "load" else {"paths": [str(path) for path in paths]}
+        before = side.files(place)
+        more = {"by": step.by, "zorder": step.zorder} if step.op == "cluster" else {"paths": [str(path) for path in batches]}
         answer = side.ask(step.op, table=turn.names[at[1]], **more)
-        files, size = written(before, files_below(place))
+        after = side.files(place)
+        files, size = written(before, after)
         if step.batch == "small":
-            files, size = files // len(paths), size // len(paths)
+            files, size = files // len(batches), size // len(batches)
         sample = Sample(turn.number, answer["seconds"], files=files, bytes=size, peak_bytes=answer["peak_bytes"])
         sample.requests, sample.called = answer.get("requests"), answer.get("called")
+        if step.op == "clean":
+            sample.removed = removed(before, after)
+            if not sample.removed:
+                raise SideFailed("removed no file")
         return sample
 
     def _drop(self, chain: Chain, turn: _Turn) -> None:
@@ -169,15 +167,37 @@ class Runner:
                 self._sides[name].ask("drop", table=turn.names[layout])
             except (SideFailed, SideLacks) as error:
                 self._say(f"[red]{name} could not drop a table of {chain.name}: {error}")
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(place, ignore_errors=True)  # of a URL there is nothing on the disk
 
 
-def _batches(data: Data, source: str, step: Step, side: str, call: int) -> list[Path]:
-    """The batches of one turn: one, or this side's share of the small ones."""
+def _right(truth: Truth, step: Step, layout: Layout, applied: Sequence[Commit]) -> Rows:
+    """What a step that reads must answer, of a table to which so many commits were made."""
+    match step.op:
+        case "digest":
+            return truth.digest(layout, applied)
+        case "statement":
+            assert step.statement is not None and not applied
+            return truth.statement(step.statement)
+        case "open":
+            return []
+    assert step.query is not None
+    match step.op:
+        case "incremental":
+            return truth.incremental(layout, applied, back=step.back, query=step.query)
+        case "changes":
+            return truth.changes(layout, applied, back=step.back, query=step.query)
+    return truth.answer(layout, applied[: len(applied) - step.back], step.query)
+
+
+def _batches(data: Data, source: str, step: Step, side: str, applied: Sequence[Commit]) -> list[Path]:
+    """The batches of one turn: none, one, or this side's share of the small ones, beginning after those that its table has already."""
+    if not step.batch:
+        return []
     if step.batch != "small":
         return [data.batch(source, step.batch)]
     each = dict(step.counts)[side] // step.blocks
-    return [data.small(call * each + number) for number in range(each)]
+    done = sum(commit.batch.parent == data.small(0).parent for commit in applied)
+    return [data.small(done + number) for number in range(each)]
 
 
 def _first_difference(found: Rows, right: Rows) -> str:

@@ -17,8 +17,7 @@ _PIECE_BYTES = 1 << 18
 class SlowProxy:
     """Listens at `url` from construction to `close`; every request waits `latency_ms` before the server sees it.
 
-    upstream: base URL of the server. Requests need a `Content-Length` where they have a body, which S3's SDKs give. Answers are passed on
-    as they come. For use from any thread.
+    upstream: base URL of the server. Answers are passed on as they come. For use from any thread.
     """
 
     def __init__(self, upstream: str, *, latency_ms: float = 0) -> None:
@@ -41,7 +40,7 @@ class SlowProxy:
 
     @property
     def requests(self) -> dict[str, int]:
-        """How many came through so far, by method."""
+        """How many came through so far, by method; a GET that lists is a LIST."""
         return dict(self._counts)
 
     def close(self) -> None:
@@ -64,40 +63,67 @@ class SlowProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of a client, with one of its own to the server."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            upstream_reader, upstream_writer = await asyncio.open_connection(*self._upstream)
-            answers = asyncio.create_task(_copy(upstream_reader, writer))
+            upstream, _ = await self._loop.create_connection(lambda: _Answers(writer), *self._upstream)
             try:
-                await self._requests(reader, upstream_writer)
+                await self._requests(reader, upstream)
             finally:
-                answers.cancel()
-                upstream_writer.close()
+                upstream.close()
         writer.close()
 
-    async def _requests(self, reader: asyncio.StreamReader, upstream: asyncio.StreamWriter) -> None:
-        while True:
+    async def _requests(self, reader: asyncio.StreamReader, upstream: asyncio.Transport) -> None:
+        while not upstream.is_closing():
             head = await reader.readuntil(b"\r\n\r\n")
             first, *lines = head.decode("latin-1").split("\r\n")
             headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-            assert "transfer-encoding" not in headers, "a request without a length"
-            self._counts[first.partition(" ")[0]] += 1
+            self._counts[_kind(first)] += 1
             if self._latency_s:
                 await asyncio.sleep(self._latency_s)
             upstream.write(head)
-            await upstream.drain()
-            left = int(headers.get("content-length", 0))
-            while left:
-                piece = await reader.read(min(left, _PIECE_BYTES))
-                if not piece:
-                    return
-                left -= len(piece)
-                upstream.write(piece)
-                await upstream.drain()
+            if headers.get("transfer-encoding", "").lower() == "chunked":
+                await _pass_chunks(reader, upstream)
+            else:
+                await _pass(reader, upstream, int(headers.get("content-length", 0)))
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until the server hangs up; then the client's connection ends too."""
-    with contextlib.suppress(OSError):
-        while piece := await reader.read(_PIECE_BYTES):
-            writer.write(piece)
-            await writer.drain()
-    writer.close()
+class _Answers(asyncio.Protocol):
+    """Passes on what the server answers, to the last byte. It may hang up before it has read the end of a body; a stream would drop then
+    what it has not been asked for yet."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    def data_received(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._writer.close()
+
+
+async def _pass(reader: asyncio.StreamReader, upstream: asyncio.Transport, length: int) -> None:
+    """So many bytes. Raises IncompleteReadError when there are fewer."""
+    while length:
+        piece = await reader.read(min(length, _PIECE_BYTES))
+        if not piece:
+            raise asyncio.IncompleteReadError(piece, length)
+        length -= len(piece)
+        upstream.write(piece)
+
+
+async def _pass_chunks(reader: asyncio.StreamReader, upstream: asyncio.Transport) -> None:
+    """A body whose length nobody knew before: chunks, each with its size before it, an empty one, and lines up to an empty one."""
+    size = -1
+    while size:
+        line = await reader.readuntil(b"\r\n")
+        size = int(line.partition(b";")[0], 16)
+        upstream.write(line)
+        await _pass(reader, upstream, size + 2 if size else 0)
+    line = b""
+    while line != b"\r\n":
+        line = await reader.readuntil(b"\r\n")
+        upstream.write(line)
+
+
+def _kind(first: str) -> str:
+    """first: line of a request."""
+    method, _, target = first.partition(" ")
+    return "LIST" if method == "GET" and "list-type=" in target else method

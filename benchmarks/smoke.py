@@ -5,11 +5,10 @@ should: a benchmark that has not run for a while is broken, and one that compare
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,17 +18,15 @@ from benchmarks.figures import WorkResult, failed, own_side
 from benchmarks.fileio_sides import Target
 from benchmarks.install import PeerUnavailable
 from benchmarks.peers import SIDES, Peer
-from benchmarks.remote import Remote, SideFailed
+from benchmarks.remote import SideFailed
 from benchmarks.run import Runner, Say
-from benchmarks.suites import LOOKUP, SUITES
-from benchmarks.tables_bench import selected
+from benchmarks.suites import EARLY_LOOKUP, LOOKUP, SUITES
+from benchmarks.tables_bench import ON_S3, selected, sides_of, started
 from benchmarks.works import Chain, Step
 from devkit.servers import ServerError, Servers
 
 SCALE = 0.001
 """Of TPC-H: 1,500 orders. Spark and pyiceberg take their time for each commit, whatever it holds."""
-LOOKUP_WHERE = "o_orderkey = 100"
-"""A key that is there at this scale."""
 SMALL_COMMITS = 10
 GROUPS = 20
 FILES, PARTITIONS, LOG = 100, 10, 100
@@ -41,7 +38,7 @@ def small(chain: Chain) -> Chain:
 
 
 def _small(step: Step) -> Step:
-    query = replace(LOOKUP, where=LOOKUP_WHERE) if step.query == LOOKUP else step.query
+    query = EARLY_LOOKUP if step.query == LOOKUP else step.query
     counts = tuple((name, SMALL_COMMITS) for name, _ in step.counts)
     return replace(step, query=query, counts=counts, repeats=1, warm=0)
 
@@ -96,7 +93,7 @@ def check_commit(_place: Path) -> list[str]:
         found = [
             commit_bench.run(side, servers.start(commit_bench.SERVER).fresh_bucket(), keys, writers=2, commits=2, latency_ms=0)
             for side in writers.SIDES.values()
-            for keys in writers.KEYS
+            for keys in side.does
         ]
     return [f"{one.side}, {one.keys}: {sentence}" for one in found for sentence in one.wrong]
 
@@ -108,19 +105,6 @@ OTHERS: Mapping[str, Callable[[Path], list[str]]] = {
     "commit": check_commit,
 }
 """The suites that are not of tables beside others."""
-
-
-@contextlib.contextmanager
-def _started(peers: Sequence[Peer], place: Path, say: Say) -> Iterator[dict[str, Remote]]:
-    """The sides of one engine. Raises PeerUnavailable, SideFailed."""
-    with contextlib.ExitStack() as stack:
-        sides = {}
-        for peer in peers:
-            say(f"starting {peer.name}")
-            sides[peer.name] = Remote(peer, place / peer.name)
-            stack.callback(sides[peer.name].close)
-            sides[peer.name].start(memory="1g", cores=2)
-        yield sides
 
 
 def check(suites: Sequence[str], sides: Sequence[Peer], *, only: str | None, place: Path, say: Say) -> dict[str, list[str]]:
@@ -135,12 +119,14 @@ def check(suites: Sequence[str], sides: Sequence[Peer], *, only: str | None, pla
         chains = {
             suite: [chain for chain in selected(SUITES[suite], only) if chain.engine == engine] for suite in suites if suite in SUITES
         }
-        if not any(chains.values()):
-            continue
-        with _started([side for side in sides if side.engine == engine], place, say) as started:
-            runner = Runner(started, data, None, rounds=1, say=say)
-            for suite, some in chains.items():
-                if some:
+        for on_s3 in (False, True):
+            asked = {suite: some for suite, some in chains.items() if some and (suite == ON_S3) is on_s3}
+            wanted = {side.name for some in asked.values() for side in sides_of(some, engine)}
+            if not asked:
+                continue
+            with started([side for side in sides if side.name in wanted], place, say, on_s3=on_s3, memory="1g", cores=2) as alive:
+                runner = Runner(alive, data, None, rounds=1, say=say)
+                for suite, some in asked.items():
                     found.setdefault(suite, []).extend(check_tables(some, runner))
     return found
 

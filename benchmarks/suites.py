@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from benchmarks.data import SMALL_BATCHES
-from benchmarks.works import COLUMNS, EVENT_TIMES, Chain, Goal, Kind, Layout, Query, Step
+from benchmarks.works import COLUMNS, EVENT_TIMES, KEYS, Chain, Goal, Index, Kind, Layout, Query, Statement, Step
 
 ORDERS, LINEITEM = "orders", "lineitem"
 _NUMBERS = ("bigint", "int", "decimal(15,2)")
@@ -22,6 +22,8 @@ SCANS: Mapping[str, Query] = {
     ),
 }
 LOOKUP = Query(("o_orderkey", "o_custkey", "o_totalprice", "o_comment"), where="o_orderkey = 100000")
+EARLY_LOOKUP = replace(LOOKUP, where="o_orderkey = 100")
+"""Of a key that is there at every scale."""
 RANGE = Query(
     ("o_totalprice", "o_orderdate"),
     ("count(1)", "sum(o_totalprice)"),
@@ -31,6 +33,22 @@ ALL_COLUMNS = Query(
     tuple(COLUMNS[ORDERS]),
     ("count(1)", *(f"sum({name})" if kind in _NUMBERS else f"max({name})" for name, kind in COLUMNS[ORDERS].items())),
 )
+JOIN = Statement(
+    "select o_orderpriority, count(1), sum(l_extendedprice) from {orders} join {lineitem} on o_orderkey = l_orderkey "
+    "group by o_orderpriority",
+    {ORDERS: ("o_orderkey", "o_orderpriority"), LINEITEM: ("l_orderkey", "l_extendedprice")},
+)
+AGGREGATE = Statement(
+    "select count(1), sum(_quantity), max(_price) from "
+    "(select l_orderkey, sum(l_quantity) as _quantity, max(l_extendedprice) as _price from {lineitem} group by l_orderkey)",
+    {LINEITEM: ("l_orderkey", "l_quantity", "l_extendedprice")},
+)
+WINDOW = Statement(
+    "select count(1), sum(l_extendedprice) from (select l_extendedprice, row_number() over "
+    "(partition by l_orderkey order by l_extendedprice desc, l_linenumber) as _rank from {lineitem}) where _rank = 1",
+    {LINEITEM: (*KEYS[LINEITEM], "l_extendedprice")},
+)
+"""The dearest line of each order."""
 
 _WRITE_GOALS: Mapping[tuple[str, str], tuple[Goal, ...]] = {
     ("merge_on_read", "one"): (Goal("iceberg", faster=4), Goal("hudi", faster=12)),
@@ -38,6 +56,9 @@ _WRITE_GOALS: Mapping[tuple[str, str], tuple[Goal, ...]] = {
     ("copy_on_write", "one"): (Goal("iceberg", faster=2), Goal("hudi", faster=8)),
     ("copy_on_write", "ten"): (Goal("iceberg", faster=2), Goal("hudi", faster=8)),
 }
+_TABLES = ("objcat", "hudi", "iceberg", "delta")
+"""The sides on Spark whose tables can be changed."""
+_LOCAL_TABLES = ("objcat-local", "deltalake", "pyiceberg")
 _SPARK_COUNTS = (("objcat", SMALL_BATCHES), ("hudi", 10), ("iceberg", 20), ("delta", 10))
 _LOCAL_COUNTS = (("objcat-local", SMALL_BATCHES), ("deltalake", 20), ("pyiceberg", 10))
 _PER_CENT = {"one": "1 %", "ten": "10 %"}
@@ -48,8 +69,7 @@ def _spark_writes(kind: Kind) -> Chain:
     layout = Layout("orders", ORDERS, kind)
     # The floor shows once what writing the layout costs; it has no upserts.
     load_goals = (Goal("plain", share=1.2), Goal("hudi", faster=4)) if kind == "merge_on_read" else ()
-    load_sides = () if kind == "merge_on_read" else ("objcat", "hudi", "iceberg", "delta")
-    upserting = ("objcat", "hudi", "iceberg", "delta")
+    load_sides = () if kind == "merge_on_read" else _TABLES
     return Chain(
         f"orders, {_KINDS[kind]}",
         "spark",
@@ -57,7 +77,7 @@ def _spark_writes(kind: Kind) -> Chain:
         (
             Step("load", ("orders",), "bulk load", sides=load_sides, goals=load_goals),
             *(
-                Step("upsert", ("orders",), f"upsert {text}", batch=batch, sides=upserting, goals=_WRITE_GOALS[kind, batch])
+                Step("upsert", ("orders",), f"upsert {text}", batch=batch, sides=_TABLES, goals=_WRITE_GOALS[kind, batch])
                 for batch, text in _PER_CENT.items()
             ),
             Step("digest", ("orders",)),
@@ -72,11 +92,47 @@ def _local_writes(kind: Kind) -> Chain:
         "local",
         (Layout("orders", ORDERS, kind),),
         (
-            Step("load", ("orders",), "bulk load"),
-            Step("upsert", ("orders",), "upsert 1 %", batch="one", goals=goals),
-            Step("upsert", ("orders",), "upsert 10 %", batch="ten", goals=goals),
+            Step("load", ("orders",), "bulk load", sides=() if kind == "merge_on_read" else _LOCAL_TABLES),
+            Step("upsert", ("orders",), "upsert 1 %", batch="one", sides=_LOCAL_TABLES, goals=goals),
+            Step("upsert", ("orders",), "upsert 10 %", batch="ten", sides=_LOCAL_TABLES, goals=goals),
             Step("digest", ("orders",)),
         ),
+    )
+
+
+def _other_writes(kind: Kind) -> Chain:
+    """Batches of other sizes and kinds than those that goals are about."""
+    return Chain(
+        f"orders, {_KINDS[kind]}, other batches",
+        "spark",
+        (Layout("orders", ORDERS, kind),),
+        (
+            Step("load", ("orders",)),
+            Step("upsert", ("orders",), "upsert 0.1 %", batch="tenth"),
+            Step("upsert", ("orders",), "upsert 1 %, keys drawn towards the newest", batch="recent"),
+            Step("delete", ("orders",), "delete 1 %", batch="gone"),
+            Step("digest", ("orders",)),
+            Step("upsert", ("orders",), "upsert 100 %", batch="all"),
+            Step("digest", ("orders",)),
+        ),
+        sides=_TABLES,
+    )
+
+
+def _indexed_writes(kind: Kind, index: Index, sides: tuple[str, ...]) -> Chain:
+    """Under an index that has to be asked where keys are; the bucket index is in the other chains."""
+    return Chain(
+        f"orders, {_KINDS[kind]}, {index} index",
+        "spark",
+        (Layout("orders", ORDERS, kind, index=index),),
+        (
+            Step("load", ("orders",), "bulk load"),
+            Step("upsert", ("orders",), "upsert 1 %", batch="one"),
+            Step("upsert", ("orders",), "upsert 1 %, keys drawn towards the newest", batch="recent"),
+            Step("delete", ("orders",), "delete 1 %", batch="gone"),
+            Step("digest", ("orders",)),
+        ),
+        sides=sides,
     )
 
 
@@ -104,6 +160,10 @@ def _reads_without_logs() -> Chain:
     def scan(source: str) -> Step:
         return Step("query", (source,), f"scan {source}", query=SCANS[source], warm=2, goals=(Goal("plain", share=1.1),))
 
+    def asked(tables: tuple[str, ...], work: str, statement: Statement, *goals: Goal) -> Step:
+        # What is by the key needs no exchange, so the only one left is that of the last aggregate.
+        return Step("statement", tables, work, statement=statement, warm=1, goals=(*goals, Goal(exchanges=1)))
+
     return Chain(
         "without logs",
         "spark",
@@ -113,7 +173,9 @@ def _reads_without_logs() -> Chain:
             *(scan(name) for name in names),
             Step("query", (ORDERS,), "point lookup", query=LOOKUP, repeats=3, warm=3, goals=(Goal(seconds=0.08),)),
             Step("query", (ORDERS,), "two days", query=RANGE, repeats=3, warm=2, goals=(Goal(seconds=0.13),)),
-            Step("join", names, "join orders and lineitem", warm=1, goals=(Goal("plain", share=1.05), Goal(exchanges=1))),
+            asked(names, "join orders and lineitem", JOIN, Goal("plain", share=1.05)),
+            asked((LINEITEM,), "aggregate by the key", AGGREGATE),
+            asked((LINEITEM,), "window on the key", WINDOW),
             *(Step("digest", (name,)) for name in names),
         ),
         anew=False,
@@ -147,8 +209,7 @@ def _reads_with_logs(source: str, *, event_time: bool) -> Chain:
     )
 
 
-def _incremental() -> Chain:
-    sides = ("objcat", "hudi", "iceberg", "delta")
+def _last_commit() -> Chain:
     return Chain(
         "last commit",
         "spark",
@@ -156,34 +217,121 @@ def _incremental() -> Chain:
         (
             Step("load", ("orders",)),
             Step("upsert", ("orders",), batch="ten"),
-            Step("last_commit", ("orders",), "rows of the last commit, 10 %", query=ALL_COLUMNS, warm=2, goals=(Goal(seconds=0.4),)),
+            Step(
+                "incremental", ("orders",), "rows of the last commit, 10 %", query=ALL_COLUMNS, back=1, warm=2, goals=(Goal(seconds=0.4),)
+            ),
         ),
         anew=False,
-        sides=sides,
+        sides=_TABLES,
+    )
+
+
+def _history() -> Chain:
+    """What is asked of older versions. The batches overlap, and each has rows that no other one has."""
+    return Chain(
+        "history",
+        "spark",
+        (Layout("orders", ORDERS, changes=True),),
+        (
+            Step("load", ("orders",)),
+            Step("delete", ("orders",), batch="gone"),
+            Step("upsert", ("orders",), batch="ten"),
+            Step("upsert", ("orders",), batch="recent"),
+            Step("query", ("orders",), "time travel, 2 commits back", query=SCANS[ORDERS], back=2, warm=2),
+            Step("incremental", ("orders",), "rows of the last 2 commits", query=ALL_COLUMNS, back=2, warm=2),
+            Step("changes", ("orders",), "changes of the last 3 commits", query=ALL_COLUMNS, back=3, warm=2),
+            Step("digest", ("orders",)),
+        ),
+        anew=False,
+        sides=_TABLES,
     )
 
 
 def _compaction() -> Chain:
-    sides = ("objcat", "hudi", "iceberg", "delta")
     goals = (Goal("iceberg", faster=1.5), Goal("hudi", faster=5))
 
     def after(batch: str) -> tuple[Step, Step]:
         return (
-            Step("upsert", ("orders",), batch=batch, sides=sides),
-            Step("compact", ("orders",), f"compaction after an upsert of {_PER_CENT[batch]}", sides=sides, goals=goals),
+            Step("upsert", ("orders",), batch=batch),
+            Step("compact", ("orders",), f"compaction after an upsert of {_PER_CENT[batch]}", goals=goals),
         )
 
     return Chain(
         "orders, compaction",
         "spark",
         (Layout("orders", ORDERS),),
-        (Step("load", ("orders",), sides=sides), *after("one"), *after("ten"), Step("digest", ("orders",), sides=sides)),
+        (Step("load", ("orders",)), *after("one"), *after("ten"), Step("digest", ("orders",))),
+        sides=_TABLES,
+    )
+
+
+def _requests(sides: tuple[str, ...]) -> Chain:
+    """What is sent for tables on S3. A commit comes before those that count, as a table is seldom written to for the first time."""
+    keyed, grown = Layout("orders", ORDERS), Layout("events", ORDERS, keyed=False)
+    counts = tuple((name, _COUNTED) for name in sides)
+    return Chain(
+        "on S3",
+        "spark",
+        (keyed, grown),
+        (
+            Step("load", ("orders",)),
+            Step("load", ("events",)),
+            Step("upsert", ("orders",), batch="small", counts=counts),
+            Step("upsert", ("orders",), "upsert of 100 rows", batch="small", counts=counts),
+            Step("append", ("events",), batch="small", counts=counts),
+            Step("append", ("events",), "append of 100 rows", batch="small", counts=counts),
+            Step("open", ("orders",), "open and plan a lookup", query=EARLY_LOOKUP),
+            Step("query", ("orders",), "point lookup", query=EARLY_LOOKUP),
+            Step("digest", ("orders",)),
+            Step("digest", ("events",)),
+        ),
         sides=sides,
     )
 
 
-_WITHOUT_SPARK: Mapping[str, str] = {"objcat": "objcat-local", "delta": "deltalake", "iceberg": "pyiceberg"}
+def _clustering(by: tuple[str, ...], *, zorder: bool) -> Chain:
+    """Of a table without a key, loaded in the order of its source, with a commit on top; what it is good for is asked before and after."""
+    how = "z-order" if zorder else "sorted"
+    asked = Query(RANGE.columns, RANGE.aggregates, f"{RANGE.where} and o_custkey < 10000") if zorder else RANGE
+    return Chain(
+        f"orders, clustering, {how}",
+        "spark",
+        (Layout("orders", ORDERS, keyed=False),),
+        (
+            Step("load", ("orders",)),
+            Step("append", ("orders",), batch="ten"),
+            Step("query", ("orders",), "two days, before", query=asked),
+            Step("cluster", ("orders",), f"clustering by {' and '.join(by)}, {how}", by=by, zorder=zorder),
+            Step("query", ("orders",), "two days, after", query=asked),
+            Step("digest", ("orders",)),
+        ),
+        sides=_TABLES,
+    )
+
+
+def _cleaning() -> Chain:
+    """Of what two upserts have left: every file of the first load, and those between."""
+    return Chain(
+        "orders, cleaning",
+        "spark",
+        (Layout("orders", ORDERS, "copy_on_write"),),
+        (
+            Step("load", ("orders",)),
+            Step("upsert", ("orders",), batch="one"),
+            Step("upsert", ("orders",), batch="ten"),
+            Step("clean", ("orders",), "cleaning of all versions but the newest"),
+            Step("digest", ("orders",)),
+        ),
+        sides=_TABLES,
+    )
+
+
+_WITHOUT_SPARK: Mapping[str, str] = {"objcat": "objcat-local", "delta": "deltalake", "iceberg": "pyiceberg", "plain": "duckdb"}
 """Of each side on Spark that has one, the side without."""
+
+
+_COUNTED = 5
+"""Commits in turn whose requests are counted."""
 
 
 def without_spark(chain: Chain) -> Chain:
@@ -192,15 +340,34 @@ def without_spark(chain: Chain) -> Chain:
     def names(sides: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_WITHOUT_SPARK[name] for name in sides if name in _WITHOUT_SPARK)
 
-    steps = tuple(replace(step, sides=names(step.sides), goals=()) for step in chain.steps)
+    steps = tuple(
+        replace(
+            step,
+            sides=names(step.sides),
+            goals=(),
+            counts=tuple((_WITHOUT_SPARK[name], count) for name, count in step.counts if name in _WITHOUT_SPARK),
+        )
+        for step in chain.steps
+    )
     return replace(chain, name=f"{chain.name}, without Spark", engine="local", steps=steps, sides=names(chain.sides))
 
 
 _READS = (
     _reads_without_logs(),
     *(_reads_with_logs(source, event_time=event_time) for event_time in (False, True) for source in (ORDERS, LINEITEM)),
-    _incremental(),
+    _last_commit(),
+    _history(),
 )
+_SERVICES = (
+    _compaction(),
+    _clustering(("o_orderdate",), zorder=False),
+    _clustering(("o_orderdate", "o_custkey"), zorder=True),
+    _cleaning(),
+)
+_BOTH: tuple[Kind, ...] = ("merge_on_read", "copy_on_write")
+_OTHER_WRITES = tuple(_other_writes(kind) for kind in _BOTH)
+_INDEXES: Mapping[Index, tuple[str, ...]] = {"bloom": ("objcat", "hudi"), "record": ("objcat", "hudi"), "simple": ("objcat",)}
+_INDEXED_WRITES = tuple(_indexed_writes(kind, index, sides) for index, sides in _INDEXES.items() for kind in _BOTH)
 
 SUITES: Mapping[str, tuple[Chain, ...]] = {
     "write": (
@@ -210,8 +377,13 @@ SUITES: Mapping[str, tuple[Chain, ...]] = {
         _local_writes("merge_on_read"),
         _local_writes("copy_on_write"),
         _small_writes("local"),
+        *_OTHER_WRITES,
+        *_INDEXED_WRITES,
+        *(without_spark(chain) for chain in _OTHER_WRITES),
+        *(without_spark(chain) for chain in (*_INDEXED_WRITES, *(_indexed_writes(kind, "memory", ("objcat",)) for kind in _BOTH))),
     ),
     "read": _READS,
-    "services": (_compaction(),),
-    "local": tuple(without_spark(chain) for chain in (*_READS, _compaction())),
+    "services": _SERVICES,
+    "requests": (_requests(_TABLES), without_spark(_requests(_TABLES))),
+    "local": tuple(without_spark(chain) for chain in (*_READS, *_SERVICES)),
 }

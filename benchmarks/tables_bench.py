@@ -1,4 +1,4 @@
-"""`./dev bench write|read`: this project beside what its users would use instead, on the same rows, in one run.
+"""`./dev bench write|read|services|local|requests`: this project beside what its users would use instead, on the same rows, in one run.
 
 Every side is a process of its own that stays alive. They take turns step by step, so that whatever else the machine does meets all of them.
 What they hold and answer is compared with what DuckDB computes from the source files; without equality no ratio is told.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import datetime as dt
 import json
-import os
-import platform
+import shlex
 import signal
 import sys
 import tempfile
@@ -22,28 +22,33 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import page, report
+from benchmarks import environment, page, report
 from benchmarks.data import make_data
 from benchmarks.figures import WorkResult, failed, raw
 from benchmarks.install import PeerUnavailable
-from benchmarks.peers import PEERS, SIDES
+from benchmarks.peers import PEERS, SIDES, Peer
 from benchmarks.remote import Remote, SideFailed
 from benchmarks.run import Runner, Say
 from benchmarks.suites import SUITES
 from benchmarks.works import BUCKETS, CODEC, Chain
+from devkit.servers import ServerError, ServerName, Servers
 
 WARM_SCALE = 0.05
+ON_S3 = "requests"
+"""The suite whose tables are on a server of S3."""
+SERVER: ServerName = "versitygw"
 
 
 def selected(chains: Sequence[Chain], only: str | None) -> list[Chain]:
-    """The chains with a work whose name (or whose chain's name) has `only` in it; of each the steps up to the last such work."""
+    """The chains with a work whose name after its chain's, as in `chain: work`, has `only` in it; of each the steps up to the last such
+    work. So `only` may be a part of either name, or, with the colon, of both."""
     if not only:
         return list(chains)
     wanted = only.casefold()
     found = []
     for chain in chains:
         whole = wanted in chain.name.casefold()
-        chosen = [number for number, step in enumerate(chain.steps) if step.work and (whole or wanted in step.work.casefold())]
+        chosen = [number for number, step in enumerate(chain.steps) if step.work and wanted in f"{chain.name}: {step.work}".casefold()]
         if chosen:
             last = len(chain.steps) if whole else chosen[-1] + 1
             checks = tuple(step for step in chain.steps[last:] if step.op == "digest")
@@ -60,9 +65,10 @@ def parser_of(suite: str) -> argparse.ArgumentParser:
         prog=f"bench {suite}", description="Tables beside Hudi, Iceberg and Delta Lake, and beside plain Spark."
     )
     parser.add_argument("--peers", default=",".join(PEERS), help=f"of {','.join(PEERS)}; `none` for the floors alone")
-    parser.add_argument("--scale", type=float, default=1.0, help="of TPC-H: 0.1 has 150,000 orders")
+    scale = 0.01 if suite == ON_S3 else 1.0
+    parser.add_argument("--scale", type=float, default=scale, help="of TPC-H: 0.1 has 150,000 orders; %(default)s without it")
     parser.add_argument("--rounds", type=int, default=3, help="how often each work is measured")
-    parser.add_argument("--only", metavar="WORK", help="works with this in their name, or in their chain's")
+    parser.add_argument("--only", metavar="WORK", help="works with this in their name or their chain's, as in `CHAIN: WORK`")
     parser.add_argument("--memory", default="3g", help="of each Spark driver")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--no-warm-up", action="store_true", help="leave out the first round, which is small and does not count")
@@ -85,24 +91,46 @@ def main(suite: str, arguments: list[str]) -> int:
     # A request to end shall still end the workers and remove the tables.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console() if sys.stdout.isatty() else Console(width=200)
+    began = environment.now()
     try:
-        results, about = _measure(chains, peers, chosen, console)
-    except (PeerUnavailable, SideFailed) as error:
+        results, about = _measure(chains, peers, chosen, console, on_s3=suite == ON_S3)
+    except (PeerUnavailable, SideFailed, ServerError) as error:
         console.print(f"[red]bench {suite}: {error}")
         return 1
-    environment = environment_of(suite, chosen, about)
-    report.show(console, results, environment)
-    _keep(chosen, results, environment)
+    told = environment_of(suite, chosen, about, arguments=arguments, began=began)
+    report.show(console, results, told)
+    _keep(chosen, results, told)
     if chosen.html:
-        Path(chosen.html).write_text(page.render(suite, results, environment))
+        Path(chosen.html).write_text(page.render(suite, results, told))
     for sentence in failed(results):
         console.print(f"[bold red]WRONG: {sentence}")
     return 1 if failed(results) else 0
 
 
-def _keep(chosen: argparse.Namespace, results: Sequence[WorkResult], environment: dict[str, Any]) -> None:
+def sides_of(chains: Sequence[Chain], engine: str) -> list[Peer]:
+    """Those that take part in one of the chains of an engine."""
+    some = [chain for chain in chains if chain.engine == engine]
+    return [side for side in SIDES.values() if side.engine == engine and any(not chain.sides or side.name in chain.sides for chain in some)]
+
+
+@contextlib.contextmanager
+def started(sides: Sequence[Peer], place: Path, say: Say, *, on_s3: bool, memory: str, cores: int) -> Iterator[dict[str, Remote]]:
+    """The sides, alive. on_s3: each with a bucket of its own, on one server. Raises PeerUnavailable, SideFailed, ServerError."""
+    with contextlib.ExitStack() as stack:
+        servers = stack.enter_context(Servers()) if on_s3 else None
+        alive: dict[str, Remote] = {}
+        for side in sides:
+            say(f"starting {side.name}")
+            bucket = servers.start(SERVER).fresh_bucket() if servers else None
+            alive[side.name] = Remote(side, place / f"{side.name}{'-s3' if on_s3 else ''}", bucket=bucket)
+            stack.callback(alive[side.name].close)
+            alive[side.name].start(memory=memory, cores=cores)
+        yield alive
+
+
+def _keep(chosen: argparse.Namespace, results: Sequence[WorkResult], told: dict[str, Any]) -> None:
     if chosen.json:
-        Path(chosen.json).write_text(json.dumps({"environment": environment, "results": [raw(result) for result in results]}, indent=1))
+        Path(chosen.json).write_text(json.dumps({"environment": told, "results": [raw(result) for result in results]}, indent=1))
 
 
 def _works(chains: Sequence[Chain]) -> set[str]:
@@ -110,7 +138,7 @@ def _works(chains: Sequence[Chain]) -> set[str]:
 
 
 def _measure(
-    chains: Sequence[Chain], peers: Sequence[str], chosen: argparse.Namespace, console: Console
+    chains: Sequence[Chain], peers: Sequence[str], chosen: argparse.Namespace, console: Console, *, on_s3: bool
 ) -> tuple[list[WorkResult], dict[str, Any]]:
     results: list[WorkResult] = []
     about: dict[str, Any] = {}
@@ -118,15 +146,9 @@ def _measure(
         data = make_data(chosen.scale, say)
         warm = None if chosen.no_warm_up else make_data(min(chosen.scale, WARM_SCALE), say)
         for engine in dict.fromkeys(chain.engine for chain in chains):
-            names = [side.name for side in SIDES.values() if side.engine == engine and (side.role != "peer" or side.name in peers)]
-            with contextlib.ExitStack() as stack:
-                sides = {}
-                for name in names:
-                    say(f"starting {name}")
-                    sides[name] = Remote(SIDES[name], Path(directory, name))
-                    stack.callback(sides[name].close)
-                    sides[name].start(memory=chosen.memory, cores=chosen.cores)
-                    about[name] = dict(sides[name].about)
+            wanted = [side for side in sides_of(chains, engine) if side.role != "peer" or side.name in peers]
+            with started(wanted, Path(directory), say, on_s3=on_s3, memory=chosen.memory, cores=chosen.cores) as sides:
+                about |= {name: dict(side.about) for name, side in sides.items()}
                 runner = Runner(sides, data, warm, rounds=chosen.rounds, say=say)
                 for chain in chains:
                     if chain.engine == engine:
@@ -151,19 +173,19 @@ def _progress(console: Console) -> Iterator[Say]:
         yield say
 
 
-def environment_of(suite: str, chosen: argparse.Namespace, about: dict[str, Any]) -> dict[str, Any]:
-    """What the figures depend on."""
+def environment_of(
+    suite: str, chosen: argparse.Namespace, about: dict[str, Any], *, arguments: Sequence[str], began: tuple[dt.datetime, float]
+) -> dict[str, Any]:
+    """What the figures depend on. arguments: as given. about: what the sides say of themselves."""
     return {
         "suite": suite,
         "scale": chosen.scale,
         "rounds": chosen.rounds,
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "machine": f"{os.cpu_count()} cores, {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        **environment.machine(shlex.join(["./dev", "bench", suite, *arguments]), began=began),
         "cores used": chosen.cores,
         "Spark driver memory": chosen.memory,
         "codec": CODEC,
         "buckets": BUCKETS,
-        "load at the end": [round(value, 1) for value in os.getloadavg()],
+        "store": f"S3 ({SERVER})" if suite == ON_S3 else "local disk",
         "sides": about,
     }

@@ -5,18 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from benchmarks.data import Data, connection
-from benchmarks.works import KEYS, Query, comparable, digest_query
+from benchmarks.works import CHANGE_TYPE, COLUMNS, KEYS, WRITES, Layout, Op, Query, Statement, comparable, digest_query
 
 Rows = list[list[str | None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A batch as it was committed to a table: an `upsert`, an `append` or a `delete`."""
+
+    op: Op
+    batch: Path
+
+    def __post_init__(self) -> None:
+        assert self.op in WRITES[1:], self.op
+
+
 class Truth:
-    """Answers over a table after batches were applied to it, in their order. Kept beside the data, by the text of the question."""
+    """Answers over a table after commits, in their order. Kept beside the data, by the text of the question."""
 
     def __init__(self, data: Data) -> None:
         self._data = data
@@ -24,21 +36,32 @@ class Truth:
         self._kept = data.root / "answers"
         self._kept.mkdir(exist_ok=True)
 
-    def digest(self, source: str, batches: Sequence[Path], ordering: str | None) -> Rows:
-        return self.answer(source, batches, ordering, digest_query(source, "duckdb"))
+    def digest(self, layout: Layout, commits: Sequence[Commit]) -> Rows:
+        return self.answer(layout, commits, digest_query(layout.source, "duckdb"))
 
-    def of_batch(self, batch: Path, query: Query) -> Rows:
-        """The answer over a batch alone: what a commit of it changed to."""
-        return self._ask(f"select {', '.join(query.aggregates)} from '{batch}'")
-
-    def answer(self, source: str, batches: Sequence[Path], ordering: str | None, query: Query) -> Rows:
+    def answer(self, layout: Layout, commits: Sequence[Commit], query: Query) -> Rows:
         what = ", ".join(query.aggregates or query.columns)
         where = f" where {query.where}" if query.where else ""
-        return self._ask(f"select {what} from ({state(self._data.source(source), source, batches, ordering)}){where}")
+        return self._ask(f"select {what} from ({state(self._data.source(layout.source), layout, commits)}){where}")
 
-    def join(self, sql: str) -> Rows:
-        """sql: over `orders` and `lineitem` as they were loaded."""
-        return self._ask(sql.format(orders=f"'{self._data.source('orders')}'", lineitem=f"'{self._data.source('lineitem')}'"))
+    def incremental(self, layout: Layout, commits: Sequence[Commit], *, back: int, query: Query) -> Rows:
+        """The answer over the rows, as they are now, that one of the last `back` commits wrote."""
+        assert back and all(commit.op == "upsert" for commit in commits[-back:]) and layout.ordering is None
+        key = ", ".join(layout.key)
+        keys = " union all ".join(f"select {key} from '{commit.batch}'" for commit in commits[-back:])
+        held = state(self._data.source(layout.source), layout, commits)
+        return self._ask(f"select {', '.join(query.aggregates)} from ({held}) where ({key}) in ({keys})")
+
+    def changes(self, layout: Layout, commits: Sequence[Commit], *, back: int, query: Query) -> Rows:
+        """By type, the answer over the changes of each of the last `back` commits."""
+        base, first = self._data.source(layout.source), len(commits) - back
+        each = [_changes_of(commits[number], layout, state(base, layout, commits[:number])) for number in range(first, len(commits))]
+        what = f"{CHANGE_TYPE}, {', '.join(query.aggregates)}"
+        return self._ask(f"select {what} from ({' union all by name '.join(each)}) group by {CHANGE_TYPE}")
+
+    def statement(self, statement: Statement) -> Rows:
+        """The answer over tables as they were loaded."""
+        return self._ask(statement.sql.format(**{source: f"'{self._data.source(source)}'" for source in COLUMNS}))
 
     def _ask(self, sql: str) -> Rows:
         kept = self._kept / (hashlib.sha256(f"{duckdb.__version__} {sql}".encode()).hexdigest()[:24] + ".json")
@@ -48,16 +71,33 @@ class Truth:
         return rows
 
 
-def state(base: Path, source: str, batches: Sequence[Path], ordering: str | None) -> str:
-    """SQL for the rows of a table after these batches: of each key the latest, or that of the greatest `ordering`, ties to the later."""
-    if not batches:
+def state(base: Path, layout: Layout, commits: Sequence[Commit]) -> str:
+    """SQL for the rows of a table after these commits: of each key the latest, or that of the greatest `ordering`, ties to the later; of a
+    table without a key all. Deletes are known in the order of commits only."""
+    if not commits:
         return f"select * from '{base}'"
-    key = ", ".join(KEYS[source])
-    numbered = " union all ".join(f"select *, {number} as _number from '{batch}'" for number, batch in enumerate(batches, 1))
-    written = f"select {key} from ({numbered})"
-    touched = f"{numbered} union all select *, 0 as _number from '{base}' where ({key}) in ({written})"
-    rank = f"{ordering} desc, _number desc" if ordering else "_number desc"
-    return (
-        f"select * exclude (_number) from ({touched}) qualify row_number() over (partition by {key} order by {rank}) = 1 "
-        f"union all select * from '{base}' where ({key}) not in ({written})"
+    if not layout.keyed:
+        return " union all ".join(f"select * from '{path}'" for path in (base, *(commit.batch for commit in commits)))
+    assert not (layout.ordering and any(commit.op == "delete" for commit in commits))
+    key = ", ".join(KEYS[layout.source])
+    numbered = " union all by name ".join(
+        f"select *, {number} as _number, {commit.op == 'delete'} as _gone from '{commit.batch}'" for number, commit in enumerate(commits, 1)
     )
+    written = f"select {key} from ({numbered})"
+    touched = f"{numbered} union all by name select *, 0 as _number, false as _gone from '{base}' where ({key}) in ({written})"
+    rank = f"{layout.ordering} desc, _number desc" if layout.ordering else "_number desc"
+    newest = f"select * from ({touched}) qualify row_number() over (partition by {key} order by {rank}) = 1"
+    columns = ", ".join(COLUMNS[layout.source])
+    return f"select {columns} from ({newest}) where not _gone union all select {columns} from '{base}' where ({key}) not in ({written})"
+
+
+def _changes_of(commit: Commit, layout: Layout, before: str) -> str:
+    """SQL for what a commit changes of a table. before: SQL for its rows then."""
+    assert layout.ordering is None
+    key, columns = ", ".join(layout.key), ", ".join(COLUMNS[layout.source])
+    old = f"select {columns}, '{{}}' as {CHANGE_TYPE} from ({before}) where ({key}) in (select {key} from '{commit.batch}')"
+    if commit.op == "delete":
+        return old.format("delete")
+    matched = f"({key}) in (select {key} from ({before}))"
+    new = f"select {columns}, case when {matched} then 'update_after' else 'insert' end as {CHANGE_TYPE} from '{commit.batch}'"
+    return f"{old.format('update_before')} union all by name {new}"

@@ -1,7 +1,8 @@
 """One side in a process of its own, kept alive: `python -m benchmarks.worker MODULE`, a JSON line in, a JSON line out.
 
-Requests: `start`, `create`, `load`, `upsert`, `compact`, `query`, `join`, `last_commit`, `digest`, `drop`, `stop`. An answer has `ok`, or
-`error` with its `kind`: `not available` where the side has no such thing, else `failed`. Times are taken here, around the call alone.
+Requests: `start`, `create`, the operations of `benchmarks.works.Op`, `mark` (the newest version is one that later requests go back to),
+`drop`, `stop`. An answer has `ok`, or `error` with its `kind`: `not available` where the side has no such thing, else `failed`. Times are
+taken here, around the call alone.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.base import BenchTable, Settings, Side
-from benchmarks.works import NotAvailable, comparable, decoded_layout, decoded_query
+from benchmarks.peers.base import BenchTable, Rows, Settings, Side, Store
+from benchmarks.works import NotAvailable, comparable, decoded_layout, decoded_query, decoded_statement, difference
 
 Answer = dict[str, Any]
 
@@ -31,49 +32,69 @@ class Worker:
         self._tables: dict[str, BenchTable] = {}
 
     def start(self, request: Mapping[str, Any]) -> Answer:
-        settings = Settings(Path(request["directory"]), request["memory"], request["cores"], tuple(request["jars"]))
+        store = Store(**request["store"]) if request["store"] else None
+        settings = Settings(Path(request["directory"]), request["memory"], request["cores"], tuple(request["jars"]), store)
         return {"about": self._side.start(settings)}
 
     def create(self, request: Mapping[str, Any]) -> Answer:
         table = BenchTable(request["table"], decoded_layout(request["layout"]))
         self._tables[table.name] = table
-        return {"directory": str(self._side.create(table))}
+        return {"place": self._side.create(table)}
 
     def load(self, request: Mapping[str, Any]) -> Answer:
         table = self._tables[request["table"]]
-        seconds, called = _timed(lambda: self._side.load(table, Path(request["path"])))
-        return {"seconds": [seconds], "called": called, "requests": self._requests(table)}
+        (path,) = request["paths"]
+        seconds, called = _timed(lambda: self._side.load(table, Path(path)))
+        return {"seconds": [seconds], "called": called, "requests": self._side.requests(table)}
 
     def upsert(self, request: Mapping[str, Any]) -> Answer:
-        """Some batches, each a commit: read before, timed one by one."""
+        return self._committed(request, self._side.upsert)
+
+    def append(self, request: Mapping[str, Any]) -> Answer:
+        return self._committed(request, self._side.append)
+
+    def delete(self, request: Mapping[str, Any]) -> Answer:
+        return self._committed(request, self._side.delete)
+
+    def mark(self, request: Mapping[str, Any]) -> Answer:
         table = self._tables[request["table"]]
-        before = self._requests(table)
-        batches = [self._side.read(Path(path)) for path in request["paths"]]
-        gc.collect()
-        seconds = [_timed(lambda batch=batch: self._side.upsert(table, batch), collect=False)[0] for batch in batches]  # type: ignore[misc]
-        return {"seconds": seconds, "requests": _difference(self._requests(table), before)}
+        table.versions.append(self._side.version(table))
+        return {}
 
     def compact(self, request: Mapping[str, Any]) -> Answer:
-        table = self._tables[request["table"]]
-        before = self._requests(table)
-        seconds, _ = _timed(lambda: self._side.compact(table))
-        return {"seconds": [seconds], "requests": _difference(self._requests(table), before)}
+        return self._counted(request, self._side.compact)
+
+    def cluster(self, request: Mapping[str, Any]) -> Answer:
+        return self._counted(request, lambda table: self._side.cluster(table, request["by"], zorder=request["zorder"]))
+
+    def clean(self, request: Mapping[str, Any]) -> Answer:
+        return self._counted(request, self._side.clean)
 
     def query(self, request: Mapping[str, Any]) -> Answer:
-        table, query = self._tables[request["table"]], decoded_query(request["query"])
-        before = self._requests(table)
-        seconds, rows = _timed(lambda: self._side.query(table, query))
-        return {"seconds": [seconds], "rows": comparable(rows), "requests": _difference(self._requests(table), before)}
+        query, back = decoded_query(request["query"]), request["back"]
+        return self._counted(request, lambda table: self._side.query(table, query, as_of=table.versions[-1 - back] if back else None))
 
-    def join(self, request: Mapping[str, Any]) -> Answer:
-        orders, lineitem = (self._tables[name] for name in request["tables"])
-        seconds, (rows, exchanges) = _timed(lambda: self._side.join(orders, lineitem))
+    def statement(self, request: Mapping[str, Any]) -> Answer:
+        tables = {source: self._tables[name] for source, name in request["tables"].items()}
+        statement = decoded_statement(request["statement"])
+        seconds, (rows, exchanges) = _timed(lambda: self._side.statement(tables, statement))
         return {"seconds": [seconds], "rows": comparable(rows), "exchanges": exchanges}
 
-    def last_commit(self, request: Mapping[str, Any]) -> Answer:
+    def incremental(self, request: Mapping[str, Any]) -> Answer:
+        query, back = decoded_query(request["query"]), request["back"]
+        return self._counted(request, lambda table: self._side.incremental(table, query, table.versions[-1 - back]))
+
+    def changes(self, request: Mapping[str, Any]) -> Answer:
+        query, back = decoded_query(request["query"]), request["back"]
+        return self._counted(request, lambda table: self._side.changes(table, query, table.versions[-1 - back]))
+
+    def open(self, request: Mapping[str, Any]) -> Answer:
         table, query = self._tables[request["table"]], decoded_query(request["query"])
-        seconds, rows = _timed(lambda: self._side.last_commit(table, query))
-        return {"seconds": [seconds], "rows": comparable(rows)}
+        self._side.reopen(table)
+        seconds, planned = _timed(lambda: self._side.plan(table, query))
+        if not planned:
+            raise RuntimeError("the plan reads nothing")
+        return {"seconds": [seconds]}
 
     def digest(self, request: Mapping[str, Any]) -> Answer:
         return {"rows": comparable(self._side.digest(self._tables[request["table"]]))}
@@ -86,8 +107,21 @@ class Worker:
         self._side.stop()
         return {}
 
-    def _requests(self, table: BenchTable) -> dict[str, int] | None:
-        return self._side.requests(table)
+    def _committed(self, request: Mapping[str, Any], commit: Callable[[BenchTable, Any], None]) -> Answer:
+        """Some batches, each a commit: read before, timed one by one."""
+        table = self._tables[request["table"]]
+        before = self._side.requests(table)
+        batches = [self._side.read(Path(path)) for path in request["paths"]]
+        gc.collect()
+        seconds = [_timed(lambda batch=batch: commit(table, batch), collect=False)[0] for batch in batches]  # type: ignore[misc]
+        return {"seconds": seconds, "requests": _difference(self._side.requests(table), before)}
+
+    def _counted(self, request: Mapping[str, Any], call: Callable[[BenchTable], Rows | None]) -> Answer:
+        """One call, timed, with its requests and what it answers."""
+        table = self._tables[request["table"]]
+        before = self._side.requests(table)
+        seconds, rows = _timed(lambda: call(table))
+        return {"seconds": [seconds], "rows": comparable(rows or ()), "requests": _difference(self._side.requests(table), before)}
 
 
 def _timed(call: Callable[[], Any], *, collect: bool = True) -> tuple[float, Any]:
@@ -99,9 +133,7 @@ def _timed(call: Callable[[], Any], *, collect: bool = True) -> tuple[float, Any
 
 
 def _difference(after: Mapping[str, int] | None, before: Mapping[str, int] | None) -> dict[str, int] | None:
-    if after is None or before is None:
-        return None
-    return {kind: count - before.get(kind, 0) for kind, count in after.items() if count > before.get(kind, 0)}
+    return None if after is None or before is None else difference(after, before)
 
 
 def answer(worker: Worker, request: Mapping[str, Any]) -> Answer:

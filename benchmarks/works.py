@@ -53,15 +53,18 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 EVENT_TIMES: Mapping[str, str] = {"orders": "o_orderdate", "lineitem": "l_shipdate"}
 """The ordering column where a chain is in event-time order. Batches move it a day back, forth, or not at all."""
 
-JOIN_COLUMNS: Mapping[str, tuple[str, ...]] = {"orders": ("o_orderkey", "o_orderpriority"), "lineitem": ("l_orderkey", "l_extendedprice")}
-JOIN_GROUP = "o_orderpriority"
-JOIN_AGGREGATES = ("count(1)", "sum(l_extendedprice)")
-JOIN_SQL = (
-    f"select {JOIN_GROUP}, {', '.join(JOIN_AGGREGATES)} from {{orders}} join {{lineitem}} on o_orderkey = l_orderkey group by {JOIN_GROUP}"
-)
-
 Kind = Literal["merge_on_read", "copy_on_write"]
-Op = Literal["load", "upsert", "compact", "query", "join", "last_commit", "digest"]
+Index = Literal["bucket", "bloom", "record", "simple", "memory"]
+Op = Literal[
+    "load", "upsert", "append", "delete", "compact", "cluster", "clean", "query", "statement", "incremental", "changes", "open", "digest"
+]
+WRITES: tuple[Op, ...] = ("load", "upsert", "append", "delete")
+"""What changes rows; each of a side's calls is a commit."""
+READS: tuple[Op, ...] = ("query", "statement", "incremental", "changes", "open")
+"""What changes nothing, and can be repeated on one table."""
+CHANGE_TYPE = "_change_type"
+CHANGE_TYPES = ("insert", "update_before", "update_after", "delete")
+"""What that column of a change feed says."""
 
 
 class NotAvailable(Exception):
@@ -71,17 +74,20 @@ class NotAvailable(Exception):
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How a table is to be laid out. source: of TPC-H. ordering: the column whose greater value wins; None: the later commit wins.
-    changes: whether the side shall keep what it needs to tell the changes of a commit."""
+    changes: whether the side shall keep what it needs to tell the changes of a commit. index: how writes find keys, where a side has a
+    choice. keyed: whether rows have a key; without one they are only appended."""
 
     name: str
     source: str
     kind: Kind = "merge_on_read"
     ordering: str | None = None
     changes: bool = False
+    index: Index = "bucket"
+    keyed: bool = True
 
     @property
     def key(self) -> tuple[str, ...]:
-        return KEYS[self.source]
+        return KEYS[self.source] if self.keyed else ()
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -104,6 +110,14 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """A query over whole tables, with `{orders}` and `{lineitem}` where their names stand. columns: by source, what it reads of each."""
+
+    sql: str
+    columns: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Goal:
     """What a work must show, one of: objcat at least `faster` times as fast as `against`; in at most `share` of its time; in at most
     `seconds`; the slowest of commits in turn in at most `slowest` medians; with at most `exchanges` in the plan that ran."""
@@ -120,9 +134,10 @@ class Goal:
 class Step:
     """One operation of a chain.
 
-    work: its title; empty: it prepares, and is not measured. tables: layouts by name, the first one is written. batch: `one`, `ten` (per
-    cent) or `small`. sides: only these; all when empty. counts: of small commits, by side. blocks: in how many turns they are done.
-    repeats: calls in each round of a chain that does not begin anew. warm: calls before them that do not count.
+    work: its title; empty: it prepares, and is not measured. tables: layouts by name, the first one is written. batch: of those in
+    `benchmarks.data`. back: how many commits before the newest a read begins, or which it reads as of. by, zorder: how to cluster. sides:
+    only these; all when empty. counts: of small commits, by side. blocks: in how many turns they are done. repeats: calls in each round of
+    a chain that does not begin anew. warm: calls before them that do not count.
     """
 
     op: Op
@@ -130,6 +145,10 @@ class Step:
     work: str = ""
     batch: str = ""
     query: Query | None = None
+    statement: Statement | None = None
+    back: int = 0
+    by: tuple[str, ...] = ()
+    zorder: bool = False
     sides: tuple[str, ...] = ()
     counts: tuple[tuple[str, int], ...] = ()
     blocks: int = 1
@@ -153,7 +172,7 @@ class Chain:
         return next(layout for layout in self.layouts if layout.name == name)
 
 
-def encoded(value: Layout | Query) -> dict[str, Any]:
+def encoded(value: Layout | Query | Statement) -> dict[str, Any]:
     return dataclasses.asdict(value)
 
 
@@ -163,6 +182,10 @@ def decoded_layout(raw: Mapping[str, Any]) -> Layout:
 
 def decoded_query(raw: Mapping[str, Any]) -> Query:
     return Query(tuple(raw["columns"]), tuple(raw["aggregates"]), raw["where"])
+
+
+def decoded_statement(raw: Mapping[str, Any]) -> Statement:
+    return Statement(raw["sql"], {source: tuple(columns) for source, columns in raw["columns"].items()})
 
 
 def digest_query(source: str, dialect: Literal["spark", "duckdb"]) -> Query:
@@ -177,6 +200,11 @@ def digest_query(source: str, dialect: Literal["spark", "duckdb"]) -> Query:
     row = "concat_ws('|', " + ", ".join(f"coalesce(cast({name} as string), '?')" for name in columns) + ")"
     number = {"spark": "conv(substring(md5({}), 1, 15), 16, 10)", "duckdb": "('0x' || substring(md5({}), 1, 15))::bigint"}[dialect]
     return Query(tuple(columns), ("count(1)", *sums, f"sum(cast({number.format(row)} as decimal(38,0)))"))
+
+
+def difference(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    """Of counts by kind; kinds without a difference are left out."""
+    return {kind: count - before.get(kind, 0) for kind, count in after.items() if count > before.get(kind, 0)}
 
 
 def comparable(rows: Sequence[Sequence[Any]]) -> list[list[str | None]]:

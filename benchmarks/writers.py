@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from abc import ABC, abstractmethod
@@ -79,9 +80,10 @@ class Did:
 
 
 class Side(ABC):
-    """One table of a side, at a server; picklable, and opened anew in each process."""
+    """One table of a side, at a server; picklable, and opened anew in each process. does: which keys it knows."""
 
     name: str
+    does: tuple[Keys, ...] = KEYS
 
     def __init__(self, server: ServerHandle, keys: Keys) -> None:
         self.server = server
@@ -212,7 +214,44 @@ class Deltalake(Side):
         return path.endswith(".parquet") and "/_delta_log/" not in path
 
 
-SIDES: Mapping[str, type[Side]] = {side.name: side for side in (Objcat, Deltalake)}
+class Put(Side):
+    """The floor: one conditional PUT of a small object for each commit, by the vendor's SDK. The objects together are the rows that were
+    appended."""
+
+    name = "one PUT"
+    does = ("append",)
+
+    def make(self) -> None:
+        """There is nothing but objects."""
+
+    def open(self) -> Any:
+        return s3_client(self.server)
+
+    def commit(self, handle: Any, rows: pa.Table) -> Did:
+        body = io.BytesIO()
+        with pa.ipc.new_stream(body, SCHEMA) as stream:
+            stream.write_table(rows)
+        first = rows.column("id")[0].as_py()
+        where = {"Bucket": self.server.url.removeprefix("s3://"), "Key": f"rows/{first:020}"}
+        handle.put_object(**where, Body=body.getvalue(), IfNoneMatch="*")
+        return Did(1, first, body.tell())
+
+    def rows(self) -> pa.Table:
+        client, bucket = self.open(), self.server.url.removeprefix("s3://")
+        bodies = [client.get_object(Bucket=bucket, Key=path)["Body"].read() for path, _ in self.objects()]
+        return pa.concat_tables([pa.ipc.open_stream(body).read_all() for body in bodies])
+
+    def commits(self) -> int:
+        return len(self.objects())
+
+    def named_bytes(self, did: Sequence[Did]) -> int:
+        return sum(one.bytes for one in did)
+
+    def is_data(self, path: str) -> bool:
+        return path.startswith("rows/")
+
+
+SIDES: Mapping[str, type[Side]] = {side.name: side for side in (Objcat, Deltalake, Put)}
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ class Jar:
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A side. engine: `spark`, or `local` for a process without Spark. lock: its file in `requirements/`; None: the project's own
-    environment."""
+    environment. hadoop: the version in its Spark, which the jars that reach S3 must have too."""
 
     name: str
     engine: Literal["spark", "local"]
@@ -34,10 +34,11 @@ class Peer:
     module: str
     lock: str | None = None
     jars: tuple[Jar, ...] = ()
+    hadoop: str | None = None
 
 
 _ALL = (
-    Peer("objcat", "spark", "objcat", "benchmarks.peers.objcat_spark"),
+    Peer("objcat", "spark", "objcat", "benchmarks.peers.objcat_spark", hadoop="3.5.0"),
     Peer("plain", "spark", "floor", "benchmarks.peers.plain"),
     Peer(
         "hudi",
@@ -46,6 +47,7 @@ _ALL = (
         "benchmarks.peers.hudi",
         "peer-hudi",
         (Jar("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0", "cc79fba00822f3a6c3a860df99375c2e3d4a034d037dbf4213a4966a706a7676"),),
+        hadoop="3.3.4",
     ),
     Peer(
         "iceberg",
@@ -59,6 +61,7 @@ _ALL = (
                 "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
             ),
         ),
+        hadoop="3.4.2",
     ),
     Peer(
         "delta",
@@ -70,8 +73,10 @@ _ALL = (
             Jar("io.delta:delta-spark_4.2_2.13:4.4.0", "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"),
             Jar("io.delta:delta-storage:4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
         ),
+        hadoop="3.5.0",
     ),
     Peer("objcat-local", "local", "objcat", "benchmarks.peers.objcat_local"),
+    Peer("duckdb", "local", "floor", "benchmarks.peers.duckdb_parquet"),
     Peer("deltalake", "local", "peer", "benchmarks.peers.delta_rs", "peer-local"),
     Peer("pyiceberg", "local", "peer", "benchmarks.peers.iceberg_py", "peer-local"),
 )

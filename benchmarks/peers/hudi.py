@@ -1,4 +1,4 @@
-"""Hudi on Spark: a bucket index, the metadata table, no compaction inside of writes."""
+"""Hudi on Spark: the index of the layout, the metadata table, no compaction inside of writes."""
 
 from __future__ import annotations
 
@@ -7,53 +7,32 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from benchmarks.peers.base import BenchTable, Rows
-from benchmarks.peers.spark import SparkSide, asked, filtered
-from benchmarks.works import BUCKETS, CODEC, Query
+from benchmarks.peers.configuration import HUDI_SESSION, hudi_table
+from benchmarks.peers.spark import SparkSide, asked, asked_by_type, filtered
+from benchmarks.works import BUCKETS, CHANGE_TYPE, CHANGE_TYPES, CODEC, NotAvailable, Query
+
+_LOST_DECIMAL = '{"zero":'
+"""What its change feed, as JSON, has of a decimal: nothing of the value."""
+_IMAGES = {"before": {"u": "update_before", "d": "delete"}, "after": {"i": "insert", "u": "update_after"}}
 
 
 class HudiSide(SparkSide):
     def session_settings(self) -> Mapping[str, str]:
-        return {
-            "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-            "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
-            "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-        }
+        return HUDI_SESSION
 
     def about(self) -> dict[str, str]:
-        return {"layout": f"bucket index, {BUCKETS} buckets, sorted by key", "codec": CODEC}
+        return {"layout": f"bucket index, {BUCKETS} buckets, sorted by key, where a work names no other index", "codec": CODEC}
 
-    def create(self, table: BenchTable) -> Path:
+    def create(self, table: BenchTable) -> str:
         """The first write makes the table."""
-        layout = table.layout
-        place = self.directory / table.name
-        table.state["path"] = str(place)
-        table.state["options"] = {
-            "hoodie.table.name": table.name,
-            "hoodie.datasource.write.table.type": layout.kind.upper(),
-            "hoodie.datasource.write.recordkey.field": ",".join(layout.key),
-            "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
-            "hoodie.datasource.write.partitionpath.field": "",
-            "hoodie.index.type": "BUCKET",
-            "hoodie.bucket.index.num.buckets": str(BUCKETS),
-            "hoodie.bucket.index.hash.field": ",".join(layout.bucket_columns),
-            "hoodie.metadata.enable": "true",
-            "hoodie.parquet.compression.codec": CODEC,
-            "hoodie.compact.inline": "false",
-            "hoodie.datasource.compaction.async.enable": "false",
-            "hoodie.upsert.shuffle.parallelism": str(BUCKETS),
-            "hoodie.bulkinsert.shuffle.parallelism": str(BUCKETS),
-        }
-        if layout.ordering:
-            table.state["options"] |= {
-                "hoodie.write.record.merge.mode": "EVENT_TIME_ORDERING",
-                "hoodie.datasource.write.precombine.field": layout.ordering,
-            }
-        else:
-            table.state["options"] |= {"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}
-        return place
+        if table.layout.index in ("simple", "memory"):
+            raise NotAvailable(f"the index {table.layout.index} is not what its users are told to take")
+        table.state["path"] = f"{self.settings.root('s3a')}/{table.name}"
+        table.state["options"] = {"hoodie.table.name": table.name, **hudi_table(table.layout)}
+        return str(table.state["path"])
 
     def load(self, table: BenchTable, path: Path) -> None:
         self._write(table, self.read(path), "bulk_insert")
@@ -61,29 +40,78 @@ class HudiSide(SparkSide):
     def upsert(self, table: BenchTable, batch: Any) -> None:
         self._write(table, batch, "upsert")
 
+    def append(self, table: BenchTable, batch: Any) -> None:
+        self._write(table, batch, "insert")
+
+    def delete(self, table: BenchTable, batch: Any) -> None:
+        self._write(table, batch, "delete")
+
     def compact(self, table: BenchTable) -> None:
         # By itself it waits for five commits.
         options = "hoodie.compact.inline.max.delta.commits=1"
-        call = f"call run_compaction(op => 'scheduleandexecute', path => '{table.state['path']}', options => '{options}')"
-        if not self.spark.sql(call).collect():
+        if not self._call("run_compaction", table, f"op => 'scheduleandexecute', options => '{options}'"):
             raise RuntimeError("run_compaction found nothing to compact")
 
-    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
+    def cluster(self, table: BenchTable, by: Sequence[str], *, zorder: bool) -> None:
+        strategy = "zorder" if zorder else "linear"
+        # By itself it takes files below 300 MB and waits for four commits.
+        options = "hoodie.clustering.plan.strategy.small.file.limit=1073741824,hoodie.clustering.inline.max.commits=1"
+        told = f"op => 'scheduleandexecute', order => '{','.join(by)}', order_strategy => '{strategy}', options => '{options}'"
+        if not self._call("run_clustering", table, told):
+            raise RuntimeError("run_clustering found nothing to cluster")
+
+    def clean(self, table: BenchTable) -> None:
+        # The procedure takes a table of the catalog.
+        self.spark.sql(f"create table if not exists {table.name} using hudi location '{table.state['path']}'")
+        self.spark.sql(f"call run_clean(table => '{table.name}', clean_policy => 'KEEP_LATEST_FILE_VERSIONS', file_versions_retained => 1)")
+
+    def version(self, table: BenchTable) -> list[str]:
+        """The newest instant: when it was requested, and when it completed."""
+        names = [path.name for path in Path(table.state["path"], ".hoodie", "timeline").iterdir()]
+        completed = [name.split(".")[0].split("_") for name in names if "_" in name and name.endswith(("commit", "deltacommit"))]
+        return max(completed, key=lambda times: times[1])
+
+    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> DataFrame:
         reader = self.spark.read.format("hudi").option("hoodie.metadata.enable", "true")
+        if as_of is not None:
+            reader = reader.option("as.of.instant", as_of[0])
         return filtered(reader.load(table.state["path"]), where, columns)
 
-    def last_commit(self, table: BenchTable, query: Query) -> Rows:
-        names = [path.name for path in Path(table.state["path"], ".hoodie", "timeline").iterdir()]
-        completed = sorted(name.split(".")[0].split("_") for name in names if "_" in name and name.endswith(("commit", "deltacommit")))
+    def incremental(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        """Of instants that completed after it."""
         reader = self.spark.read.format("hudi").option("hoodie.datasource.query.type", "incremental")
-        # Of instants that completed after the last but one.
-        since = sorted(completion for _requested, completion in completed)[-2]
-        frame = reader.option("hoodie.datasource.read.begin.instanttime", since).load(table.state["path"])
+        frame = reader.option("hoodie.datasource.read.begin.instanttime", since[1]).load(table.state["path"])
         return asked(frame, query)
+
+    def changes(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        reader = self.spark.read.format("hudi").option("hoodie.datasource.query.type", "incremental")
+        reader = reader.option("hoodie.datasource.query.incremental.format", "cdc")
+        feed = reader.option("hoodie.datasource.read.begin.instanttime", since[1]).load(table.state["path"])
+        if feed.where(F.coalesce("before", "after").contains(_LOST_DECIMAL)).limit(1).count():
+            raise NotAvailable(f"its change feed has {_LOST_DECIMAL}...}} where a decimal should be")
+        old, new = (_image(feed, image, kinds, table) for image, kinds in _IMAGES.items())
+        return asked_by_type(old.unionByName(new), query, {name: name for name in CHANGE_TYPES})
+
+    def reopen(self, table: BenchTable) -> None:
+        """Nothing is kept between reads."""
+
+    def _call(self, procedure: str, table: BenchTable, told: str) -> Rows:
+        return [tuple(row) for row in self.spark.sql(f"call {procedure}(path => '{table.state['path']}', {told})").collect()]
 
     def _write(self, table: BenchTable, frame: DataFrame, operation: str) -> None:
         writer = frame.write.format("hudi").options(**table.state["options"]).option("hoodie.datasource.write.operation", operation)
         writer.mode("append").save(table.state["path"])
+
+
+def _image(feed: DataFrame, image: str, kinds: Mapping[str, str], table: BenchTable) -> DataFrame:
+    """The rows of a change feed as they were, or as they became. kinds: by operation, what the row is then."""
+    columns = []
+    for name, kind in table.layout.columns.items():
+        text = F.get_json_object(image, f"$.{name}")
+        value = F.date_from_unix_date(text.cast("int")) if kind == "date" else text.cast(kind)
+        columns.append(value.alias(name))
+    word = F.create_map(*[F.lit(text) for pair in kinds.items() for text in pair])
+    return feed.where(F.col("op").isin(*kinds)).select(*columns, word[F.col("op")].alias(CHANGE_TYPE))
 
 
 Side = HudiSide

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyiceberg  # type: ignore[import-not-found]
 from pyiceberg.catalog.sql import SqlCatalog  # type: ignore[import-not-found]
+from pyiceberg.expressions import AlwaysTrue, In  # type: ignore[import-not-found]
 
 from benchmarks.peers.base import BenchTable, Settings
+from benchmarks.peers.configuration import PYICEBERG_TABLE
 from benchmarks.peers.local import LocalSide
-from benchmarks.works import CODEC, CODEC_LEVEL, NotAvailable
+from benchmarks.works import CODEC, NotAvailable, Query
 
 
 class PyicebergSide(LocalSide):
@@ -21,31 +23,63 @@ class PyicebergSide(LocalSide):
         about = super().start(settings)
         place = self.directory / "pyiceberg"
         place.mkdir()
-        self.catalog = SqlCatalog("bench", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
+        root = f"file://{place}" if settings.store is None else settings.root()
+        self.catalog = SqlCatalog("bench", uri=f"sqlite:///{place}/catalog.db", warehouse=root, **self._options())
         self.catalog.create_namespace("db")
         return about
 
     def about(self) -> dict[str, str]:
         return {"pyiceberg": pyiceberg.__version__, "layout": "no buckets, rows in the order of the source", "codec": CODEC}
 
-    def create(self, table: BenchTable) -> Path:
+    def create(self, table: BenchTable) -> str:
         types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "date": pa.date32(), "decimal(15,2)": pa.decimal128(15, 2)}
         schema = pa.schema([(name, types[kind]) for name, kind in table.layout.columns.items()])
-        properties = {"write.parquet.compression-codec": CODEC, "write.parquet.compression-level": str(CODEC_LEVEL)}
-        table.state["handle"] = self.catalog.create_table(f"db.{table.name}", schema, properties=properties)
-        return Path(table.state["handle"].location().removeprefix("file://"))
+        table.state["handle"] = self.catalog.create_table(f"db.{table.name}", schema, properties=dict(PYICEBERG_TABLE))
+        return str(table.state["handle"].location().removeprefix("file://"))
 
     def load(self, table: BenchTable, path: Path) -> None:
-        table.state["handle"].append(pq.read_table(path))
+        self.append(table, pq.read_table(path))
+
+    def append(self, table: BenchTable, batch: Any) -> None:
+        table.state["handle"].append(batch)
 
     def upsert(self, table: BenchTable, batch: Any) -> None:
         if table.layout.ordering:
             raise NotAvailable("pyiceberg's upsert knows no ordering")
         table.state["handle"].upsert(batch, join_cols=list(table.layout.key))
 
-    def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+    def delete(self, table: BenchTable, batch: Any) -> None:
+        (key,) = table.layout.key
+        table.state["handle"].delete(In(key, batch.column(key).to_pylist()))
+
+    def clean(self, table: BenchTable) -> None:
+        raise NotAvailable(f"pyiceberg expires snapshots of {table.name} and leaves their files where they are")
+
+    def version(self, table: BenchTable) -> int:
+        return int(table.state["handle"].current_snapshot().snapshot_id)
+
+    def reopen(self, table: BenchTable) -> None:
+        table.state["handle"] = None
+
+    def plan(self, table: BenchTable, query: Query) -> int:
+        table.state["handle"] = self.catalog.load_table(f"db.{table.name}")
+        return len(list(table.state["handle"].scan(row_filter=query.where or AlwaysTrue()).plan_files()))
+
+    def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> Any:
         chosen = {"row_filter": where.replace("date '", "'")} if where else {}
-        return table.state["handle"].scan(selected_fields=tuple(columns or ("*",)), **chosen).to_arrow()
+        return table.state["handle"].scan(selected_fields=tuple(columns or ("*",)), snapshot_id=as_of, **chosen).to_arrow()
+
+    def _options(self) -> dict[str, str]:
+        store = self.settings.store
+        if store is None:
+            return {}
+        return {
+            "s3.endpoint": store.endpoint,
+            "s3.region": store.region,
+            "s3.access-key-id": store.access_key,
+            "s3.secret-access-key": store.secret_key,
+            "s3.force-virtual-addressing": "false",
+        }
 
 
 Side = PyicebergSide

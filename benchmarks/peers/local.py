@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.peers.base import BenchTable, Rows, Settings, Side
-from benchmarks.works import JOIN_COLUMNS, JOIN_SQL, Query, digest_query
+from benchmarks.works import CHANGE_TYPE, Query, Statement, digest_query
 
 
 class LocalSide(Side):
     directory: Path
 
     def start(self, settings: Settings) -> dict[str, str]:
-        self.directory = settings.directory
+        self.settings, self.directory = settings, settings.directory
         pa.set_cpu_count(settings.cores)
         return {"pyarrow": pa.__version__, **self.about()}
 
@@ -27,25 +27,25 @@ class LocalSide(Side):
     def about(self) -> dict[str, str]: ...
 
     @abstractmethod
-    def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
-        """The table's newest rows as an Arrow table or reader, as its users read them."""
+    def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> Any:
+        """The table's newest rows, or those of a version, as an Arrow table or reader, as its users read them."""
 
     def read(self, path: Path) -> pa.Table:
         return pq.read_table(path)
 
-    def query(self, table: BenchTable, query: Query) -> Rows:
-        return asked(self.rows(table, where=query.where, columns=query.columns), query)
+    def query(self, table: BenchTable, query: Query, *, as_of: Any = None) -> Rows:
+        return asked(self.rows(table, where=query.where, columns=query.columns, as_of=as_of), query)
 
     def digest(self, table: BenchTable) -> Rows:
         return asked(self.rows(table), digest_query(table.layout.source, "duckdb"))
 
-    def join(self, orders: BenchTable, lineitem: BenchTable) -> tuple[Rows, int]:
-        """Joined by DuckDB, which has no Exchanges."""
+    def statement(self, tables: Mapping[str, BenchTable], statement: Statement) -> tuple[Rows, int]:
+        """Answered by DuckDB, which has no Exchanges."""
         with duckdb.connect() as duck:
             duck.execute("set threads = 2")
-            for table in (orders, lineitem):
-                duck.register(table.layout.source, self.rows(table, columns=JOIN_COLUMNS[table.layout.source]))
-            return list(duck.execute(JOIN_SQL.format(orders="orders", lineitem="lineitem")).fetchall()), 0
+            for source, table in tables.items():
+                duck.register(source, self.rows(table, columns=statement.columns[source]))
+            return list(duck.execute(statement.sql.format(**{source: source for source in tables})).fetchall()), 0
 
     def stop(self) -> None:
         pass
@@ -65,3 +65,13 @@ def asked(rows: Any, query: Query) -> Rows:
         duck.execute("set threads = 2")
         duck.register("side", rows)
         return list(duck.execute(f"select {', '.join(query.aggregates)} from side").fetchall())
+
+
+def asked_by_type(changed: Any, query: Query, types: Mapping[str, str]) -> Rows:
+    """The aggregates over changes, for each type. types: the side's own word for each of ours, in the column `_change_type`."""
+    word = " ".join(f"when '{own}' then '{ours}'" for own, ours in types.items())
+    with duckdb.connect() as duck:
+        duck.execute("set threads = 2")
+        duck.register("side", changed)
+        what = f"case {CHANGE_TYPE} {word} end, {', '.join(query.aggregates)}"
+        return list(duck.execute(f"select {what} from side group by {CHANGE_TYPE}").fetchall())

@@ -7,35 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.base import BenchTable, Rows
-from benchmarks.peers.local import LocalSide, asked, reader_of
-from benchmarks.peers.objcat_table import ABOUT, bulk_load, create_table, last_commit
-from benchmarks.works import Query
+from benchmarks.peers.local import LocalSide, asked, asked_by_type, reader_of
+from benchmarks.peers.objcat_table import ABOUT, ObjcatTables, bulk_load
+from benchmarks.works import CHANGE_TYPES, Query
 
 
-class ObjcatLocalSide(LocalSide):
+class ObjcatLocalSide(ObjcatTables, LocalSide):
     def about(self) -> dict[str, str]:
         return ABOUT
 
-    def create(self, table: BenchTable) -> Path:
-        return create_table(table, self.directory)
-
     def load(self, table: BenchTable, path: Path) -> str:
-        return bulk_load(table.state["table"], reader_of(path))
+        return bulk_load(table, reader_of(path))
 
-    def upsert(self, table: BenchTable, batch: Any) -> None:
-        table.state["table"].upsert(batch)
+    def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> Any:
+        return self.opened(table).scan(where=where, columns=columns, as_of=as_of).to_arrow()
 
-    def compact(self, table: BenchTable) -> None:
-        table.state["table"].compact()
+    def incremental(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        return asked(table.state["table"].incremental(since=since, columns=query.columns).to_arrow(), query)
 
-    def rows(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
-        return table.state["table"].scan(where=where, columns=columns).to_arrow()
+    def changes(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        changed = table.state["table"].changes(since=since, columns=query.columns).to_arrow()
+        return asked_by_type(changed, query, {name: name for name in CHANGE_TYPES})
 
-    def last_commit(self, table: BenchTable, query: Query) -> Rows:
-        return asked(last_commit(table, query).to_arrow(), query)
-
-    def requests(self, table: BenchTable) -> dict[str, int]:
-        return dict(table.state["table"].fileio.metrics.snapshot().requests)
+    def plan(self, table: BenchTable, query: Query) -> int:
+        return int(self.opened(table).scan(where=query.where, columns=query.columns).explain().read.groups)
 
 
 Side = ObjcatLocalSide

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from benchmarks.peers.base import BenchTable, Rows
-from benchmarks.peers.objcat_table import ABOUT, bulk_load, create_table, last_commit
-from benchmarks.peers.spark import SparkSide, asked
-from benchmarks.works import Query
+from benchmarks.peers.objcat_table import ABOUT, ObjcatTables, bulk_load
+from benchmarks.peers.spark import SparkSide, asked, asked_by_type
+from benchmarks.works import CHANGE_TYPES, Query
 
 
-class ObjcatSparkSide(SparkSide):
+class ObjcatSparkSide(ObjcatTables, SparkSide):
     def about(self) -> dict[str, str]:
         return ABOUT
 
-    def create(self, table: BenchTable) -> Path:
-        return create_table(table, self.directory)
-
     def load(self, table: BenchTable, path: Path) -> str:
-        return bulk_load(table.state["table"], self.read(path))
+        return bulk_load(table, self.read(path))
 
-    def upsert(self, table: BenchTable, batch: Any) -> None:
-        table.state["table"].upsert(batch)
-
-    def compact(self, table: BenchTable) -> None:
-        table.state["table"].compact()
-
-    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
-        frame: DataFrame = table.state["table"].scan(where=where, columns=columns).to_spark(self.spark)
+    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> DataFrame:
+        frame: DataFrame = self.opened(table).scan(where=where, columns=columns, as_of=as_of).to_spark(self.spark)
         return frame
 
-    def last_commit(self, table: BenchTable, query: Query) -> Rows:
-        return asked(last_commit(table, query).to_spark(self.spark), query)
+    def incremental(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        return asked(table.state["table"].incremental(since=since, columns=query.columns).to_spark(self.spark), query)
 
-    def requests(self, table: BenchTable) -> dict[str, int]:
-        return dict(table.state["table"].fileio.metrics.snapshot().requests)
+    def changes(self, table: BenchTable, query: Query, since: Any) -> Rows:
+        own: Mapping[str, str] = {name: name for name in CHANGE_TYPES}
+        return asked_by_type(table.state["table"].changes(since=since, columns=query.columns).to_spark(self.spark), query, own)
 
 
 Side = ObjcatSparkSide

@@ -2,49 +2,87 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 import objcat
-from benchmarks.peers.base import BenchTable
-from benchmarks.works import BUCKETS, NotAvailable, Query
+from benchmarks.peers.base import BenchTable, Settings
+from benchmarks.works import BUCKETS
 from objcat.storage.files import COMPRESSION
 
 ABOUT = {"objcat": "this tree", "layout": f"Bucket({BUCKETS}), sorted by key", "codec": COMPRESSION}
 _TYPES = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "date": pa.date32(), "decimal(15,2)": pa.decimal128(15, 2)}
 
 
-def create_table(table: BenchTable, directory: Path) -> Path:
-    layout = table.layout
-    required = {*layout.key, layout.ordering}
-    schema = pa.schema([pa.field(name, _TYPES[kind], nullable=name not in required) for name, kind in layout.columns.items()])
-    lake = objcat.connect(directory / "lake")
-    made = lake.create_table(
-        table.name,
-        schema,
-        key=list(layout.key),
-        ordering=layout.ordering,
-        kind=layout.kind,
-        index=objcat.Bucket(BUCKETS, layout.bucket_columns),
-    )
-    table.state["table"] = made
-    return Path(unquote(urlsplit(made.fileio.url).path))
+_INDEXES = {"bloom": objcat.Bloom(), "record": objcat.Record(), "simple": objcat.Simple(), "memory": objcat.Memory()}
 
 
-def bulk_load(table: Any, data: Any) -> str:
-    """What was called: `bulk_insert` where there is one."""
-    name = "bulk_insert" if hasattr(table, "bulk_insert") else "insert"
-    getattr(table, name)(data)
-    return name
+class ObjcatTables:
+    """Tables of one lake; a mixin of the sides, which write and read in their own ways."""
+
+    settings: Settings
+
+    def create(self, table: BenchTable) -> str:
+        layout = table.layout
+        required = {*layout.key, layout.ordering}
+        schema = pa.schema([pa.field(name, _TYPES[kind], nullable=name not in required) for name, kind in layout.columns.items()])
+        made = self._lake().create_table(
+            table.name,
+            schema,
+            key=list(layout.key) or None,
+            ordering=layout.ordering,
+            kind=layout.kind,
+            index=_INDEXES.get(layout.index, objcat.Bucket(BUCKETS, layout.bucket_columns)) if layout.keyed else None,
+        )
+        table.state["table"] = made
+        return unquote(urlsplit(made.fileio.url).path) if self.settings.store is None else made.fileio.url
+
+    def upsert(self, table: BenchTable, batch: Any) -> None:
+        table.state["table"].upsert(batch)
+
+    def append(self, table: BenchTable, batch: Any) -> None:
+        table.state["table"].insert(batch)
+
+    def delete(self, table: BenchTable, batch: Any) -> None:
+        table.state["table"].delete(batch)
+
+    def compact(self, table: BenchTable) -> None:
+        table.state["table"].compact()
+
+    def cluster(self, table: BenchTable, by: Sequence[str], *, zorder: bool) -> None:
+        if table.state["table"].cluster(by, zorder=zorder) is None:
+            raise RuntimeError("cluster() found nothing to gain")
+
+    def clean(self, table: BenchTable) -> None:
+        table.state["table"].clean(keep_slots=1)
+
+    def version(self, table: BenchTable) -> int:
+        return int(table.state["table"].refresh().slot)
+
+    def reopen(self, table: BenchTable) -> None:
+        table.state["table"] = None
+
+    def opened(self, table: BenchTable) -> Any:
+        """The handle, on a table that is opened anew when it was forgotten."""
+        if table.state["table"] is None:
+            table.state["table"] = self._lake().table(table.name)
+        return table.state["table"]
+
+    def requests(self, table: BenchTable) -> dict[str, int] | None:
+        return dict(self.opened(table).fileio.metrics.snapshot().requests)
+
+    def _lake(self) -> Any:
+        store = self.settings.store
+        if store is None:
+            return objcat.connect(self.settings.directory / "lake")
+        options = {"endpoint": store.endpoint, "region": store.region, "access_key": store.access_key, "secret_key": store.secret_key}
+        return objcat.connect(f"{self.settings.root()}/lake", options=options)
 
 
-def last_commit(table: BenchTable, query: Query) -> Any:
-    """What the newest slot changed, in its new state; the columns of a query."""
-    handle: Any = table.state["table"]
-    incremental = getattr(handle, "incremental", None)
-    if incremental is None:
-        raise NotAvailable("objcat has no incremental read yet")
-    return incremental(since=handle.refresh().slot - 1, columns=query.columns)
+def bulk_load(table: BenchTable, data: Any) -> str:
+    """What was called."""
+    table.state["table"].bulk_insert(data)
+    return "bulk_insert"

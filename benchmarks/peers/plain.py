@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from benchmarks.peers.base import BenchTable
 from benchmarks.peers.spark import SparkSide, filtered
-from benchmarks.works import BUCKETS
+from benchmarks.works import BUCKETS, NotAvailable
 
 
 class PlainSide(SparkSide):
-    def create(self, table: BenchTable) -> Path:
+    def create(self, table: BenchTable) -> str:
         table.state["generation"] = 0
-        return self.directory / table.name
+        return str(self.directory / table.name)
 
     def load(self, table: BenchTable, path: Path) -> None:
         self._write(table, self.read(path))
@@ -33,8 +33,13 @@ class PlainSide(SparkSide):
         self.spark.sql(f"drop table {table.name}_{before}")
         shutil.rmtree(self.directory / table.name / str(before))
 
-    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
+    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> DataFrame:
+        if as_of is not None:
+            raise NotAvailable("plain files have no versions")
         return filtered(self.spark.table(f"{table.name}_{table.state['generation']}"), where, columns)
+
+    def version(self, table: BenchTable) -> int:
+        return int(table.state["generation"])
 
     def _write(self, table: BenchTable, frame: DataFrame) -> None:
         """`repartition` by the hash that `bucketBy` uses: one file for each bucket."""

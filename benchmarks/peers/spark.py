@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.peers.base import BenchTable, Rows, Settings, Side
-from benchmarks.works import BUCKETS, CODEC, JOIN_AGGREGATES, JOIN_COLUMNS, JOIN_GROUP, Query, digest_query
+from benchmarks.peers.configuration import s3a, spark_session
+from benchmarks.works import BUCKETS, CHANGE_TYPE, Query, Statement, digest_query
 
 _EXCHANGE = re.compile(r"(?m)^[\s:+\-]*(?:\*\(\d+\) )?Exchange ")
 
@@ -25,22 +26,10 @@ class SparkSide(Side):
     directory: Path
 
     def start(self, settings: Settings) -> dict[str, str]:
-        self.directory = settings.directory
-        common = {
-            "spark.master": f"local[{settings.cores}]",
-            "spark.app.name": "bench",
-            "spark.driver.memory": settings.memory,
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": str(BUCKETS),
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.parquet.compression.codec": CODEC,
-            "spark.sql.warehouse.dir": str(settings.directory / "warehouse"),
-            "spark.local.dir": str(settings.directory / "spark"),
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={settings.directory}",
-        }
+        self.settings, self.directory = settings, settings.directory
+        common = dict(spark_session(settings.directory, cores=settings.cores, memory=settings.memory))
+        if store := settings.store:
+            common |= s3a(endpoint=store.endpoint, region=store.region, access_key=store.access_key, secret_key=store.secret_key)
         if settings.jars:
             common["spark.jars"] = ",".join(settings.jars)
         builder: Any = SparkSession.builder
@@ -48,7 +37,8 @@ class SparkSide(Side):
             builder = builder.config(name, value)
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("ERROR")
-        return {"pyspark": pyspark.__version__, **self.about()}
+        java: Any = self.spark._jvm
+        return {"pyspark": pyspark.__version__, "java": java.System.getProperty("java.version"), **self.about()}
 
     def session_settings(self) -> Mapping[str, str]:
         return {}
@@ -58,30 +48,34 @@ class SparkSide(Side):
         return {}
 
     @abstractmethod
-    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None) -> DataFrame:
-        """The table's newest rows, as its users read them."""
+    def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> DataFrame:
+        """The table's newest rows, or those of a version, as its users read them."""
 
     def read(self, path: Path) -> DataFrame:
         return self.spark.read.parquet(str(path))
 
-    def query(self, table: BenchTable, query: Query) -> Rows:
-        frame = self.frame(table, where=query.where, columns=query.columns)
+    def query(self, table: BenchTable, query: Query, *, as_of: Any = None) -> Rows:
+        frame = self.frame(table, where=query.where, columns=query.columns, as_of=as_of)
         return _rows(frame.agg(*map(F.expr, query.aggregates)) if query.aggregates else frame)
 
     def digest(self, table: BenchTable) -> Rows:
         return digest(self.frame(table), table.layout.source)
 
-    def join(self, orders: BenchTable, lineitem: BenchTable) -> tuple[Rows, int]:
+    def statement(self, tables: Mapping[str, BenchTable], statement: Statement) -> tuple[Rows, int]:
         self.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
         try:
-            left = self.frame(orders, columns=JOIN_COLUMNS["orders"])
-            right = self.frame(lineitem, columns=JOIN_COLUMNS["lineitem"])
-            joined = left.join(right, left["o_orderkey"] == right["l_orderkey"])
-            answer = joined.groupBy(JOIN_GROUP).agg(*map(F.expr, JOIN_AGGREGATES))
+            for source, table in tables.items():
+                self.frame(table, columns=statement.columns[source]).createOrReplaceTempView(source)
+            answer = self.spark.sql(statement.sql.format(**{source: source for source in tables}))
             rows = _rows(answer)
             return rows, exchanges(answer)
         finally:
             self.spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+    def plan(self, table: BenchTable, query: Query) -> int:
+        """How many tasks: to know that, Spark has every file of the plan."""
+        execution: Any = self.frame(table, where=query.where, columns=query.columns)._jdf.queryExecution()
+        return int(execution.toRdd().getNumPartitions())
 
     def stop(self) -> None:
         self.spark.stop()
@@ -93,6 +87,28 @@ def bulk_order(frame: DataFrame, table: BenchTable) -> DataFrame:
     return frame.repartitionByRange(BUCKETS, *key).sortWithinPartitions(*key)
 
 
+def merge_into(side: SparkSide, table: BenchTable, batch: DataFrame, target: str) -> None:
+    """`MERGE INTO` by key, in the order of the layout, as Iceberg and Delta take it."""
+    newer = f" and s.{table.layout.ordering} >= t.{table.layout.ordering}" if table.layout.ordering else ""
+    _merge(side, table, batch, target, f"when matched{newer} then update set * when not matched then insert *")
+
+
+def delete_from(side: SparkSide, table: BenchTable, batch: DataFrame, target: str) -> None:
+    """As `merge_into`; the rows of these keys go."""
+    _merge(side, table, batch, target, "when matched then delete")
+
+
+def _merge(side: SparkSide, table: BenchTable, batch: DataFrame, target: str, actions: str) -> None:
+    batch.createOrReplaceTempView("batch")
+    on = " and ".join(f"t.{name} = s.{name}" for name in table.layout.key)
+    side.spark.sql(f"merge into {target} t using batch s on {on} {actions}").collect()
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """As `TBLPROPERTIES` takes them."""
+    return ", ".join(f"'{name}'='{value}'" for name, value in properties.items())
+
+
 def digest(frame: DataFrame, source: str) -> Rows:
     return asked(frame, digest_query(source, "spark"))
 
@@ -100,6 +116,13 @@ def digest(frame: DataFrame, source: str) -> Rows:
 def asked(frame: DataFrame, query: Query) -> Rows:
     """The aggregates of a query over a frame."""
     return _rows(frame.select(*query.columns).agg(*map(F.expr, query.aggregates)))
+
+
+def asked_by_type(frame: DataFrame, query: Query, types: Mapping[str, str]) -> Rows:
+    """The aggregates over changes, for each type. types: the side's own word for each of ours, in the column `_change_type`."""
+    word = F.create_map(*[F.lit(text) for pair in types.items() for text in pair])
+    named = frame.select(*query.columns, word[F.col(CHANGE_TYPE)].alias(CHANGE_TYPE))
+    return _rows(named.groupBy(CHANGE_TYPE).agg(*map(F.expr, query.aggregates)))
 
 
 def filtered(frame: DataFrame, where: str | None, columns: Sequence[str] | None) -> DataFrame:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 
 from benchmarks.commit_bench import _result, run, wrong_with
 from benchmarks.slow_proxy import SlowProxy
-from benchmarks.writers import KEYS, SIDES, Deltalake, Did, Keys, Objcat, Wrote, batch, wrong_rows
+from benchmarks.writers import KEYS, SIDES, Deltalake, Did, Keys, Objcat, Put, Wrote, batch, wrong_rows
 from devkit.handle import s3_client
 
 WRITERS, COMMITS = 3, 4
@@ -87,12 +88,30 @@ def test_the_proxy_counts_requests_and_passes_on_what_is_sent(servers):
         with pytest.raises(client.exceptions.ClientError, match="PreconditionFailed"):
             client.put_object(**where, Body=b"", IfNoneMatch="*")
         assert proxy.requests == {"PUT": 2, "GET": 1}
+        assert client.list_objects_v2(Bucket=where["Bucket"])["KeyCount"] == 1
+        assert proxy.requests == {"PUT": 2, "GET": 1, "LIST": 1}
 
 
-@pytest.mark.parametrize("side", [Objcat.name, pytest.param(Deltalake.name, marks=pytest.mark.slow)])
-def test_processes_that_write_at_once_lose_nothing(servers, side):
-    found = run(SIDES[side], servers("versitygw").fresh_bucket(), "overlapping", writers=2, commits=2, latency_ms=1)
+def test_the_proxy_passes_on_bodies_of_which_nobody_knew_the_length(servers):
+    bucket = servers("versitygw").fresh_bucket()
+    body = b"0123456789" * 100_000
+    with SlowProxy(bucket.endpoint) as proxy:
+        reached = bucket.through(proxy.url)
+        options = {"access_key": reached.options["access_key"], "secret_key": reached.options["secret_key"]}
+        store = pafs.S3FileSystem(endpoint_override=reached.endpoint, region=reached.options["region"], **options)
+        path = f"{bucket.url.removeprefix('s3://')}/one"
+        with store.open_output_stream(path) as stream:
+            stream.write(body)
+        assert store.open_input_file(path).read() == body
+
+
+@pytest.mark.parametrize(
+    ("side", "keys"),
+    [(Objcat.name, "overlapping"), pytest.param(Deltalake.name, "overlapping", marks=pytest.mark.slow), (Put.name, "append")],
+)
+def test_processes_that_write_at_once_lose_nothing(servers, side, keys):
+    found = run(SIDES[side], servers("versitygw").fresh_bucket(), keys, writers=2, commits=2, latency_ms=1)
     assert found.wrong == ()
     assert found.commits_per_s > 0
-    assert (found.requests or {})["PUT"] >= 2
+    assert (found.requests or {})["PUT"] >= (1 if side == Put.name else 2)
     assert found.orphaned_bytes >= 0

@@ -33,6 +33,8 @@ def test_rows_that_are_lost_are_found(tmp_path):
 
 def test_the_figures_are_kept(tmp_path, capsys):
     assert main(["--groups", "3", "--indexes", "record", "--keys", "random", "--rounds", "1", "--json", str(tmp_path / "out.json")]) == 0
-    (kept,) = json.loads((tmp_path / "out.json").read_text())
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["environment"]["command"].startswith("./dev bench index --groups 3")
+    (kept,) = found["results"]
     assert kept["index"] == "record"
     assert "file groups" in capsys.readouterr().out

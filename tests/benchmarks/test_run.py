@@ -12,11 +12,11 @@ import pytest
 
 from benchmarks.data import Data, make_data
 from benchmarks.peers import SIDES
-from benchmarks.remote import Remote, SideFailed, SideLacks, files_below, written
+from benchmarks.remote import Files, Remote, SideFailed, SideLacks, files_below, written
 from benchmarks.run import Runner
 from benchmarks.suites import SUITES
 from benchmarks.tables_bench import selected
-from benchmarks.truth import state
+from benchmarks.truth import Commit, state
 from benchmarks.works import Chain, Layout, Step, comparable, digest_query
 
 CHAIN = Chain(
@@ -43,6 +43,9 @@ class Told:
         self.name, self.directory, self.calls, self.fault = name, directory, calls, fault
         self.paths: list[str] = []
 
+    def files(self, place: str) -> Files:
+        return files_below(Path(place))
+
     def ask(self, what: str, **arguments: Any) -> dict[str, object]:
         self.calls.append((what, self.name))
         if self.fault == f"fails at {what}":
@@ -52,15 +55,16 @@ class Told:
         match what:
             case "create":
                 self.paths = []
-                return {"directory": str(self.directory / self.name)}
+                return {"place": str(self.directory / self.name)}
             case "load":
-                self.paths.append(str(arguments["path"]))
+                self.paths += arguments["paths"]
             case "upsert":
                 self.paths += [] if self.fault == "loses upserts" else arguments["paths"]
             case "digest":
                 base, *batches = map(Path, self.paths)
+                commits = [Commit("upsert", batch) for batch in batches]
                 what_of = ", ".join(digest_query("orders", "duckdb").aggregates)
-                sql = f"select {what_of} from ({state(base, 'orders', batches, None)})"
+                sql = f"select {what_of} from ({state(base, CHAIN.layouts[0], commits)})"
                 return {"rows": comparable(duckdb.execute(sql).fetchall())}
         return {"seconds": [1.0], "peak_bytes": 1}
 
@@ -166,3 +170,10 @@ def test_one_work_is_chosen_with_what_comes_before_it_and_the_check():
     assert [step.op for step in chain.steps] == ["load", "upsert", "upsert", "digest"]
     assert [step.work for step in chain.steps] == ["", "", "upsert 10 %", ""]
     assert selected(SUITES["write"], "no such work") == []
+
+
+def test_the_name_of_a_chain_and_a_colon_choose_works_of_no_other_chain():
+    (chain,) = selected(SUITES["write"], "orders, merge-on-read: upsert")
+    assert (chain.name, [step.work for step in chain.steps if step.work]) == ("orders, merge-on-read", ["upsert 1 %", "upsert 10 %"])
+    (whole,) = selected(SUITES["services"], "orders, cleaning")
+    assert whole.steps == next(one for one in SUITES["services"] if one.name == whole.name).steps

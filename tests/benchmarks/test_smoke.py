@@ -34,6 +34,21 @@ def test_a_side_that_forgets_a_row_makes_it_fail(capsys):
     assert "instead of" in told
 
 
+def test_a_side_that_leaves_a_deleted_row_makes_it_fail(capsys):
+    side = replace(OWN, module="tests.benchmarks.undeleting")
+    assert smoke.main(["write", "--only", "merge-on-read, memory index"], [side]) == 1
+    assert "delete 1 %: objcat-local has" in capsys.readouterr().out
+
+
+def test_a_side_that_mistakes_a_version_makes_it_fail(capsys):
+    side = replace(OWN, module="tests.benchmarks.misdating")
+    assert smoke.main(["local", "--only", "history"], [side]) == 1
+    told = capsys.readouterr().out
+    assert all(
+        f"{work}: objcat-local has" in told for work in ("2 commits back", "rows of the last 2 commits", "changes of the last 3 commits")
+    )
+
+
 def test_a_work_that_objcat_does_not_do_is_wrong():
     lacking = WorkResult("orders", "join", "local", samples={"deltalake": [Sample(1, [1.0])]}, lacks={"objcat-local": "it has none"})
     assert smoke.not_done([lacking]) == ["orders, join: objcat-local did not do it: it has none"]
