@@ -74,8 +74,8 @@ class IncrementalPlan:
         return ScanPlan(self.snapshot, columns, self.where, plain=tuple(plain), merged=tuple(merged))
 
     def bounds(self) -> pa.Table:
-        """What is known of the columns of the files of the groups, see `Snapshot.bounds`. Raises as `Manifests.load`."""
-        return self.snapshot.bounds(self.manifests, homes={group.home for group in self.groups})
+        """What is known of the columns of `scan` in the files of the groups, see `Snapshot.bounds`. Raises as `Manifests.load`."""
+        return self.snapshot.bounds(self.manifests, self.scan().columns_read, homes={group.home for group in self.groups})
 
     def _task(self, groups: tuple[FileGroup, ...]) -> IncrementTask:
         known = {base.path: self.newest[base.path] for group in groups if (base := group.base) is not None and base.path in self.newest}

@@ -20,7 +20,7 @@ from objcat.storage.files import TXN_COLUMN
 from objcat.storage.hashing import spark_hash
 from objcat.table import FileGroup, Manifests, Snapshot, TableSchema, TableSpec
 from objcat.table.partition import Spans, spans_of
-from objcat.table.schema import arrow_type
+from objcat.table.schema import Column, arrow_type
 from objcat.tasks import FILE_COLUMN, HIDDEN_FIELDS, Filter, ScanTask
 
 COMMIT_COLUMNS = (COMMIT_SLOT, COMMIT_TIME)
@@ -50,6 +50,16 @@ class ScanPlan:
     def groups(self) -> tuple[FileGroup, ...]:
         return (*self.plain, *self.merged)
 
+    @property
+    def columns_read(self) -> tuple[Column, ...]:
+        """The table's columns that matter to a scan: those that it gives and filters by, and what rows are placed and merged by."""
+        spec = self.snapshot.spec
+        named = {*self.columns, *(() if self.where is None else self.where.columns)}
+        inner = {
+            column.id for column in (*spec.key_columns, *spec.bucket_columns, *([spec.ordering_column] if spec.ordering_column else []))
+        }
+        return tuple(column for column in spec.table_schema.columns if column.name in named or column.id in inner)
+
     def task(self, groups: Sequence[FileGroup], *, columns: Sequence[str] | None = None) -> ScanTask:
         """One task that reads these groups. columns: others than those of the plan."""
         chosen = self.columns if columns is None else tuple(columns)
@@ -58,9 +68,9 @@ class ScanPlan:
         return ScanTask(self.snapshot.spec, tuple(groups), (*read, TXN_COLUMN) if by_txn else tuple(read), self.where)
 
     def bounds(self, manifests: Manifests) -> pa.Table:
-        """What is known of the columns of the files that are read, see `Snapshot.bounds`. Raises as `Manifests.load`."""
+        """What is known of `columns_read` in the files that are read, see `Snapshot.bounds`. Raises as `Manifests.load`."""
         homes = None if self.where is None else {group.home for group in self.groups}
-        return self.snapshot.bounds(manifests, homes=homes)
+        return self.snapshot.bounds(manifests, self.columns_read, homes=homes)
 
     def tasks(self, groups: Sequence[FileGroup], *, count_max: int) -> list[ScanTask]:
         """The groups dealt to at most `count_max` tasks of about equal bytes, neighbours together."""

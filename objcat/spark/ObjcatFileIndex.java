@@ -30,16 +30,19 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute$;
 import org.apache.spark.sql.catalyst.catalog.BucketSpec;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.JoinType$;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory$;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.internal.SQLConf$;
@@ -650,48 +653,111 @@ public class ObjcatFileIndex implements FileIndex {
   public static class Relations {
     private final Map readers = new WeakHashMap();
 
-    /** files: see ObjcatFileIndex. description: JSON, see `frame` in native.py. */
-    public Object frame(org.apache.spark.sql.classic.SparkSession session, byte[] files, String description) throws Exception {
-      Map said = (Map) new ObjectMapper().readValue(description, Map.class);
+    /**
+     * The rows of a query of query.py, whose last step they are. files: of all relations, one after the other. steps: a JSON array; each says
+     * of which earlier ones it is. frames: those that steps take as they are, in their order; may be null.
+     */
+    public Object query(org.apache.spark.sql.classic.SparkSession session, byte[] files, String steps, List frames) throws Exception {
+      Layout.install(session);
+      List made = new ArrayList();
+      int framesUsed = 0;
+      for (Iterator it = ((List) new ObjectMapper().readValue(steps, List.class)).iterator(); it.hasNext(); ) {
+        Map step = (Map) it.next();
+        List of = new ArrayList();
+        for (Iterator numbers = ((List) step.get("of")).iterator(); numbers.hasNext(); ) of.add(made.get(((Number) numbers.next()).intValue()));
+        LogicalPlan first = of.isEmpty() ? null : (LogicalPlan) of.get(0);
+        String op = (String) step.get("op");
+        if (op.equals("relation")) made.add(relation(session, files, step));
+        else if (op.equals("frame")) made.add(((org.apache.spark.sql.classic.Dataset) frames.get(framesUsed++)).logicalPlan());
+        else if (op.equals("shaped")) made.add(shaped(session, first, (List) step.get("steps")));
+        else if (op.equals("union")) made.add(new Union(PythonUtils.toSeq(of), false, false));
+        else if (op.equals("joined")) made.add(joined(session, first, (LogicalPlan) of.get(1), step));
+        else if (op.equals("dealt")) made.add(dealt(first, step));
+        else if (op.equals("grouped")) made.add(grouped(session, first, step));
+        else throw new IllegalArgumentException(op);
+      }
+      return org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(session, (LogicalPlan) made.get(made.size() - 1));
+    }
+
+    private LogicalPlan relation(org.apache.spark.sql.classic.SparkSession session, byte[] files, Map said) throws Exception {
       StructType constants = (StructType) DataType.fromJson((String) said.get("constants"));
       StructType schema = (StructType) DataType.fromJson((String) said.get("schema"));
-      Layout.install(session);
-      List hashed = (List) said.get("hashed");
-      FileIndex index = new ObjcatFileIndex((String) said.get("name"), files, constants, hashed);
+      List range = (List) said.get("files"), hashed = (List) said.get("hashed");
+      byte[] own = Arrays.copyOfRange(files, ((Number) range.get(0)).intValue(), ((Number) range.get(1)).intValue());
+      FileIndex index = new ObjcatFileIndex((String) said.get("name"), own, constants, hashed);
       int buckets = ((Number) said.get("buckets")).intValue();
       scala.Option spec = scala.Option.apply(
           buckets == 0 ? null : new BucketSpec(buckets, PythonUtils.toSeq(hashed), PythonUtils.toSeq(new ArrayList())));
       scala.collection.immutable.Map options = PythonUtils.toScalaMap((Map) said.get("options"));
       org.apache.spark.sql.classic.SparkSession reader = reader(session, (Map) said.get("defaults"), (Map) said.get("settings"));
-      org.apache.spark.sql.classic.Dataset made =
-          session.baseRelationToDataFrame(new HadoopFsRelation(index, constants, schema, spec, new Format(), options, reader));
-      String[] names = texts((List) said.get("columns"));
+      LogicalPlan plan = LogicalRelation$.MODULE$.apply((BaseRelation) ((Object) new HadoopFsRelation(index, constants, schema, spec, new Format(), options, reader)), false);
+      List names = new ArrayList((List) said.get("columns"));
+      if (said.get("row_index") != null) {
+        // Asked for as metadata, not by name: the table may have a column of that name.
+        org.apache.spark.sql.classic.Dataset rows = org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(session, plan);
+        Object[] all = {rows.col("*"), rows.metadataColumn("_metadata").getField("row_index")};
+        plan = rows.select(PythonUtils.toSeq(Arrays.asList(all))).logicalPlan();
+        names.add(said.get("row_index"));
+      }
       // By position: two physical names may differ in case alone.
-      return names.length == 0 ? made : made.toDF(names);
+      List chosen = new ArrayList();
+      for (int c = 0; c < names.size(); c++) chosen.add(named((Expression) plan.output().apply(c), (String) names.get(c)));
+      return new Project(PythonUtils.toSeq(chosen), plan);
     }
 
-    /** Projections and filters, one above the other, analysed once. steps: a JSON array of SQL for filters, and of arrays of SQL. */
-    public Object shaped(org.apache.spark.sql.classic.Dataset rows, String steps) throws Exception {
-      org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) ((Object) rows.sparkSession());
+    private static Expression named(Expression value, String name) {
+      scala.collection.immutable.Seq none = PythonUtils.toSeq(new ArrayList());
+      return new Alias(value, name, NamedExpression$.MODULE$.newExprId(), none, scala.Option.apply(null), none);
+    }
+
+    /** Filters, as SQL, and projections, as lists of SQL and casts. */
+    private static LogicalPlan shaped(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, List steps) throws Exception {
       ParserInterface parser = session.sessionState().sqlParser();
-      LogicalPlan plan = rows.logicalPlan();
-      for (Iterator it = ((List) new ObjectMapper().readValue(steps, List.class)).iterator(); it.hasNext(); ) {
+      for (Iterator it = steps.iterator(); it.hasNext(); ) {
         Object step = it.next();
         if (step instanceof String) {
           plan = new Filter(parser.parseExpression((String) step), plan);
           continue;
         }
         List chosen = new ArrayList();
-        for (Iterator texts = ((List) step).iterator(); texts.hasNext(); ) chosen.add(parser.parseExpression((String) texts.next()));
+        for (Iterator columns = ((List) step).iterator(); columns.hasNext(); ) {
+          Object column = columns.next();
+          if (column instanceof String) {
+            chosen.add(parser.parseExpression((String) column));
+            continue;
+          }
+          Map cast = (Map) column;
+          Expression value = parser.parseExpression((String) cast.get("column"));
+          chosen.add(named(Cast$.MODULE$.apply(value, DataType.fromJson((String) cast.get("type")), false), (String) cast.get("name")));
+        }
         plan = new Project(PythonUtils.toSeq(chosen), plan);
       }
-      return org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(session, plan);
+      return plan;
     }
 
-    /** Says of the exchange that a frame ends with that it serves a layout, see `Layout`. */
-    public void dealt(org.apache.spark.sql.classic.Dataset rows) { rows.logicalPlan().setTagValue(Layout.DEALT, Boolean.TRUE); }
+    private static LogicalPlan joined(org.apache.spark.sql.classic.SparkSession session, LogicalPlan left, LogicalPlan right, Map said) throws Exception {
+      LogicalPlan hinted = new UnresolvedHint((String) said.get("hint"), PythonUtils.toSeq(new ArrayList()), right);
+      Expression on = session.sessionState().sqlParser().parseExpression((String) said.get("on"));
+      return new Join(left, hinted, JoinType$.MODULE$.apply((String) said.get("how")), scala.Option.apply(on), JoinHint$.MODULE$.NONE());
+    }
 
-    private static String[] texts(List list) { return (String[]) list.toArray(new String[0]); }
+    private static LogicalPlan dealt(LogicalPlan plan, Map said) {
+      List by = new ArrayList();
+      for (Iterator it = ((List) said.get("columns")).iterator(); it.hasNext(); ) by.add(UnresolvedAttribute$.MODULE$.quoted((String) it.next()));
+      LogicalPlan made = RepartitionByExpression$.MODULE$.apply(PythonUtils.toSeq(by), plan, ((Number) said.get("count")).intValue());
+      if (Boolean.TRUE.equals(said.get("for_layout"))) made.setTagValue(Layout.DEALT, Boolean.TRUE);
+      return made;
+    }
+
+    /** Through a frame: Spark's versions differ in what an aggregate holds. */
+    private static LogicalPlan grouped(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, Map said) {
+      org.apache.spark.sql.classic.Dataset rows = org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(session, plan);
+      List by = new ArrayList(), aggregates = new ArrayList();
+      for (Iterator it = ((List) said.get("names")).iterator(); it.hasNext(); ) by.add(rows.col((String) it.next()));
+      for (Iterator it = ((List) said.get("aggregates")).iterator(); it.hasNext(); ) aggregates.add(org.apache.spark.sql.functions.expr((String) it.next()));
+      org.apache.spark.sql.Column first = (org.apache.spark.sql.Column) aggregates.remove(0);
+      return ((org.apache.spark.sql.classic.Dataset) ((Object) rows.groupBy(PythonUtils.toSeq(by)).agg(first, PythonUtils.toSeq(aggregates)))).logicalPlan();
+    }
 
     /**
      * The session whose settings the files are read with: a clone of the user's, following it in all but some. It is not used for anything

@@ -15,7 +15,7 @@ from objcat.predicate import Predicate
 from objcat.read.changes import ChangesPlan
 from objcat.read.incremental import HIDDEN, IncrementalPlan
 from objcat.spark.names import quoted
-from objcat.spark.native import native_root, shaped
+from objcat.spark.native import native_root
 from objcat.spark.ship import shipped
 from objcat.spark.snapshot import native_rows
 from objcat.storage.files import TXN_COLUMN
@@ -56,7 +56,7 @@ def _native(spark: SparkSession, root: str, plan: IncrementalPlan) -> DataFrame:
     if is_listed and not any(name in HIDDEN for name in plan.columns):
         return native_rows(spark, root, plan.scan(), plan.bounds(), then=[*filters, chosen])
     rows = native_rows(spark, root, plan.scan(), plan.bounds(), then=filters)
-    return shaped(rows.join(F.broadcast(spark.createDataFrame(plan.commits)), TXN_COLUMN), chosen)
+    return rows.join(F.broadcast(spark.createDataFrame(plan.commits)), TXN_COLUMN).select(chosen)
 
 
 def read_tasks(store: StoreDescription, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,12 +13,10 @@ and joined with the base by a shuffle.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from objcat.spark.native import dealt, selected
+from objcat.spark.query import Hint, Query
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT
 
 RANK = "_objcat_rank"
@@ -40,17 +38,18 @@ HASHED_ROWS_MAX = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is merged. Both frames have the columns of the result, `key`, RANK, and with an ordering column ORDER; logs `_objcat_op` too.
+    """What is merged. Both have the columns of the result, `key`, RANK, and with an ordering column ORDER; logs `_objcat_op` too.
 
     columns: of the result. key: columns that identify a row. packed: SQL for the key as one whole number, where that is possible.
     has_ordering: else commit order. barriers: whether there may be any. objects, log_rows: how many. layout: the number of buckets of the
-    whole key that the base has, None where Spark cannot rely on one. width: partitions of a shuffle. spread: buckets, and the columns that
-    choose them, to which the log rows that are left are dealt, so that Spark sees one layout of all rows; None to leave them where they
-    are read. dense: whether keys are whole numbers so close together that `ObjcatBits.java` puts a set of bits in the place of the joins.
+    whole key that the base has, None where Spark cannot rely on one. width: gives the partitions of a shuffle. spread: buckets, and the
+    columns that choose them, to which the log rows that are left are dealt, so that Spark sees one layout of all rows; None to leave them
+    where they are read. dense: whether keys are whole numbers so close together that `ObjcatBits.java` puts a set of bits in the place of
+    the joins.
     """
 
-    base: DataFrame | None
-    logs: DataFrame
+    base: Query | None
+    logs: Query
     columns: tuple[str, ...]
     key: tuple[str, ...]
     packed: str | None
@@ -59,7 +58,7 @@ class Rows:
     objects: int
     log_rows: int
     layout: int | None
-    width: int
+    width: Callable[[], int]
     spread: tuple[int, tuple[str, ...]] | None = None
     dense: bool = False
 
@@ -72,15 +71,15 @@ class Rows:
         return self.log_rows * (bytes_of_row + (24 if self.has_ordering else 0)) <= BROADCAST_BYTES_MAX
 
 
-def merged(rows: Rows) -> list[DataFrame]:
-    """Frames with the columns of the result that together hold the merged rows."""
+def merged(rows: Rows) -> list[Query]:
+    """Queries with the columns of the result that together hold the merged rows."""
     return _broadcast(rows) if rows.is_small else _shuffled(rows)
 
 
 # ---- few log rows ------------------------------------------------------------------------------------------------
 
 
-def _broadcast(rows: Rows) -> list[DataFrame]:
+def _broadcast(rows: Rows) -> list[Query]:
     keys = _Keys(rows, "_objcat_key")
     # By name, the rule knows that keys are compared with those of the same rows.
     own = _Keys(rows, "_objcat_own_key") if rows.dense else keys
@@ -104,12 +103,12 @@ def _broadcast(rows: Rows) -> list[DataFrame]:
     if rows.has_ordering:
         late = keys.semi(base, beaters, _IS_BEATEN_BY_BASE)
         winners = keys.anti(winners, keys.of(late), f"{_THEIR_ORDER} > {ORDER}")
-    return [selected(kept, rows.columns), _spread(winners, rows)]
+    return [kept.selected(rows.columns), _spread(winners, rows)]
 
 
-def _spread(winners: DataFrame, rows: Rows) -> DataFrame:
-    winners = selected(winners, rows.columns)
-    return winners if rows.spread is None else dealt(winners, *rows.spread)
+def _spread(winners: Query, rows: Rows) -> Query:
+    winners = winners.selected(rows.columns)
+    return winners if rows.spread is None else winners.dealt(*rows.spread, for_layout=True)
 
 
 _EXISTS = f"{OP_COLUMN} = {OP_UPSERT}"
@@ -131,45 +130,48 @@ class _Keys:
         self._decides = [*([(ORDER, _THEIR_ORDER)] if rows.has_ordering else []), (RANK, _THEIR_RANK)]
         self._same = " AND ".join(f"{term} = {name}" for term, name in zip(self._terms, self._names, strict=True))
 
-    def of(self, rows: DataFrame) -> DataFrame:
+    def of(self, rows: Query) -> Query:
         """The keys of rows, with what decides which row wins."""
         keys = zip(self._terms, self._names, strict=True)
-        return selected(rows, [f"{mine} AS {theirs}" for mine, theirs in (*keys, *self._decides)])
+        return rows.selected(f"{mine} AS {theirs}" for mine, theirs in (*keys, *self._decides))
 
-    def newest(self, logs: DataFrame) -> DataFrame:
+    def newest(self, logs: Query) -> Query:
         """Each key once, with the greatest of what decides."""
-        return self.of(logs).groupBy(*self._names).agg(*(F.max(theirs).alias(theirs) for _, theirs in self._decides))
+        return self.of(logs).grouped(self._names, [f"max({theirs}) AS {theirs}" for _, theirs in self._decides])
 
-    def anti(self, rows: DataFrame, keys: DataFrame, beats: str) -> DataFrame:
+    def anti(self, rows: Query, keys: Query, beats: str) -> Query:
         """Those that no row of `keys` beats."""
-        return rows.join(F.broadcast(keys), F.expr(f"{self._same} AND {beats}"), "left_anti")
+        return rows.joined(keys, f"{self._same} AND {beats}", "left_anti", "broadcast")
 
-    def semi(self, rows: DataFrame, keys: DataFrame, loses: str) -> DataFrame:
+    def semi(self, rows: Query, keys: Query, loses: str) -> Query:
         """Those to which a row of `keys` loses."""
-        return rows.join(F.broadcast(keys), F.expr(f"{self._same} AND {loses}"), "left_semi")
+        return rows.joined(keys, f"{self._same} AND {loses}", "left_semi", "broadcast")
 
 
 # ---- many log rows -----------------------------------------------------------------------------------------------
 
 
-def _shuffled(rows: Rows) -> list[DataFrame]:
-    logs = rows.logs if rows.layout is None else rows.logs.repartition(rows.layout, *rows.key)
+def _shuffled(rows: Rows) -> list[Query]:
+    logs = rows.logs if rows.layout is None else rows.logs.dealt(rows.layout, rows.key)
+    columns = [*dict.fromkeys((*rows.columns, *rows.key, RANK, OP_COLUMN, *([ORDER] if rows.has_ordering else [])))]
     if rows.barriers:
         last = f"max(CASE WHEN {_IS_BARRIER} THEN {RANK} END) OVER (PARTITION BY {', '.join(rows.key)}) AS {_LAST_BARRIER}"
-        logs = selected(logs, ["*", last]).where(f"{_LAST_BARRIER} IS NULL OR {RANK} >= {_LAST_BARRIER}")
+        logs = logs.shaped(["*", last], f"{_LAST_BARRIER} IS NULL OR {RANK} >= {_LAST_BARRIER}")
+        columns.append(_LAST_BARRIER)
     winners = _newest(logs, rows)
     if rows.base is None:
-        return [selected(winners.where(_EXISTS), rows.columns)]
-    hint = "shuffle_hash" if rows.log_rows <= HASHED_ROWS_MAX * rows.width else "merge"
-    theirs = selected(winners, [f"{name} AS {_log(name)}" for name in winners.columns]).hint(hint)
-    same = F.expr(" AND ".join(f"{name} = {_log(name)}" for name in rows.key))
+        return [winners.shaped(_EXISTS, rows.columns)]
+    hint: Hint = "shuffle_hash" if rows.log_rows <= HASHED_ROWS_MAX * rows.width() else "merge"
+    theirs = winners.selected(f"{name} AS {_log(name)}" for name in columns)
+    same = " AND ".join(f"{name} = {_log(name)}" for name in rows.key)
     if not rows.has_ordering:
-        kept = rows.base.join(theirs, same, "left_anti")
-        return [selected(kept, rows.columns), selected(winners.where(_EXISTS), rows.columns)]
+        kept = rows.base.joined(theirs, same, "left_anti", hint)
+        return [kept.selected(rows.columns), winners.shaped(_EXISTS, rows.columns)]
     barrier = f"{_log(_LAST_BARRIER)} IS NOT NULL" if rows.barriers else "false"
     by_log = f"{_log(RANK)} IS NOT NULL AND ({RANK} IS NULL OR {barrier} OR coalesce({_log(ORDER)} >= {ORDER}, true)) AS {_BY_LOG}"
-    both = selected(rows.base.join(theirs, same, "full_outer"), ["*", by_log]).where(f"NOT {_BY_LOG} OR {_log(OP_COLUMN)} = {OP_UPSERT}")
-    return [selected(both, [f"CASE WHEN {_BY_LOG} THEN {_log(name)} ELSE {name} END AS {name}" for name in rows.columns])]
+    both = rows.base.joined(theirs, same, "full_outer", hint)
+    chosen = [f"CASE WHEN {_BY_LOG} THEN {_log(name)} ELSE {name} END AS {name}" for name in rows.columns]
+    return [both.shaped(["*", by_log], f"NOT {_BY_LOG} OR {_log(OP_COLUMN)} = {OP_UPSERT}", chosen)]
 
 
 def _log(name: str) -> str:
@@ -177,8 +179,8 @@ def _log(name: str) -> str:
     return f"_objcat_log_{name}"
 
 
-def _newest(logs: DataFrame, rows: Rows) -> DataFrame:
+def _newest(logs: Query, rows: Rows) -> Query:
     """The log row of each key that beats the others. A barrier has no ordering value, and so loses to what came after it."""
     greatest = f"{ORDER} DESC NULLS LAST, " if rows.has_ordering else ""
     turn = f"row_number() OVER (PARTITION BY {', '.join(rows.key)} ORDER BY {greatest}{RANK} DESC) AS {_TURN}"
-    return selected(logs, ["*", turn]).where(f"{_TURN} = 1").drop(_TURN)
+    return logs.shaped(["*", turn], f"{_TURN} = 1")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -18,13 +18,14 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from fileio.registry import StoreDescription
 from objcat.spark.janino import compiled
-from objcat.table.schema import Column, TableSchema
+from objcat.spark.query import Query
+from objcat.table.schema import Column, to_arrow_physical
 
 _CONNECTORS = {"s3": "s3a", "gs": "gs"}
 _AZURE = re.compile(r"^az://([^/]+)(.*)$")
@@ -74,18 +75,21 @@ class Relation:
     known), `lower_<id>`, `upper_<id>`, `nulls_<id>` (see `objcat.table.rows`) and a column for each constant. hidden: columns of the
     files that are none of the table's. hashed: the columns that choose the bucket. buckets: the count under which all files were written,
     when Spark may rely on it, else 0. key_span: of base rows, the least and the greatest value that their key, as the number that joins
-    compare, can have, where one bit for each is little; see `ObjcatBits.java`.
+    compare, can have, where one bit for each is little. base_rows: that log rows are merged with. log_rows: of log objects. For these
+    three see `ObjcatBits.java`.
     """
 
     name: str
     files: pa.Table
-    schema: TableSchema
+    columns: tuple[Column, ...]
     nullable: bool = False
     hidden: tuple[pa.Field, ...] = ()
     constants: tuple[Constant, ...] = ()
     hashed: tuple[Column, ...] = ()
     buckets: int = 0
     key_span: tuple[int, int] | None = None
+    base_rows: int | None = None
+    log_rows: int | None = None
 
 
 def internal(column: Column) -> str:
@@ -117,54 +121,32 @@ def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
     return root
 
 
-def frame(spark: SparkSession, root: str, relation: Relation, *, row_index: str | None = None) -> DataFrame:
-    """The files as a lazy frame: the table's columns under `internal` names, the hidden columns, the constants. Nothing is read.
+def related(spark: SparkSession, root: str, relation: Relation, *, row_index: str | None = None) -> Query:
+    """The rows of files: the table's columns under `internal` names, the hidden columns, the constants.
 
     root: as `native_root` says. row_index: what to call a further column, the number of the row in its file.
     """
-    physical = plain(relation.schema.to_arrow_physical(nullable=relation.nullable))
+    physical = plain(to_arrow_physical(relation.columns, nullable=relation.nullable))
     for field in relation.hidden:
         physical = physical.append(field)
-    names = [internal(column) for column in relation.schema.columns] + [field.name for field in relation.hidden]
+    names = [internal(column) for column in relation.columns] + [field.name for field in relation.hidden]
     names += [constant.name for constant in relation.constants]
-    description = {
+    if relation.base_rows is not None:
+        compiled(spark, "ObjcatBits", "Rules").install(spark._jsparkSession)
+    said = {
+        "op": "relation",
         "name": relation.name,
         "schema": spark_schema(physical).json(),
         "constants": json.dumps({"type": "struct", "fields": [_constant_field(constant) for constant in relation.constants]}),
         "hashed": [column.physical for column in relation.hashed],
         "buckets": relation.buckets,
-        "columns": names if row_index is None else [],
-        "options": {**OPTIONS, **_span_options(relation)},
+        "columns": names,
+        "row_index": row_index,
+        "options": {**OPTIONS, **_merge_options(relation)},
         "defaults": dict(DEFAULTS),
         "settings": dict(SETTINGS),
     }
-    if relation.key_span is not None:
-        compiled(spark, "ObjcatBits", "Rules").install(spark._jsparkSession)
-    made = _relations(spark).frame(spark._jsparkSession, _encoded(root, relation), json.dumps(description))
-    rows = DataFrame(made, spark)
-    if row_index is None:
-        return rows
-    # Asked for as metadata, not by name: the table may have a column of that name.
-    return rows.select("*", rows.metadataColumn("_metadata").getField("row_index")).toDF(*names, row_index)
-
-
-def selected(rows: DataFrame, expressions: Iterable[str]) -> DataFrame:
-    """A projection of SQL texts over internal names, each a name, a star, or with a name by AS."""
-    return shaped(rows, list(expressions))
-
-
-def shaped(rows: DataFrame, *steps: str | Sequence[str]) -> DataFrame:
-    """Projections (as of `selected`) and filters (SQL texts), one above the other: one call into the JVM and one analysis for all."""
-    spark = rows.sparkSession
-    said = [step if isinstance(step, str) else list(step) for step in steps]
-    return DataFrame(_relations(spark).shaped(rows._jdf, json.dumps(said)), spark)
-
-
-def dealt(rows: DataFrame, count: int, columns: Sequence[str]) -> DataFrame:
-    """Rows dealt to buckets by the hash of columns, where a query uses that; elsewhere `Layout` takes the exchange out again."""
-    found = rows.repartition(count, *columns)
-    _relations(rows.sparkSession).dealt(found._jdf)
-    return found
+    return Query(said, files=_encoded(root, relation))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -187,8 +169,12 @@ def _plain_type(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def _span_options(relation: Relation) -> Mapping[str, str]:
-    return {} if relation.key_span is None else {"objcat.key.low": str(relation.key_span[0]), "objcat.key.high": str(relation.key_span[1])}
+def _merge_options(relation: Relation) -> Mapping[str, str]:
+    """What `ObjcatBits.java` goes by."""
+    said = {"objcat.base.rows": relation.base_rows, "objcat.log.rows": relation.log_rows}
+    if relation.key_span is not None:
+        said |= {"objcat.key.low": relation.key_span[0], "objcat.key.high": relation.key_span[1]}
+    return {name: str(value) for name, value in said.items() if value is not None}
 
 
 def _constant_field(constant: Constant) -> dict[str, Any]:
@@ -196,11 +182,6 @@ def _constant_field(constant: Constant) -> dict[str, Any]:
 
 
 # ---- the index in the JVM ----------------------------------------------------------------------------------------
-
-
-def _relations(spark: SparkSession) -> Any:
-    """The object that makes frames."""
-    return compiled(spark, "ObjcatFileIndex", "Relations")
 
 
 def _encoded(root: str, relation: Relation) -> bytes:
@@ -217,7 +198,7 @@ def _encoded(root: str, relation: Relation) -> bytes:
     for constant in relation.constants:
         columns[f"constant:{constant.name}"] = files.column(constant.name).cast(pa.string() if constant.type == "string" else pa.int64())
     fields = [pa.field(name, values.type) for name, values in columns.items()]
-    for column in relation.schema.columns:
+    for column in relation.columns:
         names = [f"{kind}_{column.id}" for kind in ("lower", "upper", "nulls")]
         bounds = [_comparable(files.column(name)) for name in names] if all(name in files.column_names for name in names) else [None]
         if any(values is None for values in bounds):

@@ -14,7 +14,7 @@ from objcat.predicate import Predicate
 from objcat.read import ScanPlan
 from objcat.read.plan import COMMIT_COLUMNS
 from objcat.spark.names import quoted
-from objcat.spark.native import native_root, shaped, spark_schema
+from objcat.spark.native import native_root, spark_schema
 from objcat.spark.ship import shipped
 from objcat.spark.snapshot import native_rows
 from objcat.storage.files import TXN_COLUMN
@@ -43,7 +43,7 @@ def scan_dataframe(
     if root is not None and (plan.where is None or isinstance(plan.where, Predicate)):
         filters = [] if plan.where is None else [plan.where.to_spark_sql()]
         rows = native_rows(spark, root, plan, bounds(), then=filters if with_commits else [*filters, chosen])
-        return shaped(_with_commits(rows, commits()), chosen) if with_commits else rows
+        return _with_commits(rows, commits()).select(chosen) if with_commits else rows
     rows = _through_arrow(spark, store, plan)
     return (_with_commits(rows, commits()) if with_commits else rows).select(chosen)
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from objcat.read import ScanPlan
 from objcat.read.plan import COMMIT_COLUMNS
 from objcat.spark.files import BLOCK_BITS, RANK_BITS_BELOW, BaseRows, LogRowsOf, Sources, segment_rows, sources_of, txn_of
 from objcat.spark.merge import ORDER, PART, RANK, Rows, merged
 from objcat.spark.names import quoted
-from objcat.spark.native import Constant, Relation, frame, internal, selected, shaped, spark_schema, with_bounds
+from objcat.spark.native import Constant, Relation, internal, related, spark_schema, with_bounds
+from objcat.spark.query import Expressions, Query, cast, of_frame, union
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.lateness import horizon
 from objcat.storage.merge import OP_COLUMN
@@ -43,14 +42,14 @@ BEFORE_ALL = -(10**17)
 
 
 def native_rows(
-    spark: SparkSession, root: str, plan: ScanPlan, bounds: pa.Table | None, *, then: Sequence[str | Sequence[str]] = ()
+    spark: SparkSession, root: str, plan: ScanPlan, bounds: pa.Table | None, *, then: Sequence[str | Expressions] = ()
 ) -> DataFrame:
-    """The rows of a plan's file groups, merged, under logical names; hidden columns too. Lazy, and without a Python worker.
+    """The rows of a plan's file groups, merged: its `columns_read` under logical names, and hidden columns. Lazy; without a Python worker.
 
     root: as `native_root` says. bounds: of the files, None when nothing is known of them. then: filters and projections of these rows, as
-    of `shaped`.
+    of `Query.shaped`.
     """
-    return _Snapshot(spark, root, plan, bounds).rows(then)
+    return _Snapshot(spark, root, plan, bounds).rows().shaped(*then).to_frame(spark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class _Snapshot:
     def spec(self) -> TableSpec:
         return self.plan.snapshot.spec
 
-    def rows(self, then: Sequence[str | Sequence[str]]) -> DataFrame:
+    def rows(self) -> Query:
         scoped = self.spec.key_scope == PARTITION_SCOPE
         # Deletes that a compaction kept change nothing in the rows that it wrote.
         alone = sources_of([replace(group, logs=()) for group in self.plan.plain], scoped=scoped)
@@ -81,32 +80,31 @@ class _Snapshot:
             if layered.logs:
                 plain.append(self._logs(layered.logs))
         if not plain and not merging:
-            plain.append(self.spark.createDataFrame([], spark_schema(self._empty())))
+            plain.append(of_frame(self.spark.createDataFrame([], spark_schema(self._empty()))))
         if len(plain) == 1 and not merging:
-            return self._logical(plain[0], then)
-        return self._logical(reduce(DataFrame.union, [*(selected(rows, self._kept()) for rows in plain), *merging]), then)
+            return self._logical(plain[0])
+        return self._logical(union([*(rows.selected(self._kept()) for rows in plain), *merging]))
 
     def _kept(self) -> tuple[str, ...]:
         """Columns of the result, under internal names."""
-        return (*(internal(column) for column in self.spec.table_schema.columns), TXN_COLUMN, _FILE)
+        return (*(internal(column) for column in self.plan.columns_read), TXN_COLUMN, _FILE)
 
     def _empty(self) -> pa.Schema:
-        columns = [(internal(column), arrow_type(column.type, physical=True)) for column in self.spec.table_schema.columns]
+        columns = [(internal(column), arrow_type(column.type, physical=True)) for column in self.plan.columns_read]
         return pa.schema([*columns, (TXN_COLUMN, pa.string()), (_FILE, pa.string())])
 
-    def _logical(self, rows: DataFrame, then: Sequence[str | Sequence[str]]) -> DataFrame:
-        """Logical names, and what comes after them; a nested column whose fields were renamed is cast, field by field."""
-        columns = self.spec.table_schema.columns
-        for column in columns:
+    def _logical(self, rows: Query) -> Query:
+        """Logical names; a nested column whose fields were renamed is cast, field by field."""
+        chosen: list[str | Mapping[str, str]] = []
+        for column in self.plan.columns_read:
             said, kept = (spark_schema(pa.schema([("v", arrow_type(column.type, physical=physical))]))["v"] for physical in (False, True))
-            if said != kept:
-                rows = rows.withColumn(internal(column), F.col(internal(column)).cast(said.dataType))
-        chosen = [f"{internal(column)} AS {quoted(column.name)}" for column in columns]
+            same = said == kept
+            chosen.append(f"{internal(column)} AS {quoted(column.name)}" if same else cast(internal(column), said.dataType, column.name))
         if FILE_COLUMN in self.plan.columns:
             chosen.append(f"{_FILE} AS {FILE_COLUMN}")
         if any(name in COMMIT_COLUMNS for name in self.plan.columns):
             chosen.append(TXN_COLUMN)
-        return shaped(rows, chosen, *then)
+        return rows.selected(chosen)
 
     # ---- relations
 
@@ -116,8 +114,8 @@ class _Snapshot:
         is_one = len(counts) == 1 and not any(base.count for base in bases)
         return counts.pop() if is_one and self.spec.bucket_columns else 0
 
-    def _base(self, bases: Sequence[BaseRows], buckets: int, key_span: tuple[int, int] | None = None) -> DataFrame:
-        """The rows of base files that count, with RANK and PART. key_span: as of `Relation`."""
+    def _base(self, bases: Sequence[BaseRows], buckets: int, *, is_merged: bool = False, key_span: tuple[int, int] | None = None) -> Query:
+        """The rows of base files that count, with RANK and PART. is_merged: with log rows. key_span: as of `Relation`."""
         files = pa.table(
             {
                 "path": [base.file.path for base in bases],
@@ -135,57 +133,58 @@ class _Snapshot:
         relation = Relation(
             name=f"objcat {self.spec.table} slot {self.plan.snapshot.slot} base",
             files=with_bounds(files, self.bounds),
-            schema=self.spec.table_schema,
+            columns=self.plan.columns_read,
             hidden=(TXN_FIELD,),
             constants=(*(Constant(name, "integer") for name in (RANK, PART, _BUCKET, _COUNT)), Constant(_FILE, "string")),
             hashed=tuple(self.spec.bucket_columns),
             buckets=buckets,
             key_span=key_span,
+            base_rows=sum(base.file.rows for base in bases) if is_merged else None,
         )
-        rows = frame(self.spark, self.root, relation)
+        rows = related(self.spark, self.root, relation)
         if any(base.count for base in bases):
             rows = rows.where(f"{_COUNT} = 0 OR {self._hash_modulo(_COUNT)} = {_BUCKET}")
         return rows
 
-    def _logs(self, logs: Sequence[LogRowsOf]) -> DataFrame:
+    def _logs(self, logs: Sequence[LogRowsOf]) -> Query:
         """The log rows that count, with RANK, PART and their operation."""
         whole = [log for log in logs if log.segments is None]
         cut = [log for log in logs if log.segments is not None]
-        frames = []
+        found = []
         if whole:
-            frames.append(self._log_relation(whole, positions=False))
+            found.append(self._log_relation(whole, positions=False))
         if cut:
-            segments = self.spark.createDataFrame(segment_rows(cut))
+            segments = of_frame(self.spark.createDataFrame(segment_rows(cut)))
             rows = self._log_relation(cut, positions=True)
             at = f"shiftleft(cast({RANK} AS bigint), {RANK_BITS_BELOW}) | shiftright({_ROW}, {BLOCK_BITS})"
             inside = f"of_block = ({at}) AND {_ROW} >= of_first AND {_ROW} < of_last"
             if any(one.count for log in cut for one in log.segments or ()):
                 inside += f" AND (of_count = 0 OR {self._hash_modulo('cast(of_count AS int)')} = of_bucket)"
-            joined = rows.drop(PART).join(F.broadcast(segments), F.expr(inside), "inner")
-            frames.append(selected(joined, ["*", f"cast(of_part AS int) AS {PART}"]))
-        names = [*self._kept(), RANK, PART, OP_COLUMN]
-        return reduce(DataFrame.union, [selected(self._timely(rows), names) for rows in frames])
+            hidden = (*self._kept(), RANK, OP_COLUMN, _HORIZON)
+            found.append(rows.joined(segments, inside, "inner", "broadcast").selected([*hidden, f"cast(of_part AS int) AS {PART}"]))
+        names = (*self._kept(), RANK, PART, OP_COLUMN)
+        return union([self._timely(rows).selected(names) for rows in found])
 
-    def _timely(self, rows: DataFrame) -> DataFrame:
+    def _timely(self, rows: Query) -> Query:
         """Without log rows that come too late for their slot, see `objcat.storage.lateness`. No session setting matters here."""
         ordering = self.spec.ordering_column
         if self.spec.lateness_ms is None or ordering is None:
             return rows
-        value, bound = F.col(internal(ordering)), F.col(_HORIZON)
+        value = internal(ordering)
         if ordering.type == "date":
-            late = F.unix_date(value) < bound
+            late = f"unix_date({value}) < {_HORIZON}"
         elif ordering.type == "timestamp":
-            late = F.unix_micros(value) < bound
+            late = f"unix_micros({value}) < {_HORIZON}"
         else:
-            late = value - F.expr("TIMESTAMP_NTZ '1970-01-01 00:00:00'") < F.make_dt_interval(secs=(bound / F.lit(1_000_000)))
-        return rows.where(value.isNull() | ~late)
+            late = f"{value} - TIMESTAMP_NTZ '1970-01-01 00:00:00' < make_dt_interval(0, 0, 0, {_HORIZON} / 1000000)"
+        return rows.where(f"{value} IS NULL OR NOT ({late})")
 
     def _horizon(self, log: LogRowsOf) -> int:
         """The smallest ordering value that is not late, in days or microseconds since 1970; before all of them where nothing is late."""
         bound = horizon(self.spec, log.committed_at_ms)
         return BEFORE_ALL if bound is None else int(bound.cast(pa.int32() if pa.types.is_date(bound.type) else pa.int64()).as_py())
 
-    def _log_relation(self, logs: Sequence[LogRowsOf], *, positions: bool) -> DataFrame:
+    def _log_relation(self, logs: Sequence[LogRowsOf], *, positions: bool) -> Query:
         files = pa.table(
             {
                 "path": [log.object.path for log in logs],
@@ -203,7 +202,7 @@ class _Snapshot:
         relation = Relation(
             name=f"objcat {self.spec.table} slot {self.plan.snapshot.slot} log",
             files=files,
-            schema=self.spec.table_schema,
+            columns=self.plan.columns_read,
             nullable=True,
             hidden=(OP_FIELD,),
             constants=(
@@ -213,8 +212,9 @@ class _Snapshot:
                 Constant(TXN_COLUMN, "string"),
                 Constant(_HORIZON, "long"),
             ),
+            log_rows=sum(log.object.rows for log in logs),
         )
-        return frame(self.spark, self.root, relation, row_index=_ROW if positions else None)
+        return related(self.spark, self.root, relation, row_index=_ROW if positions else None)
 
     def _hash_modulo(self, count: str) -> str:
         """The bucket of a row, as Spark and objcat compute it."""
@@ -226,17 +226,16 @@ class _Snapshot:
         spec = self.spec
         ordering = spec.ordering_column
 
-        def ordered(rows: DataFrame) -> DataFrame:
-            return rows if ordering is None else selected(rows, ["*", f"{internal(ordering)} AS {ORDER}"])
+        def ordered(rows: Query) -> Query:
+            return rows if ordering is None else rows.selected(["*", f"{internal(ordering)} AS {ORDER}"])
 
         scoped = (spec.key_scope == PARTITION_SCOPE or spec.is_located) and sources.parts > 1
         key = ([PART] if scoped else []) + [internal(column) for column in spec.key_columns]
         by_key = buckets > 0 and not scoped and set(spec.index.columns) == set(spec.key)
         fields = self._whole_fields(sources.parts if scoped else 1)
         span = None if ordering is not None else _span(fields, sum(base.file.rows for base in sources.bases))
-        width = buckets or int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))
         return Rows(
-            base=ordered(self._base(sources.bases, buckets, span)) if sources.bases else None,
+            base=ordered(self._base(sources.bases, buckets, is_merged=True, key_span=span)) if sources.bases else None,
             logs=ordered(self._logs(sources.logs)),
             columns=self._kept(),
             key=tuple(key),
@@ -246,7 +245,7 @@ class _Snapshot:
             objects=sources.log_objects,
             log_rows=sources.log_rows,
             layout=buckets if by_key else None,
-            width=width,
+            width=lambda: buckets or int(str(self.spark.conf.get("spark.sql.shuffle.partitions"))),
             spread=self._spread(sources, buckets),
             dense=span is not None,
         )

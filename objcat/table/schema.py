@@ -7,7 +7,7 @@ nested fields are renamed, added and dropped without rewriting files, as columns
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -81,10 +81,15 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
         return pa.schema([_field(column, physical=False) for column in self.columns])
 
     def to_arrow_physical(self, *, nullable: bool = False, only: Collection[str] | None = None) -> pa.Schema:
-        """As files hold it: physical names, field ids. nullable: allow nulls everywhere at the top (rows of a delete carry only their
-        key). only: just the columns of these physical names."""
-        fields = [_field(column, physical=True) for column in self.columns if only is None or column.physical in only]
-        return pa.schema([field.with_nullable(True) for field in fields] if nullable else fields)
+        """As files hold it, see `to_arrow_physical`. only: just the columns of these physical names."""
+        return to_arrow_physical([column for column in self.columns if only is None or column.physical in only], nullable=nullable)
+
+
+def to_arrow_physical(columns: Iterable[Column], *, nullable: bool = False) -> pa.Schema:
+    """Columns as files hold them: physical names, field ids. nullable: allow nulls everywhere at the top (rows of a delete carry only their
+    key)."""
+    fields = [_field(column, physical=True) for column in columns]
+    return pa.schema([field.with_nullable(True) for field in fields] if nullable else fields)
 
 
 # ---- Arrow -> table ----------------------------------------------------------------------------------------------

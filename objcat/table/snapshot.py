@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from math import gcd
@@ -15,7 +15,7 @@ from objcat.table.files import BaseFile, FileGroup, LogObject, LogSlice, decode_
 from objcat.table.manifest import Manifests, Pruning
 from objcat.table.partition import Spans, leading_bounds
 from objcat.table.rows import BUCKET_BITS, SLICE, Folded, Ints, Mask, Members, Partitions, aligned, fold, integers, rows_of
-from objcat.table.schema import arrow_type
+from objcat.table.schema import Column, arrow_type
 from objcat.table.spec import TableSpec
 from objcat.table.state import Tables, TableState
 from objcat.timeline import Home, LogState, View
@@ -93,14 +93,14 @@ class Snapshot:
         own = self.live(manifests).paths()
         return own if self.index is None else own | self.index.paths(manifests)
 
-    def bounds(self, manifests: Manifests, *, homes: Collection[Home] | None = None) -> pa.Table:
-        """What is known of the columns of live files: `base_path`, `rows`, and the bounds of `objcat.table.rows`.
+    def bounds(self, manifests: Manifests, columns: Iterable[Column], *, homes: Collection[Home] | None = None) -> pa.Table:
+        """What is known of columns of live files: `base_path`, `rows`, and the bounds of `objcat.table.rows`.
 
         The bounds of a row cover its base file, which may be none (null) or superseded, and log rows on top: all rows of the table lie
         within those of some row here. homes: only what is known of these, from the manifests of their partitions. Raises as
         `Manifests.load`.
         """
-        return self.live(manifests, None, homes=homes).bounds()
+        return self.live(manifests, {column.id for column in columns}, homes=homes).bounds()
 
     def live(
         self,
