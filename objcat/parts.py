@@ -15,7 +15,7 @@ from fileio.store import FileIO
 from objcat.advice import SizeAdvice
 from objcat.errors import InvalidBatch
 from objcat.packing import pack, row_bytes_of, size_of
-from objcat.placing import Placing, keys_of, write_located
+from objcat.placing import Locator, Placing, check_partitions, keys_of, write_located
 from objcat.predicate import Predicate
 from objcat.storage.files import constant, read_base, read_log
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
@@ -29,6 +29,9 @@ from objcat.timeline import Footprint, Home, Summary, Txn
 from objcat.timeline.entry import Keys, SchemaChange
 
 D_contra = TypeVar("D_contra", contravariant=True)
+
+MANIFEST_BYTES_MAX = 4 * 1024**2
+"""Manifests of so many bytes, some 50,000 file groups, are all read rather than that a frame is gone over once more for its partitions."""
 
 
 class Engine(Protocol[D_contra]):
@@ -100,6 +103,7 @@ class Part:
         self._advice = advice
         self._ends = frozenset(ends)
         self._ends_all = "" in self._ends
+        self._within: frozenset[str] | None = None
         self._spec: TableSpec | None = None
         self._schema: SchemaChange | None = None
         self._keys: Keys | None = None
@@ -235,8 +239,8 @@ class Part:
             return WriteTask(spec, txn, change.operation, former_partitions=former, delete_when=change.delete_when)
         live: Mapping[Home, FileGroup] = {}
         if spec.rewrites or change.operation is Operation.INSERT:
-            partitions = {home.partition for home in only} if only is not None else change.engine.partitions(change.data, spec, former)
-            live = self._live(snapshot, txn, partitions)
+            self._within = frozenset(home.partition for home in only) if only is not None else self._partitions(change, snapshot, former)
+            live = self._live(snapshot, txn, self._within)
         return WriteTask(
             spec,
             txn,
@@ -248,6 +252,17 @@ class Part:
             only=None if only is None else frozenset(only),
             delete_when=change.delete_when,
         )
+
+    def _partitions(self, change: Change, snapshot: Snapshot, former: Collection[str]) -> frozenset[str] | None:
+        """The partitions in which rows of a batch live; None where all are to be looked at."""
+        spec, engine = self._spec, change.engine
+        assert spec is not None, "a part is planned before it is written"
+        found = engine.partitions(change.data, spec, former)
+        if found is None and spec.partition_columns and isinstance(engine, Locator):
+            manifests = snapshot.table.manifest
+            if sum(ref.bytes for ref in manifests) > MANIFEST_BYTES_MAX:
+                found = engine.partitions_named(change.data, spec, former)
+        return None if found is None else frozenset(found)
 
     def _append_task(self, change: Change, snapshot: Snapshot, txn: Txn, former: frozenset[str]) -> WriteTask:
         spec = self._spec
@@ -298,14 +313,19 @@ class Part:
 
     def _write(self, number: int, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteResult:
         """Run the engine over a batch, or over its rows of some homes, above what the batches before it wrote."""
+        self._within = None
         change, task = self.changes[number], self._task(self.changes[number], snapshot, txn, only=only)
         if task.spec.is_located:
-            within = None if task.spec.is_global else change.engine.partitions(change.data, task.spec, task.former_partitions)
+            within = None if task.spec.is_global else self._partitions(change, snapshot, task.former_partitions)
             live = self._live(snapshot, txn, within)
             index = [log for earlier in self.written for log in earlier.index]
-            place = Placing(self._fileio, self._manifests, snapshot, live, _homes(self.written), index, self._ends)
+            if task.spec.is_global and self._ends and not self._ends_all:
+                within = self._ends
+            place = Placing(self._fileio, self._manifests, snapshot, live, _homes(self.written), index, within)
             return write_located(place, change.engine, change.data, task)
         written = change.engine.write(change.data, task)
+        if self._within is not None:
+            check_partitions({home.partition for home in _homes([written])}, self._within)
         if task.spec.is_keyless:
             self._pieces[number] = written
             return self._packed(written, snapshot, txn, fills=change.layout is None)

@@ -53,7 +53,8 @@ class Locator(Protocol[D_contra]):
 @dataclass(frozen=True, slots=True)
 class Placing:
     """Where a batch is written. live: the file groups of all partitions in which its keys may live. earlier: homes in which the
-    transaction has written before. index: what it has written to the record index before, in order. ends: as of `Part`."""
+    transaction has written before. index: what it has written to the record index before, in order. within: the
+    partitions to which rows with new keys may go; None: any."""
 
     fileio: FileIO
     manifests: Manifests
@@ -61,7 +62,7 @@ class Placing:
     live: Mapping[Home, FileGroup]
     earlier: Collection[Home] = ()
     index: Sequence[LogObject] = ()
-    ends: frozenset[str] = frozenset()
+    within: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +231,16 @@ def write_located(place: Placing, engine: object, data: Any, task: WriteTask) ->
         found.located.release()
 
 
+def check_partitions(found: Collection[str], within: frozenset[str]) -> None:
+    """Refuse rows of partitions that the batch did not name when it was asked for them: what is in these was not looked at. Raises
+    InvalidBatch."""
+    if not within.issuperset(found):
+        raise InvalidBatch(
+            "the batch gave rows of other partitions when it was computed again: cache or checkpoint the frame before you write it; "
+            "nothing was written"
+        )
+
+
 def groups_of(live: Mapping[Home, FileGroup], homes: Collection[Home]) -> dict[Home, FileGroup]:
     """The file groups of some homes that have one."""
     return live.of(homes) if isinstance(live, LiveGroups) else {home: live[home] for home in homes}
@@ -237,11 +248,8 @@ def groups_of(live: Mapping[Home, FileGroup], homes: Collection[Home]) -> dict[H
 
 def _write(place: Placing, engine: Locator[Any], found: Found, task: WriteTask) -> WriteResult:
     live, located, homes = place.live, found.located, found.homes
-    if place.ends and "" not in place.ends and not place.ends.issuperset(located.new):
-        raise InvalidBatch(
-            "the batch gave rows of other partitions when it was computed again, and would replace what it was not asked to: cache or "
-            "checkpoint the frame before you write it; nothing was written"
-        )
+    if place.within is not None:
+        check_partitions(located.new, place.within)
     targets = homes_for(task.spec, located.new, live, lambda: int(place.fileio.env.new_id(), 16))
     numbers = {home: number for number, home in enumerate(homes)}
     numbered = {partition: tuple(numbers.setdefault(home, len(numbers)) for home in chosen) for partition, chosen in targets.items()}

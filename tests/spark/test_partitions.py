@@ -16,8 +16,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import objcat
+from fileio.store import FileIO
 from objcat.doctor import examine
 from objcat.errors import InvalidBatch
+from objcat.table import manifest
+from objcat.timeline.checkpoint import SPACING_SLOTS
 from tests.spark.sessions import session
 
 UTC = dt.UTC
@@ -245,3 +248,56 @@ def test_a_partition_column_of_another_type_is_refused_with_a_sentence(spark: Sp
     with pytest.raises(InvalidBatch, match="lacks the column 't'"):
         table.insert(spark.createDataFrame([(1,)], "id long"))
     assert list(table.fileio.list_keys("data/")) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "verb"),
+    [
+        ("merge_on_read", objcat.Bucket(1), "insert"),
+        ("copy_on_write", objcat.Bucket(1), "upsert"),
+        ("merge_on_read", objcat.Simple(), "upsert"),
+    ],
+)
+def test_a_frame_of_one_partition_reads_the_manifests_of_that_one(
+    spark: SparkSession, tmp_path: Path, kind: str, index: Any, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("objcat.table.levels.SHARD_ITEMS", 8)
+    lake = objcat.connect(tmp_path)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("v", pa.int64())])
+    made = lake.create_table("t", schema, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=index)
+    made.insert([{"id": key, "city": f"city {key:02}", "v": 0} for key in range(60)])
+    for _ in range(SPACING_SLOTS):
+        made.upsert([{"id": 0, "city": "city 00", "v": 0}])
+    made.timeline.publish(made.timeline.open())
+    read: list[str] = []
+    get_shard = manifest.get_shard
+
+    def noted(fileio: FileIO, ref: manifest.ShardRef) -> manifest.Shard:
+        read.append(ref.path)
+        return get_shard(fileio, ref)
+
+    monkeypatch.setattr(manifest, "get_shard", noted)
+
+    def written(bytes_max: int, frame: DataFrame) -> int:
+        """How many manifests a new handle reads that writes a frame."""
+        monkeypatch.setattr("objcat.parts.MANIFEST_BYTES_MAX", bytes_max)
+        table = objcat.connect(tmp_path).table("t")
+        assert len(table.snapshot.table.manifest) >= 6
+        read.clear()
+        getattr(table, verb)(frame)
+        return len(read)
+
+    rows = [(key, "city 30", 1) for key in (30, 100) if (verb, key) != ("insert", 30)]
+    assert written(1 << 40, spark.createDataFrame(rows, "id long, city string, v long")) >= 6
+    rows = [(key, "city 40", 2) for key in (40, 101) if (verb, key) != ("insert", 40)]
+    # A partition may begin at the end of one manifest and go on in the next.
+    assert 1 <= written(0, spark.createDataFrame(rows, "id long, city string, v long")) <= 2
+    found = {row["id"]: row["v"] for row in lake.table("t").scan().to_arrow().to_pylist()}
+    updated = {} if verb == "insert" else {30: 1, 40: 2}
+    assert found == dict.fromkeys(range(60), 0) | {100: 1, 101: 2} | updated
+    assert examine(made.timeline, deep=True).healthy
+
+    monkeypatch.setattr("objcat.spark.engine.SparkEngine.partitions_named", lambda *_: frozenset(["city=city%2050"]))
+    with pytest.raises(InvalidBatch, match="rows of other partitions when it was computed again"):
+        written(0, spark.createDataFrame([(102, "city 41", 3)], "id long, city string, v long"))
+    assert lake.table("t").scan().count() == 62
