@@ -6,44 +6,54 @@ import datetime as dt
 import os
 import platform
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from devkit.paths import ROOT
 
 
-def machine(command: str, *, began: tuple[dt.datetime, float]) -> dict[str, Any]:
-    """command: that was run. began: of `now`, before anything was measured."""
-    started, load = began
+@dataclass(frozen=True, slots=True)
+class Began:
+    """How it was before anything was measured. load: of the last minute. tree: the commit that ran."""
+
+    at: dt.datetime
+    load: float
+    tree: str
+
+
+def now() -> Began:
+    return Began(dt.datetime.now(dt.UTC), os.getloadavg()[0], _tree())
+
+
+def machine(command: str, *, began: Began) -> dict[str, Any]:
+    """command: that was run."""
     return {
         "command": command,
-        "tree": _tree(),
-        "began": started.isoformat(timespec="seconds"),
-        "took, s": round((dt.datetime.now(dt.UTC) - started).total_seconds()),
+        "tree": began.tree,
+        "began": began.at.isoformat(timespec="seconds"),
+        "took, s": round((dt.datetime.now(dt.UTC) - began.at).total_seconds()),
         "python": platform.python_version(),
         "system": platform.platform(),
         "machine": f"{os.cpu_count()} cores, {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "processor": _processor(),
-        "load at the beginning": round(load, 1),
+        "load at the beginning": round(began.load, 1),
         "load at the end": round(os.getloadavg()[0], 1),
     }
 
 
-def now() -> tuple[dt.datetime, float]:
-    """The time, and the load of the last minute."""
-    return dt.datetime.now(dt.UTC), os.getloadavg()[0]
-
-
 def _tree() -> str:
-    """The commit; what was changed and not committed is said, since nobody can check it out."""
+    """The commit; what was changed and not committed is said, since nobody can check it out. Results are no change: runs write them."""
     try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git("status", "--porcelain", "--", ".", ":!benchmarks/results")
     except (OSError, subprocess.CalledProcessError):
         return "not a clone"
     return f"{commit}{', with changes' if changed else ''}"
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _processor() -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import datetime as dt
 import json
 import shlex
 import signal
@@ -174,7 +173,7 @@ def _progress(console: Console) -> Iterator[Say]:
 
 
 def environment_of(
-    suite: str, chosen: argparse.Namespace, about: dict[str, Any], *, arguments: Sequence[str], began: tuple[dt.datetime, float]
+    suite: str, chosen: argparse.Namespace, about: dict[str, Any], *, arguments: Sequence[str], began: environment.Began
 ) -> dict[str, Any]:
     """What the figures depend on. arguments: as given. about: what the sides say of themselves."""
     return {
