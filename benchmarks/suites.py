@@ -265,10 +265,14 @@ def _compaction() -> Chain:
     )
 
 
-def _requests(sides: tuple[str, ...]) -> Chain:
-    """What is sent for tables on S3. A commit comes before those that count, as a table is seldom written to for the first time."""
+_COUNTED = 5
+"""Commits in turn whose requests are counted."""
+
+
+def _requests() -> Chain:
+    """What is sent for tables on S3. As many commits come before those that count: a table is seldom written to for the first time."""
     keyed, grown = Layout("orders", ORDERS), Layout("events", ORDERS, keyed=False)
-    counts = tuple((name, _COUNTED) for name in sides)
+    counts = tuple((name, _COUNTED) for name in _TABLES)
     return Chain(
         "on S3",
         "spark",
@@ -285,7 +289,7 @@ def _requests(sides: tuple[str, ...]) -> Chain:
             Step("digest", ("orders",)),
             Step("digest", ("events",)),
         ),
-        sides=sides,
+        sides=_TABLES,
     )
 
 
@@ -328,10 +332,6 @@ def _cleaning() -> Chain:
 
 _WITHOUT_SPARK: Mapping[str, str] = {"objcat": "objcat-local", "delta": "deltalake", "iceberg": "pyiceberg", "plain": "duckdb"}
 """Of each side on Spark that has one, the side without."""
-
-
-_COUNTED = 5
-"""Commits in turn whose requests are counted."""
 
 
 def without_spark(chain: Chain) -> Chain:
@@ -384,6 +384,6 @@ SUITES: Mapping[str, tuple[Chain, ...]] = {
     ),
     "read": _READS,
     "services": _SERVICES,
-    "requests": (_requests(_TABLES), without_spark(_requests(_TABLES))),
+    "requests": (_requests(), without_spark(_requests())),
     "local": tuple(without_spark(chain) for chain in (*_READS, *_SERVICES)),
 }
