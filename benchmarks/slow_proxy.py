@@ -86,8 +86,7 @@ class SlowProxy:
 
 
 class _Answers(asyncio.Protocol):
-    """Passes on what the server answers, to the last byte. It may hang up before it has read the end of a body; a stream would drop then
-    what it has not been asked for yet."""
+    """Passes on what the server answers, to the last byte: of a connection that is reset, a stream drops what nobody has asked for yet."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -110,17 +109,21 @@ async def _pass(reader: asyncio.StreamReader, upstream: asyncio.Transport, lengt
 
 
 async def _pass_chunks(reader: asyncio.StreamReader, upstream: asyncio.Transport) -> None:
-    """A body whose length nobody knew before: chunks, each with its size before it, an empty one, and lines up to an empty one."""
-    size = -1
+    """A body whose length nobody knew before: chunks, each with its size before it, an empty one, and lines up to an empty one.
+
+    It is passed on in one piece: a server may answer when it has the last bytes that it needs, and hang up. To write what is left to it
+    then would fail, and the connection would be closed with the answer in it.
+    """
+    body, size = bytearray(), -1
     while size:
         line = await reader.readuntil(b"\r\n")
         size = int(line.partition(b";")[0], 16)
-        upstream.write(line)
-        await _pass(reader, upstream, size + 2 if size else 0)
+        body += line + (await reader.readexactly(size + 2) if size else b"")
     line = b""
     while line != b"\r\n":
         line = await reader.readuntil(b"\r\n")
-        upstream.write(line)
+        body += line
+    upstream.write(body)
 
 
 def _kind(first: str) -> str:
