@@ -183,8 +183,9 @@ def changes(source: Source, since: Point, until: Point | None, *, columns: Seque
 def _changes(source: Source, since: int, until: Snapshot, *, columns: Sequence[str], net: bool) -> ChangesPlan:
     _check_whole(source, since)
     entries = source.entries(since, until.slot)
-    # File groups are followed from one clustering to the next, at which their rows are what they were.
-    points = [since, *(slot for slot in clusterings_of(entries, source.table) if slot < until.slot), until.slot]
+    # File groups are followed from one clustering to the next, at which their rows are what they were; keys are followed through them.
+    clusterings = clusterings_of(entries, source.table) if until.spec.is_keyless else []
+    points = [since, *(slot for slot in clusterings if slot < until.slot), until.slot]
     plans = [
         plan_changes(
             Range(

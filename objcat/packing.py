@@ -7,7 +7,7 @@ files that the snapshot names; nothing is measured.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -62,6 +62,14 @@ def pack(spec: TableSpec, pieces: WriteResult, live: Mapping[Home, FileGroup], d
             bases.append(msgspec.structs.replace(base, home=homes.new(base.home.partition)))
     written = WriteResult(tuple(sorted(bases, key=lambda base: base.home)), logs, pieces.rows)
     return Packed(written, {home: tuple(files) for home, files in filled.items()})
+
+
+def homes_apart(
+    spec: TableSpec, wanted: Sequence[tuple[str, int]], live: Mapping[Home, FileGroup], draw: Callable[[], int]
+) -> list[tuple[Home, ...]]:
+    """For each of some partitions so many homes that have no file group, each home once. live, draw: as of `pack`."""
+    homes = _Homes(spec, live, draw)
+    return [tuple(homes.new(partition) for _ in range(count)) for partition, count in wanted]
 
 
 def homes_for(

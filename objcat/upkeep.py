@@ -150,8 +150,8 @@ class Serviced:
         io_bytes_max: int | None = None,
         spark: SparkSession | None = None,
     ) -> ClusteringResult | None:
-        """Rewrite file groups as one commit that changes no row; None when there is nothing to gain. In a table without a key small ones
-        become few of the property `target_file_bytes`; in one with a key the rows of each are sorted by other columns.
+        """Rewrite file groups as one commit that changes no row; None when there is nothing to gain. Small ones become few of the
+        property `target_file_bytes`; under the bucket index, where rows stay in their groups, the rows of each are sorted by other columns.
 
         by: columns that rows are sorted by, so that filters on them leave files and row groups out; then large groups are rewritten too,
         unless they are in order already. zorder: by two to four of them at once. where: only groups that may hold a row for which this

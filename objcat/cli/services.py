@@ -39,8 +39,8 @@ def cluster(  # noqa: PLR0917 - typer makes an option of each
     io_bytes: Annotated[int | None, typer.Option("--io-bytes", help="What is read and written, at most.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Rewrite file groups as one commit: without a key small ones become few, and like rows come together; with one, rows are sorted within
-    each group by other columns. No row changes.
+    """Rewrite file groups as one commit: small ones become few, and like rows come together; under the bucket index rows are sorted by
+    other columns within each group. No row changes.
 
     Safe beside everything, and may be stopped at any moment.
     """

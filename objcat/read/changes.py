@@ -111,11 +111,14 @@ class _Event:
 
 
 def _happened(entry: Entry, within: Range) -> _Event | None:
-    """What an entry does to the table; None when it changes no row of it: a compaction and a split do not."""
+    """What an entry does to the table; None when it changes no row of it: a compaction and a split do not. A clustering does not either,
+    but moves rows between homes: where these have keys, they are followed."""
     footprint = entry.footprint.get(within.table)
     if footprint is not None and footprint.restores is not None:
         return _Event(entry, TableDelta(), footprint.restores)
-    if within.table not in entry.changes or entry.action is Action.COMPACTION:
+    if within.table not in entry.changes:
+        return None
+    if entry.action is Action.COMPACTION and (within.until.spec.is_keyless or footprint is None or not footprint.retires):
         return None
     delta = decode_delta(entry.changes[within.table])
     return _Event(entry, delta, None) if delta.bases or delta.logs or delta.retires else None

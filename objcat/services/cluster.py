@@ -1,7 +1,8 @@
-"""Clustering: file groups of a table without a key are rewritten into others, of a good size, in which like rows lie together.
+"""Clustering: file groups are rewritten into others, of a good size, in which like rows lie together.
 
-Rows without a key may lie in any home of their partition. So some groups end, and new ones begin with their rows, in one slot and as of one
-slot; each row keeps the transaction that wrote it. Rows of a table with a key stay where their key is looked for.
+Rows without a key, and those whose key is looked up, may lie in any home of their partition. So some groups end, and new ones begin with
+their rows, in one slot and as of one slot; each row keeps the transaction that wrote it. Under the bucket index groups stay, and their rows
+are sorted, see `reorder`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import Any
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.packing import pack, size_of
-from objcat.read.plan import parse_filter
+from objcat.packing import homes_apart, pack, size_of
+from objcat.read.plan import plan_scan
 from objcat.services.clustering import Clustering, check_clustering
 from objcat.services.perform import Proposal, Service, perform
-from objcat.services.reorder import reorder
+from objcat.services.relocate import RelocateTask, relocate_groups
+from objcat.services.reorder import order_of, reorder
 from objcat.services.workers import Advance, Here, Workers
 from objcat.storage.files import BaseWriter, base_path
-from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, TableDelta, Tables, TableSpec
-from objcat.table.files import decode_delta, encode_delta
+from objcat.table import BaseFile, FileGroup, LogObject, Manifests, Snapshot, TableDelta, Tables, TableSpec
+from objcat.table.files import decode_delta, encode_delta, features_of
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import TXN_FIELD, WriteResult
 from objcat.tasks.current import current_cuts, loaded_logs
@@ -73,21 +75,22 @@ class _Work:
 def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, workers: Workers | None = None) -> ClusteringResult | None:
     """Rewrite file groups in one commit; None when there is nothing to gain.
 
-    In a table with a key: each group by itself whose base file is not in the order of the columns. It is a compaction with another order,
+    Under the bucket index: each group by itself whose base file is not in the order of the columns. It is a compaction with another order,
     so no writer conflicts with it.
-    In one without: without columns, groups of less than half the property `target_file_bytes`, two or more of a partition, become groups of
-    that size. With columns: all groups that the filter leaves do, but for partitions whose groups are large enough and hold ranges of the
-    first column that do not overlap; a z-order is always made anew. Rows are sorted within parts of some 256 MB of files. Log rows are
-    merged on the way. A writer that adds rows to a group that ends meanwhile puts them elsewhere, without writing them again; what was
-    added before the clustering is committed makes it leave that partition as it is.
+    Elsewhere: without columns, groups of less than half the property `target_file_bytes`, two or more of a partition, become groups of that
+    size. With columns: all groups that the filter leaves do, but for partitions whose groups are large enough and hold ranges of the first
+    column that do not overlap; a z-order is always made anew. Rows are sorted within parts of some 256 MB of files. Log rows are merged on
+    the way. A writer that adds rows to a group that ends meanwhile puts them elsewhere: without writing them again where there is no key,
+    and looking its keys up once more where they are looked up. What was added before the clustering is committed makes it leave that
+    partition as it is, or, with a record index, begin anew.
     workers: do the work; this process when None.
-    Raises InvalidInput for columns that rows cannot be sorted by, and without any in a table with a key, InvalidPredicate, CommitConflict
+    Raises InvalidInput for columns that rows cannot be sorted by, and for none under the bucket index, InvalidPredicate, CommitConflict
     (writers were faster each time), TableClosed, CommitUnknown, storage errors.
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
     doing = workers or Here(fileio)
     begin = timeline.open()
-    if not snapshot_of(begin, table, where=fileio.url).spec.is_keyless:
+    if not snapshot_of(begin, table, where=fileio.url).spec.has_free_homes:
         return _reordered(timeline, table, clustering, begin, doing)
 
     def plan(view: View[Tables]) -> _Work | None:
@@ -138,7 +141,7 @@ def _reordered(
 
 
 def small_groups_of(snapshot: Snapshot, manifests: Manifests) -> int:
-    """How many small groups there are in the partition that has most of them; 0 in a table with a key."""
+    """How many small groups there are in the partition that has most of them; 0 where there is a key, whose writers would look again."""
     if not snapshot.spec.is_keyless:
         return 0
     target = snapshot.spec.target_file_bytes
@@ -151,8 +154,7 @@ def small_groups_of(snapshot: Snapshot, manifests: Manifests) -> int:
 
 def _plan(snapshot: Snapshot, manifests: Manifests, clustering: Clustering) -> _Work:
     spec = snapshot.spec
-    where = parse_filter(clustering.where, spec.table_schema)
-    chosen = snapshot.file_groups(manifests, where=None if where is None else where.to_pruning())
+    chosen = sorted(plan_scan(snapshot, manifests, where=clustering.where, columns=None).groups, key=lambda group: group.home)
     by_partition: dict[str, list[FileGroup]] = defaultdict(list)
     for group in chosen:
         by_partition[group.home.partition].append(group)
@@ -193,7 +195,7 @@ def _parts(groups: Sequence[FileGroup], spec: TableSpec, clustering: Clustering,
     if not clustering.by:
         chosen = small if len(small) > 1 else []
     else:
-        chosen = [] if len(small) < 2 and not clustering.zorder and _is_sorted(groups, ranges) else list(groups)
+        chosen = [] if len(small) < 2 and _is_done(groups, spec, clustering, ranges) else list(groups)
         # Neighbours come into one part.
         ranked = [(found, group) for group in chosen if (found := _range_of(group, ranges)) is not None]
         if len(ranked) == len(chosen):
@@ -208,6 +210,13 @@ def _parts(groups: Sequence[FileGroup], spec: TableSpec, clustering: Clustering,
         parts[-1].append(group)
         held += size
     return [tuple(part) for part in parts if len(part) > 1 or clustering.by]
+
+
+def _is_done(groups: Sequence[FileGroup], spec: TableSpec, clustering: Clustering, ranges: dict[str, _Range]) -> bool:
+    """Whether the rows of groups are in order, across the groups and within each, as far as that is known."""
+    if spec.is_located and any(group.base is None or group.base.order != order_of(spec, clustering) for group in groups):
+        return False
+    return not clustering.zorder and _is_sorted(groups, ranges)
 
 
 def _range_of(group: FileGroup, ranges: dict[str, _Range]) -> _Range | None:
@@ -229,12 +238,25 @@ def _is_sorted(groups: Sequence[FileGroup], ranges: dict[str, _Range]) -> bool:
 def _run(fileio: FileIO, workers: Workers, work: _Work, clustering: Clustering, txn: Txn) -> Proposal:
     spec = work.snapshot.spec
     columns = tuple(spec.table_schema.column(name).physical for name in clustering.by)
-    tasks = [ClusterTask(spec, txn, part, columns, clustering.zorder) for part in work.parts]
-    written = workers.run(cluster_groups, tasks, service="cluster", groups=sum(map(len, work.parts)))
     draw: Callable[[], int] = lambda: int(fileio.env.new_id(), 16)  # noqa: E731
-    packed = pack(spec, written, work.live, draw, fills=False).written.bases
+    groups = sum(map(len, work.parts))
+    if spec.is_located:
+        order = order_of(spec, clustering)
+        homes = homes_apart(spec, [(part[0].home.partition, _files_of(part, spec)) for part in work.parts], work.live, draw)
+        parts = enumerate(zip(work.parts, homes, strict=True))
+        moving = [RelocateTask(spec, txn, f"cluster-{number}", part, own, order) for number, (part, own) in parts]
+        written = workers.run(relocate_groups, moving, service="cluster", groups=groups)
+    else:
+        tasks = [ClusterTask(spec, txn, part, columns, clustering.zorder) for part in work.parts]
+        pieces = workers.run(cluster_groups, tasks, service="cluster", groups=groups)
+        written = pack(spec, pieces, work.live, draw, fills=False).written
     retires = tuple(sorted(group.home for part in work.parts for group in part))
-    return _proposal(packed, retires, as_of=work.snapshot.slot)
+    return _proposal(written, retires, as_of=work.snapshot.slot)
+
+
+def _files_of(part: Sequence[FileGroup], spec: TableSpec) -> int:
+    """How many files of the target size the rows of some groups make."""
+    return max(1, round(sum(map(size_of, part)) / spec.target_file_bytes))
 
 
 def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> WriteResult:
@@ -250,8 +272,7 @@ def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> Write
     if not rows.num_rows:
         return WriteResult()
     rows = sorted_rows(rows, task.columns, zorder=task.zorder)
-    files = max(1, round(sum(map(size_of, part)) / spec.target_file_bytes))
-    size = -(-rows.num_rows // files)
+    size = -(-rows.num_rows // _files_of(part, spec))
     home = Home(part[0].home.partition, 0, spec.index.count)
     found = []
     for start in range(0, rows.num_rows, size):
@@ -263,20 +284,30 @@ def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> Write
     return WriteResult(tuple(found))
 
 
-def _proposal(bases: tuple[BaseFile, ...], retires: tuple[Home, ...], *, as_of: int) -> Proposal:
+def _proposal(written: WriteResult, retires: tuple[Home, ...], *, as_of: int) -> Proposal:
+    bases = written.bases
+    files: list[BaseFile | LogObject] = [*bases, *written.logs, *written.index]
+    index = TableDelta(logs=written.index) if written.index else None
+    delta = TableDelta(bases=bases, retires=retires, logs=written.logs, as_of=as_of, index=index)
     return Proposal(
         footprint=Footprint(creates=tuple(sorted(base.home for base in bases)), retires=retires),
-        changes=encode_delta(TableDelta(bases=bases, retires=retires, as_of=as_of)),
-        summary=Summary(rows=sum(base.rows for base in bases), files=len(bases), bytes=sum(base.bytes for base in bases)),
-        files=tuple(base.path for base in bases),
+        changes=encode_delta(delta),
+        summary=Summary(rows=sum(base.rows for base in bases), files=len(files), bytes=sum(file.bytes for file in files)),
+        files=tuple(file.path for file in files),
+        features=features_of(delta),
     )
 
 
 def _narrow(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
-    """The same without the partitions in which others were first."""
+    """The same without the partitions in which others were first. Whose keys a log object of a record index names is not known here. What
+    is said of homes that never begin would hide where these keys live, so then all is planned anew."""
     assert proposal.changes is not None
     delta = decode_delta(proposal.changes)
+    if delta.index is not None:
+        return None
     lost = {home.partition for home in taken}
     retires = tuple(home for home in delta.retires if home.partition not in lost)
     bases = tuple(base for base in delta.bases if base.home.partition not in lost)
-    return _proposal(bases, retires, as_of=delta.as_of if delta.as_of is not None else -1) if retires else None
+    logs = tuple(log for log in delta.logs if not lost.intersection(rows.home.partition for rows in log.homes))
+    as_of = delta.as_of if delta.as_of is not None else -1
+    return _proposal(WriteResult(bases, logs), retires, as_of=as_of) if retires else None

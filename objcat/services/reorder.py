@@ -26,7 +26,7 @@ def reorder(
     def plan(view: View[Tables]) -> CompactionWork | None:
         snapshot = snapshot_of(view, table, where=fileio.url)
         check_clustering(snapshot.spec, clustering)
-        order = _order_of(snapshot.spec, clustering)
+        order = order_of(snapshot.spec, clustering)
         found = plan_scan(snapshot, manifests, where=clustering.where, columns=None).groups
         groups = _within(
             sorted((group for group in found if not _is_in_order(group, order)), key=lambda group: group.home), clustering.io_bytes_max
@@ -46,10 +46,10 @@ def reorder(
     return perform(timeline, service, view)
 
 
-def _order_of(spec: TableSpec, clustering: Clustering) -> Order | None:
-    """What files are to say of their order: nothing where it is that of the key."""
+def order_of(spec: TableSpec, clustering: Clustering) -> Order | None:
+    """What files are to say of their order: nothing where it is that of the key, as it is without columns."""
     columns = tuple(spec.table_schema.column(name).id for name in clustering.by)
-    return None if columns == tuple(spec.key) and not clustering.zorder else Order(columns=columns, zorder=clustering.zorder)
+    return None if columns in ((), tuple(spec.key)) and not clustering.zorder else Order(columns=columns, zorder=clustering.zorder)
 
 
 def _is_in_order(group: FileGroup, order: Order | None) -> bool:

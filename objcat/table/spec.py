@@ -238,6 +238,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         return not isinstance(self.index, (BucketIndex, NoIndex))
 
     @property
+    def has_free_homes(self) -> bool:
+        """Whether a row may lie in any home of its partition."""
+        return not isinstance(self.index, BucketIndex)
+
+    @property
     def is_global(self) -> bool:
         """Whether keys are looked up in all partitions, since the key does not say in which one it lives: rows may move between them."""
         return self.is_located and self.key_scope == TABLE_SCOPE and any(column.id not in self.key for column in self.partition_columns)

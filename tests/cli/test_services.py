@@ -129,6 +129,17 @@ def test_cluster_sorts_within_file_groups_where_rows_have_a_place(table: objcat.
     assert table.scan().count() == 20
 
 
+def test_cluster_joins_groups_of_keys_that_are_looked_up(tmp_path: Path) -> None:
+    properties = {"target_file_bytes": "1024"}
+    table = objcat.connect(tmp_path).create_table("trips", SCHEMA, key=["id"], index=objcat.Record(2), properties=properties)
+    for number in range(3):
+        table.upsert([{"id": 2 * number, "fare": 1.0}, {"id": 2 * number + 1, "fare": 2.0}])
+    groups = table.stats().groups
+    table.set_properties({"target_file_bytes": "100000"})
+    assert f"{groups} file groups became 1; 6 rows were written" in says("cluster", f"{tmp_path}/trips")
+    assert table.scan().count() == 6
+
+
 def test_clean_says_what_it_would_delete_and_deletes_it(table: objcat.Table, url: str, tmp_path: Path) -> None:
     assert says("clean", url, "--keep-slots", "9").startswith("nothing to delete")
     assert told("clean", url, "--keep-slots", "9", "--dry-run")["files"] == 0

@@ -7,7 +7,7 @@ from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, LOG, play
 from tests.explorer.engine import Cell
 from tests.explorer.roles_moves import CreateMoving, Move
-from tests.explorer.roles_services import Compact, Maintain
+from tests.explorer.roles_services import Clean, Compact, Maintain, Restore, Sort
 
 
 def table(index: str, kind: str = MERGE_ON_READ, *, moves: bool = False) -> tuple[Actor, ...]:
@@ -25,6 +25,18 @@ PLACES = (play("place", 1, Move("a1")), play("place", 2, Move("a2")))
 MOVES = (play("move", 1, Move("b1")), play("move", 2, Move("c2")))
 OTHER = play("place elsewhere", 2, Move("a2", bucket=1))
 COMPACTION = play("compaction", 3, Compact())
+CLUSTERING = play("clustering", 4, Sort())
+
+
+def two_placed(index: str, kind: str = MERGE_ON_READ) -> tuple[Actor, ...]:
+    """A table with two keys, at slot 2."""
+    return (*placed(index, kind), Actor("second", 13, Move("a0", bucket=1)))
+
+
+def beside_clustering(name: str, actor: Actor, prelude: tuple[Actor, ...], states_min: int, *, all_succeed: bool = True) -> Cell:
+    """Whoever looks for keys, or does something to the groups, while these end and others begin with their rows."""
+    return Cell(name=f"{name}, clustering", actors=(actor, CLUSTERING), prelude=prelude, all_succeed=all_succeed, states_min=states_min)
+
 
 INDEX_CELLS: tuple[Cell, ...] = (
     *(
@@ -63,6 +75,33 @@ INDEX_CELLS: tuple[Cell, ...] = (
         prelude=placed("record"),
         all_succeed=True,
         states_min=140,
+    ),
+    beside_clustering("update: bloom", PLACES[0], two_placed("bloom"), 320),
+    beside_clustering("update: memory", PLACES[0], two_placed("memory"), 320),
+    beside_clustering("update: record", PLACES[0], two_placed("record"), 350),
+    beside_clustering("update: record, copy on write", PLACES[0], two_placed("record", COPY_ON_WRITE), 350),
+    beside_clustering("place elsewhere: record", OTHER, placed("record"), 240),
+    beside_clustering("move: record", MOVES[0], placed("record", moves=True), 275),
+    beside_clustering("compaction: record", COMPACTION, two_placed("record"), 330),
+    beside_clustering("other clustering: record", play("other clustering", 5, Sort()), two_placed("record"), 320),
+    beside_clustering("restore: record", play("restore", 6, Restore(1)), two_placed("record"), 275, all_succeed=False),
+    beside_clustering("clean: record", play("clean", 7, Clean()), two_placed("record"), 195, all_succeed=False),
+    Cell(
+        name="update after update, clustering: record",
+        actors=(PLACES[0], PLACES[1], CLUSTERING),
+        prelude=placed("record"),
+        all_succeed=True,
+        states_min=12_000,
+        slow=True,
+    ),
+    Cell(
+        name="update, clustering: record, 1 crash at the log",
+        actors=(PLACES[0], CLUSTERING),
+        prelude=placed("record"),
+        crashes_max=1,
+        where=LOG,
+        faults=FRESH,
+        states_min=365,
     ),
     Cell(
         name="place, place: record, 1 fault at the log",

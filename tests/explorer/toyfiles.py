@@ -141,6 +141,7 @@ def toy_files() -> Iterator[None]:
         "tasks.scan",
         "services.cluster",
         "services.compact",
+        "services.relocate",
     )
     modules = [import_module(f"objcat.{name}") for name in names]
     with ExitStack() as stack:

@@ -439,7 +439,8 @@ def _alone(maker: Maker) -> None:
 
 
 def _sorted(maker: Maker) -> None:
-    """Base files in an order of other columns than the key, in manifests too; log rows and tombstones on top of them."""
+    """Base files in an order of other columns than the key, in manifests too; log rows and tombstones on top of them; keys that went to
+    other file groups."""
     lake, tick = maker.lake, maker.tick
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.int64()), ("text", pa.string())])
     tick()
@@ -463,6 +464,21 @@ def _sorted(maker: Maker) -> None:
     table.cluster(by=["text", "at"], zorder=True, where="text < 'text 20'", io_bytes_max=1)
     tick()
     table.upsert(rows([4, 5, 50], 4))
+    tick()
+    looked_up = lake.create_table(
+        "lines.moved", schema, key=["id"], ordering="at", index=objcat.Record(2), properties={"target_file_bytes": "1024"}
+    )
+    for n in range(3):
+        tick()
+        looked_up.upsert(rows(range(n * 10, n * 10 + 10), n))
+    tick()
+    looked_up.delete([{"id": n, "at": 5} for n in (3, 13)])
+    tick()
+    looked_up.set_properties({"target_file_bytes": "4096"})
+    tick()
+    looked_up.cluster(by=["text"])
+    tick()
+    looked_up.upsert(rows([3, 4, 24, 40], 3))
 
 
 def places_of(lake: objcat.Lake) -> dict[str, str]:

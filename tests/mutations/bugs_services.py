@@ -12,11 +12,13 @@ import pytest
 
 from objcat.errors import CommitUnknown
 from objcat.table.files import decode_delta
+from objcat.tasks import WriteResult
 from objcat.tasks.order import in_order
 from objcat.timeline import Footprint, Timeline
 from tests.mutations.bugs import bug
 
 clustering: Any = import_module("objcat.services.cluster")
+relocating: Any = import_module("objcat.services.relocate")
 reordering: Any = import_module("objcat.services.reorder")
 compaction: Any = import_module("objcat.services.compact")
 cleaning: Any = import_module("objcat.services.clean")
@@ -46,7 +48,7 @@ def _clustered_twice(patch: pytest.MonkeyPatch) -> None:
     def half(proposal: Any, taken: Any) -> Any:
         less = narrow(proposal, taken)
         bases = decode_delta(proposal.changes).bases
-        return less and clustering._proposal(bases, less.footprint.retires, as_of=decode_delta(less.changes).as_of)
+        return less and clustering._proposal(WriteResult(bases), less.footprint.retires, as_of=decode_delta(less.changes).as_of)
 
     patch.setattr(clustering, "_narrow", half)
 
@@ -80,6 +82,22 @@ def _stubborn_sort(patch: pytest.MonkeyPatch) -> None:
 @bug("a sort of a file that loses its last rows", "P5", "write, sort, write")
 def _sorted_in_part(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(compaction, "in_order", lambda pieces, order, schema: (rows.slice(1) for rows in in_order(pieces, order, schema)))
+
+
+@bug("a clustering that does not tell the index where keys have gone", "P9", "update: record, clustering")
+def _untold_index(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(relocating, "put_index", lambda *_: WriteResult())
+
+
+@bug("a clustering of keys that does not say which groups it ends", "P5", "update: record, clustering")
+def _silent_relocation(patch: pytest.MonkeyPatch) -> None:
+    _silent_clustering(patch)
+
+
+@bug("a clustering of keys that forgets log rows", "P5", "update: bloom, clustering")
+def _relocated_bases(patch: pytest.MonkeyPatch) -> None:
+    current_cuts = relocating.current_cuts
+    patch.setattr(relocating, "current_cuts", lambda fileio, spec, group, logs: current_cuts(fileio, spec, replace(group, logs=()), logs))
 
 
 # ---- compaction --------------------------------------------------------------------------------------------------

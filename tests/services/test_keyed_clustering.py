@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -22,8 +23,9 @@ from objcat.errors import InvalidInput, UnsupportedFormat
 from objcat.predicate import Predicate
 from objcat.storage import files
 from objcat.storage.bounds import row_groups_that_may_match
-from objcat.table.files import Order
-from objcat.tasks import order
+from objcat.table.files import Order, decode_delta, encode_delta
+from objcat.tasks import WriteResult, order
+from objcat.tasks.current import parted
 from objcat.timeline import entry as entries
 from tests.services.world import once
 
@@ -40,6 +42,9 @@ SCHEMA = pa.schema(
 BUCKET = objcat.Bucket(2)
 LOCATED = [objcat.Simple(), objcat.Bloom(), objcat.Memory(), objcat.Record(2)]
 KINDS = ["merge_on_read", "copy_on_write"]
+clustering: Any = import_module("objcat.services.cluster")
+relocation: Any = import_module("objcat.services.relocate")
+changes: Any = import_module("objcat.read.changes")
 compaction: Any = import_module("objcat.services.compact")
 _stores = itertools.count()
 Row = dict[str, Any]
@@ -189,8 +194,9 @@ def test_files_in_order_are_read_in_part(small_pieces: None) -> None:
         assert read(keyed) < 25
 
 
-def test_time_travel_incremental_reads_and_changes_do_not_see_it() -> None:
-    keyed, other = Keyed(ordered=True), Keyed(ordered=True)
+@pytest.mark.parametrize("index", [BUCKET, objcat.Bloom(), objcat.Record(2)], ids=lambda index: type(index).__name__)
+def test_time_travel_incremental_reads_and_changes_do_not_see_it(index: Any) -> None:
+    keyed, other = Keyed(ordered=True, index=index), Keyed(ordered=True, index=index)
     before = 0
     for step in range(6):
         for one in (keyed, other):
@@ -206,6 +212,7 @@ def test_time_travel_incremental_reads_and_changes_do_not_see_it() -> None:
     for net in (False, True):
         assert told(keyed, net=net) == told(other, net=net)
     slots = [[entry.slot for entry in one.table().history() if entry.action != "COMPACTION"] for one in (keyed, other)]
+    assert len(slots[0]) < len(keyed.table().history())
     found = [one.table().incremental(since=of[4]).to_arrow().sort_by("id") for one, of in zip((keyed, other), slots, strict=True)]
     assert str(found[0].to_pylist()) == str(found[1].to_pylist())
     keyed.table().restore(to=before)
@@ -292,6 +299,109 @@ def test_an_order_that_is_none_is_refused(columns: list[int]) -> None:
         Order(columns=tuple(columns))
 
 
+# ---- across file groups, where keys are looked up
+
+
+def scattered(index: Any, *, groups: int = 6, rows: int = 30, **settings: Any) -> Keyed:
+    """A table whose keys live in small groups, all of which hold the whole range of values."""
+    keyed = Keyed(index=index, properties={"target_file_bytes": "1024"}, **settings)
+    for number in range(groups):
+        keyed.upsert(range(number, groups * rows, groups))
+    keyed.table().set_properties({"target_file_bytes": "12000"})
+    assert len(keyed.table().scan().plan.groups) >= groups
+    return keyed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("index", LOCATED, ids=lambda index: type(index).__name__)
+def test_small_groups_are_joined_and_every_key_is_found_where_it_went(kind: str, ordered: bool, index: Any) -> None:
+    keyed = scattered(index, kind=kind, ordered=ordered, partition_by=["part"], key_scope="partition")
+    keyed.delete(list(range(0, 90, 7)), o=9)
+    keyed.delete([5, 11])
+    before = len(keyed.table().scan().plan.groups)
+    done = keyed.table().cluster()
+    assert done is not None and done.groups_before == before and done.groups == len(keyed.table().scan().plan.groups) < before
+    keyed.check()
+    # A key that is written again is an update of its row, not a second one; what came late stays out.
+    keyed.upsert(range(100), o=8)
+    keyed.upsert([5, 7, 200, 201], o=9)
+    keyed.check()
+    assert keyed.table().cluster(by=["a"]) is not None
+    keyed.check()
+    keyed.delete([14, 201])
+    keyed.upsert([14, 21], o=10)
+    assert keyed.table().cluster(by=["a", "word"], zorder=True) is not None
+    keyed.upsert(range(0, 200, 3), o=11)
+    keyed.check()
+    table = keyed.table()
+    table.compact()
+    for _ in range(2):
+        table.clean(keep_slots=1)
+    keyed.check()
+
+
+def test_filters_leave_out_whole_groups() -> None:
+    keyed = scattered(objcat.Bloom(), rows=200)
+    assert len(keyed.table().scan(where="a between 100 and 120").plan.groups) >= 6
+    done = keyed.table().cluster(by=["a"])
+    assert done is not None
+    assert len(keyed.table().scan(where="a between 100 and 120").plan.groups) <= 2 < done.groups
+    # Joined files are smaller than the sum of small ones, so it may take another turn until they are large enough.
+    assert any(keyed.table().cluster(by=["a"]) is None for _ in range(4))
+    keyed.check()
+
+
+@pytest.mark.parametrize("index", LOCATED, ids=lambda index: type(index).__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_writer_that_looked_before_a_clustering_looks_again(kind: str, index: Any) -> None:
+    """Whenever the clustering comes: no key is there twice, and nobody is refused."""
+    for at in itertools.chain(range(1, 14), range(14, 60, 5)):
+        keyed = scattered(index, kind=kind, groups=3, rows=10)
+        acted: list[int] = []
+
+        def act(request: Request, at: int = at, acted: list[int] = acted, keyed: Keyed = keyed) -> None:
+            if request.number == at and not acted:
+                acted.append(at)
+                keyed.table().cluster(by=["a"])
+
+        keyed.upsert(range(20, 40), table=keyed.table(act))
+        keyed.upsert(range(0, 50, 4))
+        keyed.check()
+        if not acted:
+            break
+
+
+@pytest.mark.parametrize("index", LOCATED, ids=lambda index: type(index).__name__)
+def test_a_clustering_yields_to_whoever_wrote_to_its_groups(index: Any) -> None:
+    keyed = scattered(index, groups=4, rows=10, partition_by=["part"], key_scope="partition")
+    groups = len(keyed.table().scan(where="part = 'x'").plan.groups)
+    late = keyed.table(once("put", "log/", lambda: keyed.upsert([1, 3, 101], o=6)))
+    done = late.cluster()
+    assert done is not None
+    keyed.check()
+    if not isinstance(index, objcat.Record):
+        # The other partition is done all the same.
+        assert done.groups_before == groups
+        assert keyed.table().cluster() is not None
+    keyed.upsert(range(0, 110, 2))
+    keyed.upsert(range(1, 110, 2))
+    keyed.check()
+    slow = keyed.table(once("put", "log/", lambda: keyed.table().cluster(by=["word"])))
+    slow.cluster(by=["word"])
+    keyed.check()
+
+
+def test_keys_that_move_between_partitions_are_clustered() -> None:
+    keyed = scattered(objcat.Record(2), groups=4, rows=10, partition_by=["part"], key_scope="table", ordered=True)
+    for number in range(3):
+        rows = [{**keyed.row(key, o=6 + number), "part": "xyz"[(key + number) % 3]} for key in range(0, 40, number + 2)]
+        keyed.table().upsert(rows)
+        keyed.put(rows)
+        assert keyed.table().cluster(by=[["a"], ["word"], ["id"]][number]) is not None
+        keyed.check()
+
+
 # ---- others at the same time
 
 
@@ -362,6 +472,30 @@ def prunes_rows_that_may_win(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Predicate, "to_pruning", of_all)
 
 
+def leaves_deletes_behind(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(relocation, "parted", lambda rows: (parted(rows)[0], rows.slice(0, 0)))
+
+
+def tells_the_index_of_homes_that_never_begin(patch: pytest.MonkeyPatch) -> None:
+    narrow, propose = clustering._narrow, clustering._proposal
+
+    def keeping(proposal: Any, taken: Any) -> Any:
+        delta = decode_delta(proposal.changes)
+        bare = msgspec.structs.replace(delta, index=None)
+        less = narrow(replace(proposal, changes=encode_delta(bare)), taken)
+        if less is None or delta.index is None:
+            return less
+        left = decode_delta(less.changes)
+        return propose(WriteResult(left.bases, left.logs, index=delta.index.logs), left.retires, as_of=left.as_of)
+
+    patch.setattr(clustering, "_narrow", keeping)
+
+
+def follows_no_keys(patch: pytest.MonkeyPatch) -> None:
+    happened = changes._happened
+    patch.setattr(changes, "_happened", lambda entry, within: None if entry.action == "COMPACTION" else happened(entry, within))
+
+
 def names_no_feature(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(compaction, "features_of", lambda _delta: {})
 
@@ -384,6 +518,12 @@ def a_late_row_and_a_filter() -> None:
         (forgets_orders_in_entries, lambda: test_rows_that_come_during_a_clustering_stay_on_top(None)),
         (loses_a_run, lambda: test_rows_that_come_during_a_clustering_stay_on_top(None)),
         (prunes_rows_that_may_win, a_late_row_and_a_filter),
+        (
+            leaves_deletes_behind,
+            lambda: test_small_groups_are_joined_and_every_key_is_found_where_it_went("merge_on_read", True, objcat.Simple()),
+        ),
+        (tells_the_index_of_homes_that_never_begin, lambda: test_a_clustering_yields_to_whoever_wrote_to_its_groups(objcat.Record(2))),
+        (follows_no_keys, lambda: test_time_travel_incremental_reads_and_changes_do_not_see_it(objcat.Bloom())),
     ],
     ids=lambda given: getattr(given, "__name__", ""),
 )

@@ -126,6 +126,26 @@ def test_executors_cluster_as_this_process_does(spark: SparkSession, tmp_path: P
     assert found[0] == found[1] and (by != ["v"] or found[0] < two.groups)
 
 
+@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Record(2)], ids=["bucket", "record"])
+def test_executors_cluster_tables_with_a_key(spark: SparkSession, tmp_path: Path, index: Any, request: pytest.FixtureRequest) -> None:
+    """And what Spark and this process write and read on top of files in another order is the same."""
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=index, properties={"target_file_bytes": "4000"})
+    for part in range(4):
+        table.upsert([{"id": key, "v": key * 7919 % 1000} for key in range(part, 400, 4)])
+    expected = content(table)
+    request.getfixturevalue("elsewhere")
+    done = table.cluster(by=["v"], spark=spark)
+    assert done is not None and done.rows == 400 and content(table) == expected
+    table.upsert(spark.createDataFrame([(7, 77), (400, 77)], "id bigint, v bigint"))
+    table.upsert([{"id": 8, "v": 77}])
+    expected = Counter({row: count for row, count in expected.items() if row[0] not in (7, 8)})
+    expected += Counter({(key, 77): 1 for key in (7, 8, 400)})
+    for _ in range(2):
+        assert content(table) == expected == Counter(map(tuple, table.scan().to_spark(spark).select("id", "v").collect()))
+        assert table.scan(where="v = 77").to_spark(spark).count() == sum(row[1] == 77 for row in expected)
+        table.compact(spark=spark)
+
+
 def test_what_a_worker_meets_is_said_in_its_own_words(spark: SparkSession, tmp_path: Path) -> None:
     table = filled(tmp_path, index=objcat.Bucket(3))
     slot = table.refresh().slot

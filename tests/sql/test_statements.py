@@ -293,6 +293,9 @@ def test_services_that_look_after_tables_are_called(lake: objcat.Lake) -> None:
         clicks.bulk_insert([{"page": page}])
     lake.sql("CALL cluster('shop.clicks', by => array('page'))")
     assert [row["page"] for row in clicks.scan().to_arrow().to_pylist()] == ["a", "b"]
+    held = lake.sql("SELECT * FROM shop.orders ORDER BY id").to_pylist()
+    assert lake.sql("CALL cluster('shop.orders', by => array('amount', 'id'), zorder => true)")["groups"].to_pylist()[0] > 0
+    assert lake.sql("SELECT * FROM shop.orders ORDER BY id").to_pylist() == held
 
 
 @pytest.mark.parametrize(

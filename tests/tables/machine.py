@@ -264,8 +264,10 @@ class TableMachine(RuleBasedStateMachine):
         if result is not None:
             self.done(result)
 
-    @rule(by=st.sampled_from([["v"], ["o", "v"], ["id"]]), zorder=st.booleans())
+    @rule(by=st.sampled_from([["v"], ["o", "v"], ["id"], []]), zorder=st.booleans())
     def cluster(self, by: list[str], zorder: bool) -> None:
+        if not by and not self.table.spec.is_located:
+            return
         result = self.table.cluster(by=by, zorder=zorder and len(by) > 1)
         if result is not None:
             self.done(result)

@@ -1,0 +1,98 @@
+"""Clustering across file groups where keys are looked up: groups of a partition end, and others begin with their rows, in one slot.
+
+A key lives in one home of its partition, whichever that is, so it may move as a row without a key does. What it brings along: deletes that
+have an ordering value, which must go on keeping older rows out, and what a record index says of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fileio.store import FileIO
+from objcat.errors import CorruptTable
+from objcat.services.workers import Advance
+from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, constant, log_path, write_log
+from objcat.storage.merge import OP_COLUMN, OP_UPSERT
+from objcat.storage.streaming import sort_by_key
+from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
+from objcat.table.files import Order
+from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD, index_spec
+from objcat.tasks import TXN_FIELD, Operation, WriteResult, WriteTask, log_schema
+from objcat.tasks.current import current_cuts, current_empty, loaded_logs, parted
+from objcat.tasks.order import sorted_rows
+from objcat.tasks.record import put_index
+from objcat.timeline import Home, Txn
+
+
+@dataclass(frozen=True, slots=True)
+class RelocateTask:
+    """Rewrite some file groups of one partition together, under one transaction. name: of the task within it. homes: that the rows go to,
+    in order, none of which has a group; fewer where there are few rows. order: in which the rows lie, None for that of the key."""
+
+    spec: TableSpec
+    txn: Txn
+    name: str
+    groups: tuple[FileGroup, ...]
+    homes: tuple[Home, ...]
+    order: Order | None
+
+
+def relocate_groups(fileio: FileIO, task: RelocateTask, advance: Advance) -> WriteResult:
+    """A base file at least, so that the partition stays live; the deletes that must outlive it, with the first one; and where keys live
+    now, for a record index. Holds all rows. advance: is told of every group. Raises CorruptTable, storage errors."""
+    spec, schema = task.spec, task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
+    logs = loaded_logs(fileio, spec, task.groups)
+    cuts = [parted(rows) for group in task.groups for rows, _ in current_cuts(fileio, spec, group, logs)]
+    rows = pa.concat_tables([current_empty(spec), *(live for live, _ in cuts)]).select(schema.names)
+    deletes = pa.concat_tables([current_empty(spec), *(ended for _, ended in cuts)])
+    key = [column.physical for column in spec.key_columns]
+    _check_apart(task, [rows.select(key), deletes.select(key)], key)
+    rows = sort_by_key(rows, key=key) if task.order is None else sorted_rows(rows, _columns(task.order, spec), zorder=task.order.zorder)
+    size = max(1, -(-rows.num_rows // len(task.homes)))
+    parts = [(home, rows.slice(number * size, size)) for number, home in enumerate(task.homes) if number * size < max(1, rows.num_rows)]
+    result = WriteResult(tuple(_written(fileio, task, home, part, schema) for home, part in parts), rows=rows.num_rows)
+    if deletes.num_rows:
+        kept = sort_by_key(deletes, key=key).drop_columns([TXN_COLUMN]).cast(log_schema(spec))
+        path = log_path(task.txn, task=task.name, attempt=fileio.env.new_id())
+        log = write_log(fileio, path, kept, (LogRows(parts[0][0], 0, kept.num_rows),), bounded=spec.bounded)
+        result += WriteResult(logs=(log,))
+    if index_spec(spec) is not None:
+        living = [*parts, (parts[0][0], deletes)]
+        changes = pa.concat_tables([_entries(part.select(key), home) for home, part in living])
+        if changes.num_rows:
+            result += put_index(fileio, WriteTask(spec, task.txn, Operation.UPSERT), f"{task.name}-index", changes)
+    advance(len(task.groups))
+    return result
+
+
+def _columns(order: Order, spec: TableSpec) -> list[str]:
+    return [spec.table_schema.by_id(column_id).physical for column_id in order.columns]
+
+
+def _check_apart(task: RelocateTask, tables: Sequence[pa.Table], key: list[str]) -> None:
+    """Raises CorruptTable when a key lives in two of the groups: joined, one of its rows would be lost or both would stay."""
+    keys = pa.concat_tables(tables)
+    if keys.num_rows and keys.group_by(key).aggregate([]).num_rows < keys.num_rows:
+        raise CorruptTable(
+            f"a key lives in two file groups of {task.groups[0].home.partition or 'the table'}: run `objcat doctor --deep` to see which"
+        )
+
+
+def _written(fileio: FileIO, task: RelocateTask, home: Home, rows: pa.Table, schema: pa.Schema) -> BaseFile:
+    spec = task.spec
+    path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
+    with BaseWriter(fileio, path, schema, home, bounded=spec.bounded, filtered=spec.filtered, order=task.order) as writer:
+        writer.write(rows)
+        return writer.finish()
+
+
+def _entries(keys: pa.Table, home: Home) -> pa.Table:
+    """What a record index is told of keys: the home in which they live now."""
+    count = keys.num_rows
+    keys = keys.append_column(PARTITION_FIELD, constant(home.partition, count))
+    keys = keys.append_column(BUCKET_FIELD, pa.array(np.full(count, home.bucket, np.int32)))
+    return keys.append_column(OP_COLUMN, pa.array(np.full(count, OP_UPSERT, np.int8)))
