@@ -5,6 +5,7 @@ from __future__ import annotations
 from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
 from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, LOG, play
+from tests.explorer.cells_services import alone
 from tests.explorer.engine import Cell
 from tests.explorer.roles_moves import CreateMoving, Move
 from tests.explorer.roles_services import Clean, Compact, Maintain, Restore, Sort
@@ -76,6 +77,7 @@ INDEX_CELLS: tuple[Cell, ...] = (
         all_succeed=True,
         states_min=140,
     ),
+    alone(CLUSTERING, two_placed("record"), faults_max=1, states_min=250),
     beside_clustering("update: bloom", PLACES[0], two_placed("bloom"), 320),
     beside_clustering("update: memory", PLACES[0], two_placed("memory"), 320),
     beside_clustering("update: record", PLACES[0], two_placed("record"), 350),
