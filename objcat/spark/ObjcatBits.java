@@ -37,8 +37,8 @@ public class ObjcatBits {
   static final String KEY = "_objcat_key_0", OWN_KEY = "_objcat_own_key_0", RANK = "_objcat_rank", THEIR_RANK = "_objcat_their_rank", PLACE = "_objcat_place";
   static final String LOW = "objcat.key.low", HIGH = "objcat.key.high", ROWS = "objcat.base.rows", LOG_ROWS = "objcat.log.rows";
   static final long BITS_MAX = 1L << 29;
-  /** Base rows that are worth a set of bits: so many, and so many for each log row. */
-  static final long GATED_ROWS_MIN = 1L << 18, GATED_SHARE = 4;
+  /** Base rows for each log row from which a set of hashes is worth it. */
+  static final long GATED_SHARE = 4;
   static final int GATE_BITS_OF_KEY = 8, GATE_SEED = 20261;
 
   /** Gives sessions the rule. One object for each JVM, which Python holds. */
@@ -59,8 +59,8 @@ public class ObjcatBits {
   }
 
   /**
-   * Runs last in the optimizer, when filters have found their places: one on the key has reached the log rows too. Reads their keys with a
-   * job of its own, as Spark's broadcast of them would.
+   * Runs last in the optimizer, when filters have found their places: one on the key has reached the log rows too. Reads their keys, as
+   * Spark's broadcast of them would.
    */
   public static class WithoutKeys extends Rule {
     public String ruleName() { return "ObjcatWithoutKeys"; }
@@ -135,7 +135,7 @@ public class ObjcatBits {
       HadoopFsRelation files = relation(rows);
       if (files == null || join.condition().isEmpty() || !type.equals("LeftAnti") && !type.equals("LeftSemi")) return join;
       long count = Long.parseLong((String) files.options().apply(ROWS));
-      if (count < GATED_ROWS_MIN) return join;
+      if (count == 0) return join;
       List conjuncts = new ArrayList(), mine = new ArrayList(), theirs = new ArrayList();
       split((Expression) join.condition().get(), conjuncts);
       int first = -1;
@@ -368,7 +368,8 @@ public class ObjcatBits {
 
     /** Of the rows of a plan. Runs a job where files are not all there is to read, unless the keys are known. */
     static Keys of(LogicalPlan logs, Attribute key, Attribute rank, List known) {
-      return of(chosen(logs, new Expression[] {WithoutKeys.number(key, LongType$.MODULE$), WithoutKeys.number(rank, IntegerType$.MODULE$)}), true, known);
+      LogicalPlan plan = chosen(logs, new Expression[] {WithoutKeys.number(key, LongType$.MODULE$), WithoutKeys.number(rank, IntegerType$.MODULE$)});
+      return of(plan, Files.of(plan), true, known);
     }
 
     /** Of the rows of a plan: numbers in the place of keys, without ranks. Null where they are more, or where that needs a job. */
@@ -376,7 +377,7 @@ public class ObjcatBits {
       Expression[] columns = {WithoutKeys.number(number, LongType$.MODULE$), new Literal(Integer.valueOf(0), IntegerType$.MODULE$)};
       LogicalPlan plan = chosen(logs, columns);
       Files files = Files.of(plan);
-      return files == null || files.rows() > countMax ? null : of(plan, false, known);
+      return files == null || files.rows() > countMax ? null : of(plan, files, false, known);
     }
 
     private static LogicalPlan chosen(LogicalPlan logs, Expression[] columns) {
@@ -385,17 +386,17 @@ public class ObjcatBits {
       return new Project(PythonUtils.toSeq(chosen), logs);
     }
 
-    private static Keys of(LogicalPlan plan, boolean byJob, List known) {
+    /** files: of the plan, null where only a job can read them. Null where a job would have to and may not. */
+    private static Keys of(LogicalPlan plan, Files files, boolean byJob, List known) {
       for (int k = 0; k < known.size(); k++) if (((LogicalPlan) ((Object) ((Keys) known.get(k)).of.canonicalized())).equals(plan.canonicalized())) return (Keys) known.get(k);
       Keys result = new Keys();
       result.of = plan;
-      if (!result.read(byJob)) return null;
+      if (!result.read(files, byJob)) return null;
       known.add(result);
       return result;
     }
 
-    private boolean read(boolean byJob) {
-      Files files = Files.of(of);
+    private boolean read(Files files, boolean byJob) {
       if (files == null || !files.addTo(this)) {
         if (!byJob) return false;
         Object session = org.apache.spark.sql.classic.SparkSession$.MODULE$.active();

@@ -75,8 +75,8 @@ class Relation:
     known), `lower_<id>`, `upper_<id>`, `nulls_<id>` (see `objcat.table.rows`) and a column for each constant. hidden: columns of the
     files that are none of the table's. hashed: the columns that choose the bucket. buckets: the count under which all files were written,
     when Spark may rely on it, else 0. key_span: of base rows, the least and the greatest value that their key, as the number that joins
-    compare, can have, where one bit for each is little. base_rows: that log rows are merged with. log_rows: of log objects. For these
-    three see `ObjcatBits.java`.
+    compare, can have, where one bit for each is little. base_rows: that log rows are merged with, where they are enough for a set of
+    hashes before a join. log_rows: of log objects. For these three see `ObjcatBits.java`.
     """
 
     name: str
@@ -88,8 +88,8 @@ class Relation:
     hashed: tuple[Column, ...] = ()
     buckets: int = 0
     key_span: tuple[int, int] | None = None
-    base_rows: int | None = None
-    log_rows: int | None = None
+    base_rows: int = 0
+    log_rows: int = 0
 
 
 def internal(column: Column) -> str:
@@ -131,7 +131,7 @@ def related(spark: SparkSession, root: str, relation: Relation, *, row_index: st
         physical = physical.append(field)
     names = [internal(column) for column in relation.columns] + [field.name for field in relation.hidden]
     names += [constant.name for constant in relation.constants]
-    if relation.base_rows is not None:
+    if relation.key_span is not None or relation.base_rows:
         compiled(spark, "ObjcatBits", "Rules").install(spark._jsparkSession)
     said = {
         "op": "relation",
@@ -171,10 +171,12 @@ def _plain_type(data_type: pa.DataType) -> pa.DataType:
 
 def _merge_options(relation: Relation) -> Mapping[str, str]:
     """What `ObjcatBits.java` goes by."""
-    said = {"objcat.base.rows": relation.base_rows, "objcat.log.rows": relation.log_rows}
+    said = {"objcat.log.rows": relation.log_rows} if relation.log_rows else {}
+    if relation.key_span is not None or relation.base_rows:
+        said["objcat.base.rows"] = relation.base_rows
     if relation.key_span is not None:
         said |= {"objcat.key.low": relation.key_span[0], "objcat.key.high": relation.key_span[1]}
-    return {name: str(value) for name, value in said.items() if value is not None}
+    return {name: str(value) for name, value in said.items()}
 
 
 def _constant_field(constant: Constant) -> dict[str, Any]:

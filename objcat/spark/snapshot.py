@@ -37,6 +37,8 @@ BITS_OF_ROW = 32
 """Bits for each base row that a set of keys may take."""
 BITS_MIN, BITS_MAX = 2**23, 2**29
 """Bits that a set of keys may take however few rows there are, and however many: 1 and 64 MiB, which go to every task."""
+GATED_ROWS_MIN = 2**18
+"""Base rows that are worth a set of hashes before their join with log rows: reading these to hash them takes some 10 ms."""
 BEFORE_ALL = -(10**17)
 """As microseconds or days: earlier than any value."""
 
@@ -130,6 +132,7 @@ class _Snapshot:
                 _COUNT: [base.count for base in bases],
             }
         )
+        rows_merged = sum(base.file.rows for base in bases) if is_merged else 0
         relation = Relation(
             name=f"objcat {self.spec.table} slot {self.plan.snapshot.slot} base",
             files=with_bounds(files, self.bounds),
@@ -139,7 +142,7 @@ class _Snapshot:
             hashed=tuple(self.spec.bucket_columns),
             buckets=buckets,
             key_span=key_span,
-            base_rows=sum(base.file.rows for base in bases) if is_merged else None,
+            base_rows=rows_merged if rows_merged >= GATED_ROWS_MIN else 0,
         )
         rows = related(self.spark, self.root, relation)
         if any(base.count for base in bases):

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def session(spark: SparkSession, **settings: str) -> Iterator[None]:
-    """A session with these settings, two underscores for each dot of a name; then with those that it had."""
+    """A session with these settings, two underscores in a name for a dot or the dot itself; then with those that it had."""
     names = {name.replace("__", "."): value for name, value in settings.items()}
     before = {name: spark.conf.get(name, None) for name in names}
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from objcat.errors import InvalidBatch
+from tests.spark.sessions import session
 
 UTC = dt.UTC
 FIELDS = [
@@ -77,21 +77,6 @@ def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[tuple[st
     return local
 
 
-@contextmanager
-def session(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    former: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
-    for name, wanted in settings.items():
-        spark.conf.set(name, wanted)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -111,7 +96,7 @@ def test_no_setting_of_the_session_changes_a_row(spark: SparkSession, tmp_path: 
     plain.insert(BATCH)
     logs = lake.create_table("logs", SCHEMA, key=["id"], index=objcat.Bucket(2))
     copy = lake.create_table("copy", SCHEMA, key=["id"], index=objcat.Bucket(2))
-    with session(spark, settings):
+    with session(spark, **settings):
         logs.upsert(plain.scan().to_spark(spark))
         copy.insert(logs.scan().to_spark(spark))
         for table in (plain, logs, copy):
@@ -132,7 +117,7 @@ def test_a_damaged_file_is_an_error_whatever_the_session_says(spark: SparkSessio
     frame = table.scan().to_spark(spark)
     victim = next((tmp_path / "tables").glob("*/data/**/*.parquet"))
     victim.unlink() if "Missing" in setting else victim.write_bytes(b"PAR1 is not all there is to Parquet")
-    with session(spark, {setting: "true"}):
+    with session(spark, **{setting: "true"}):
         with pytest.raises((PySparkException, Py4JJavaError), match="FAILED_READ_FILE"):
             frame.collect()
         with pytest.raises((PySparkException, Py4JJavaError), match=r"FAILED_READ_FILE|PATH_NOT_FOUND"):
@@ -163,7 +148,7 @@ def test_keys_of_another_type_make_one_file_of_a_bucket_or_a_sentence(
 ) -> None:
     lake = objcat.connect(tmp_path)
     table = lake.create_table("t", pa.schema([("k", wanted), ("v", pa.int64())]), key=["k"], index=objcat.Bucket(4))
-    with session(spark, {"spark.sql.session.timeZone": zone}):
+    with session(spark, spark__sql__session__timeZone=zone):
         try:
             table.insert(spark.range(100).selectExpr(f"{key} k", "id v"))
         except InvalidBatch:
