@@ -19,7 +19,7 @@ from objcat.read import ScanPlan, narrow_plan
 from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
 from objcat.read.explain import Explanation, explain_plan
 from objcat.read.metadata import UNKNOWN, Extreme, as_numbers, extremes_of
-from objcat.read.plan import COMMIT_COLUMNS, HIDDEN, hidden_field
+from objcat.read.plan import COMMIT_COLUMNS, HIDDEN, hidden_field, only_read
 from objcat.storage.files import TXN_COLUMN
 from objcat.table import FileGroup, Manifests
 from objcat.tasks import ahead_of, scan_groups
@@ -61,7 +61,7 @@ class Scan:
         self._manifests = manifests
         self._check = check
         self._commits = commits
-        self.plan = plan
+        self.plan = only_read(plan)
         self.limit = limit
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,8 +26,8 @@ class Explanation:
 
     slot, committed_at_ms: of its snapshot. where, columns, limit: as given. total: all that is live in the snapshot. read: what this scan
     reads at most; a limit stops it earlier, and within large files row groups are left out by their statistics. pruned: by `partition`
-    (bounds of the partition columns), `home` (hash of the key), `statistics` (bounds of other columns), in this order. merged: groups of
-    `read` whose log rows are merged with their base file.
+    (bounds of the partition columns), `home` (hash of the key), `statistics` (bounds of other columns, and of the key in log rows), in this
+    order. merged: groups of `read` whose log rows are merged with their base file.
     """
 
     slot: int
@@ -73,6 +73,7 @@ def explain_plan(plan: ScanPlan, manifests: Manifests, *, limit: int | None) -> 
         "statistics": {"where": None if where is None else where.to_pruning(), "hashes": plan.hashes},
     }
     surveys = [survey_of(snapshot, manifests, mode=plan.mode, **chosen) for chosen in stages.values()]
+    surveys[-1] = _as_planned(surveys[-1], plan)
     pruned = {
         reason: Pruned(before.groups - after.groups, before.base_files - after.base_files, before.bytes - after.bytes)
         for reason, before, after in zip(list(stages)[1:], surveys, surveys[1:], strict=False)
@@ -86,6 +87,19 @@ def explain_plan(plan: ScanPlan, manifests: Manifests, *, limit: int | None) -> 
         total=surveys[0],
         read=surveys[-1],
         pruned=pruned,
+    )
+
+
+def _as_planned(survey: Survey, plan: ScanPlan) -> Survey:
+    """A survey of whole file groups, with those of their log rows only that the plan reads."""
+    logs = [part for group in plan.groups for part in group.logs]
+    return replace(
+        survey,
+        groups=len(plan.groups),
+        plain=len(plan.plain),
+        log_objects=len({part.object.path for part in logs}),
+        log_rows=sum(part.rows for part in logs),
+        log_bytes=sum(part.object.bytes * part.rows // max(1, part.object.rows) for part in logs),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -18,10 +18,12 @@ from objcat.predicate import parse_predicate
 from objcat.read.commits import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.hashing import spark_hash
-from objcat.table import FileGroup, Manifests, Snapshot, TableSchema, TableSpec
+from objcat.table import FileGroup, LogSlice, Manifests, Snapshot, TableSchema, TableSpec
 from objcat.table.partition import Spans, spans_of
+from objcat.table.rows import Change, rows_of
 from objcat.table.schema import Column, arrow_type
 from objcat.tasks import FILE_COLUMN, HIDDEN_FIELDS, Filter, ScanTask
+from objcat.timeline import Home
 
 COMMIT_COLUMNS = (COMMIT_SLOT, COMMIT_TIME)
 HIDDEN = (*COMMIT_COLUMNS, FILE_COLUMN)
@@ -139,6 +141,38 @@ def _planned(snapshot: Snapshot, manifests: Manifests, predicate: Filter | None,
         hashes=hashes,
         mode=mode,
     )
+
+
+def only_read(plan: ScanPlan) -> ScanPlan:
+    """The plan without log rows of keys that cannot pass, by the bounds of their objects: no row that passes is theirs, nor below them.
+
+    For who gives rows away, and nobody else: who writes file groups anew needs all of their rows. Bounds are known of log objects that no
+    checkpoint has folded yet. Without a key, log rows are left out by the bounds of any column.
+    """
+    spec, where = plan.snapshot.spec, plan.where
+    key = [column.name for column in spec.key_columns]
+    deciding = set(where.columns if where is not None else ()) & set(key or spec.table_schema.names)
+    logs = [part for group in plan.merged for part in group.logs]
+    pruning = where.to_pruning(only=sorted(deciding)) if where is not None and deciding and logs else None
+    if pruning is None:
+        return plan
+    known = _log_objects(plan.snapshot, {part.home for part in logs}, {part.object.path for part in logs})
+    may = pruning.may_match(rows_of([Change(Home("", 0, 1), logs=(part,)) for part in known], spec, pruning.columns), spec)
+    needless = {part.object.path for part, matches in zip(known, may.tolist(), strict=True) if not matches}
+    if not needless:
+        return plan
+    left = [replace(group, logs=tuple(part for part in group.logs if part.object.path not in needless)) for group in plan.merged]
+    groups = [*plan.plain, *(group for group in left if group.base is not None or group.logs)]
+    return replace(
+        plan, plain=tuple(group for group in groups if group.is_plain), merged=tuple(group for group in groups if not group.is_plain)
+    )
+
+
+def _log_objects(snapshot: Snapshot, homes: Collection[Home], paths: Collection[str]) -> list[LogSlice]:
+    """A slice of each of these log objects whose bounds are known. homes: to which their rows are addressed."""
+    overlay = snapshot.table.overlay
+    changes = [overlay[home] for home in homes if home in overlay]
+    return list({part.object.path: part for change in changes for part in change.logs if part.object.path in paths}.values())
 
 
 def parse_filter(where: str | pc.Expression | None, schema: TableSchema) -> Filter | None:

@@ -441,6 +441,53 @@ def test_only_filters_on_the_key_leave_out_rows_before_a_merge(lake: objcat.Lake
         assert ids(table.scan(where="id > 90 or fare > 1000").to_arrow()) == ([51] if old_wins else [50, 51]) + list(range(91, 100))
 
 
+@pytest.mark.parametrize("ordering", [None, "version"])
+def test_a_lookup_reads_no_log_rows_of_other_keys(lake: objcat.Lake, ordering: str | None) -> None:
+    """Log objects are left out by the bounds of their keys, one by one, and only by these: another filter must see which row won."""
+    schema = SCHEMA.append(pa.field("version", pa.int64()))
+    table = lake.create_table("t", schema, key=["id"], ordering=ordering, index=objcat.Bucket(1))
+    table.insert([row(i) | {"version": 1} for i in range(100)])
+    for start in (10, 20, 30, 30):
+        table.upsert([row(i, i + 1000.0) | {"version": 2} for i in range(start, start + 5)])
+    table.delete([{"id": 40} | ({"version": 2} if ordering else {})])
+    table.insert([row(500) | {"version": 1}])
+    for where, expected, data_files in (
+        ("id = 50", [50], 1),
+        ("id = 21", [21], 2),
+        ("id = 21 and fare < 1000", [], 2),
+        ("id in (31, 33)", [31, 33], 3),
+        ("id = 40", [], 2),
+        ("id between 12 and 21", list(range(12, 22)), 3),
+        ("id > 400", [500], 2),
+        ("id = 50 or fare = 1031", [31, 50], 7),
+        ("fare = 1031", [31], 7),
+    ):
+        scan = table.scan(where=where)
+        assert data_requests(table, scan.to_arrow) == data_files, where
+        assert ids(scan.to_arrow()) == expected, where
+        assert scan.count() == len(expected), where
+        assert scan.explain().read.log_objects == data_files - 1, where
+    assert table.scan(where="id = 50").explain().merged == 0, "a base file alone"
+    assert table.scan(where="id = 21").max("fare") == 1021.0
+    assert table.scan(where=pc.field("id") == 50).explain().read.log_objects == 0
+    assert table.scan().to_dataset().to_table(filter=pc.field("id") == 21).num_rows == 1
+    table.delete("id = 50")
+    table.update({"fare": 7.0}, where="id = 31")
+    assert table.scan(where="id = 50").count() == 0
+    assert table.scan(where="id = 31").max("fare") == 7.0
+    assert table.scan().count() == 99
+
+
+def test_appended_rows_are_left_out_by_any_column(lake: objcat.Lake) -> None:
+    table = lake.create_table("t", SCHEMA, key=None)
+    for start in (0, 100, 200):
+        table.insert([row(i) for i in range(start, start + 10)])
+    scan = table.scan(where="fare = 105")
+    assert data_requests(table, scan.to_arrow) == 2, "the base file, and one log object of two"
+    assert ids(scan.to_arrow()) == [105]
+    assert ids(table.scan(where="fare > 204 and city = 'Oslo'").to_arrow()) == [205, 207, 209]
+
+
 def test_explain_says_what_is_left_out_by_what(lake: objcat.Lake) -> None:
     table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], index=objcat.Bucket(4))
     table.insert([row(i) for i in range(40)])
