@@ -98,9 +98,13 @@ def notes_of(result: WorkResult, side: str, samples: Sequence[Sample]) -> str:
     if last.removed is not None:
         notes.append(f"{last.removed} files removed")
     if last.requests:
-        commits = len(last.seconds)
-        notes.append(", ".join(f"{count / commits:g} {kind}" for kind, count in sorted(last.requests.items())))
+        notes.append(requests_text(last))
     return "; ".join(notes)
+
+
+def requests_text(sample: Sample) -> str:
+    """Requests for each call, by kind; empty where nobody counted them."""
+    return ", ".join(f"{count / len(sample.seconds):g} {kind}" for kind, count in sorted((sample.requests or {}).items()))
 
 
 def _short(seconds: float) -> str:

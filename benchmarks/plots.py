@@ -1,0 +1,107 @@
+"""The plots of the page, as SVG: ratios on one logarithmic axis, seconds as bars. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from benchmarks.figures import Spread, WorkResult, own_side, seconds_of, sides_of, times_faster
+from benchmarks.peers import SIDES
+from benchmarks.report import ratio_text
+
+WIDTH = 940
+_WORK, _SIDE, _VALUE = 270, 90, 150
+"""Columns beside the plot: the work, the side, and the value as text."""
+_ROW, _AXIS = 20, 24
+_WORK_LETTERS = 40
+_STEPS = (1, 2, 5)
+_TICKS_MAX = 11
+
+
+def ratios(results: Sequence[WorkResult], bounds: tuple[float, float]) -> str:
+    """How many times as fast objcat was as each other side: a point for the median, a line from the least to the greatest.
+
+    bounds: the ends of the axis. Works without a ratio have no row. Empty when there is none.
+    """
+    shapes, y = [], float(_AXIS)
+    for result in results:
+        faster = times_faster(result)
+        for number, side in enumerate(side for side in sides_of(result) if side in faster):
+            shapes.append(_ratio(result.work if number == 0 else "", side, faster[side], y + _ROW / 2, bounds))
+            y += _ROW
+        y += 8 if faster else 0
+    return _svg([*_axis(bounds, y), *shapes], y) if shapes else ""
+
+
+def bounds_of(results: Sequence[WorkResult]) -> tuple[float, float]:
+    """The ends of an axis on which all ratios lie, and 1."""
+    spreads = [value for result in results for value in times_faster(result).values()]
+    low, high = min([0.8, *(value.low for value in spreads)]), max([1.25, *(value.high for value in spreads)])
+    return low / 1.1, high * 1.1
+
+
+def seconds(result: WorkResult) -> str:
+    """Bars from zero for medians, with a line from the least to the greatest value; empty when nothing was measured."""
+    sides = {side: seconds_of(result.samples[side]) for side in sides_of(result)}
+    if not sides:
+        return ""
+    widest = max(value.high for value in sides.values()) or 1.0
+    scale = (WIDTH - _SIDE - _VALUE) / widest
+    shapes = []
+    for number, (side, value) in enumerate(sides.items()):
+        y = number * _ROW + _ROW / 2
+        is_own = side == own_side(result)
+        shapes += [
+            _text(0, y, side, "own" if is_own else ""),
+            f'<rect class="{SIDES[side].role}" x="{_SIDE}" y="{y - 7:.1f}" width="{max(value.median * scale, 1):.1f}" height="14" rx="2"/>',
+            _whisker(_SIDE + value.low * scale, _SIDE + value.high * scale, y),
+            _text(_SIDE + max(value.median, value.high) * scale + 8, y, f"{value.median:.3g} s", "own" if is_own else ""),
+        ]
+    return _svg(shapes, len(sides) * _ROW)
+
+
+def _ratio(work: str, side: str, value: Spread, y: float, bounds: tuple[float, float]) -> str:
+    short = work if len(work) <= _WORK_LETTERS else f"{work[: _WORK_LETTERS - 1]}…"
+    whole = f"<title>{escape(work)}</title>" if short != work else ""
+    return "".join(
+        (
+            f"<g>{whole}{_text(0, y, short, 'own')}</g>" if work else "",
+            _text(_WORK, y, side),
+            _whisker(_place(value.low, bounds), _place(value.high, bounds), y),
+            f'<circle class="{SIDES[side].role}" cx="{_place(value.median, bounds):.1f}" cy="{y:.1f}" r="5"/>',
+            _text(WIDTH - _VALUE + 12, y, ratio_text(value)),
+        )
+    )
+
+
+def _axis(bounds: tuple[float, float], height: float) -> Iterator[str]:
+    """Lines at round ratios, as many as there is room for, with their values above; the one at 1 stands out."""
+    ticks = [step * 10.0**power for power in range(-3, 6) for step in _STEPS if bounds[0] <= step * 10.0**power <= bounds[1]]
+    if len(ticks) > _TICKS_MAX:
+        ticks = [tick for tick in ticks if math.log10(tick).is_integer()]
+    for tick in ticks:
+        x = _place(tick, bounds)
+        yield f'<line class="{"one" if tick == 1 else "grid"}" x1="{x:.1f}" x2="{x:.1f}" y1="{_AXIS - 4}" y2="{height:.1f}"/>'
+        yield f'<text class="tick" x="{x:.1f}" y="{_AXIS - 10}" text-anchor="middle">{tick:g}x</text>'
+
+
+def _place(value: float, bounds: tuple[float, float]) -> float:
+    left, right = _WORK + _SIDE + 6, WIDTH - _VALUE - 6
+    low, high = map(math.log, bounds)
+    return left + (math.log(value) - low) / (high - low) * (right - left)
+
+
+def _whisker(left: float, right: float, y: float) -> str:
+    """With a rim in the colour of the page, so that it is seen on a bar too."""
+    path = f"M{left:.1f} {y - 4:.1f}v8m0 -4H{right:.1f}m0 -4v8"
+    return f'<path class="rim" d="{path}"/><path class="whisker" d="{path}"/>'
+
+
+def _text(x: float, y: float, text: str, kind: str = "") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y + 4:.1f}">{escape(text)}</text>'
+
+
+def _svg(shapes: Sequence[str], height: float) -> str:
+    size = f'viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}"'
+    return f'<div class="scroll"><svg {size} role="img">{"".join(shapes)}</svg></div>'
