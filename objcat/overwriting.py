@@ -15,7 +15,7 @@ from objcat.parts import Change
 from objcat.predicate import Predicate
 from objcat.read.plan import parse_filter
 from objcat.services.compute import Work, Written, run
-from objcat.services.overwrite import Touched, ends, partitions_where, replaces
+from objcat.services.overwrite import Touched, ends, held_of, partitions_where, replaces
 from objcat.storage.fitting import fitted
 from objcat.table import Snapshot, TableSpec
 from objcat.tasks import Filter, Operation
@@ -60,14 +60,40 @@ def delete_partition(table: Written, where: str | pc.Expression, *, metadata: Ma
 
 def _touched(table: Written, snapshot: Snapshot, change: Change, where: Any, *, whole: bool) -> Touched | None:
     spec = snapshot.spec
-    if whole or (where is None and not spec.partition_columns):
+    if whole or (where is None and not spec.partitioning.fields):
         return None
     predicate = parse_filter(where, spec.table_schema)
     if predicate is None:
-        return frozenset
+        return lambda batch: _of_batch(table, snapshot, frozenset(batch))
     named = partitions_where(table.fileio, snapshot, predicate)
     _check_rows(change, predicate, spec)
-    return lambda batch: named | frozenset(batch)
+    return lambda batch: _named_or_empty(table, snapshot, predicate, named, frozenset(batch))
+
+
+def _of_batch(table: Written, snapshot: Snapshot, partitions: frozenset[str]) -> frozenset[str]:
+    """The partitions of a batch. Raises InvalidInput for one of a former partitioning with rows: the present one may part these."""
+    held = held_of(table.fileio, snapshot, filter(snapshot.spec.is_former, partitions))
+    if held is not None:
+        raise InvalidInput(
+            f"rows of the batch live in {_called(held)}, which is of an earlier partitioning and would be replaced whole: say by where "
+            "which rows to replace, overwrite() the table, or delete rows by delete(where); nothing was written"
+        )
+    return partitions
+
+
+def _named_or_empty(table: Written, snapshot: Snapshot, where: Filter, named: frozenset[str], partitions: frozenset[str]) -> frozenset[str]:
+    """The partitions that a filter names, and those of a batch. Raises InvalidInput for one of these with rows, none of which pass."""
+    held = held_of(table.fileio, snapshot, partitions - named)
+    if held is not None:
+        raise InvalidInput(
+            f"the filter {where.text!r} is true of rows of the batch in {_called(held)}, and of no row that is there: name partitions "
+            "whole, or delete rows by delete(where); nothing was written"
+        )
+    return named | partitions
+
+
+def _called(partition: str) -> str:
+    return f"the partition {partition!r}" if partition else "the file groups without a partition"
 
 
 def _check_rows(change: Change, where: Filter, spec: TableSpec) -> None:

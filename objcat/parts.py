@@ -80,7 +80,8 @@ class Part:
     """The batches that one transaction writes to one table; later ones count after earlier ones. For one thread.
 
     written: the files of each batch. superseded: files that were written and that the commit does not name. ends: partitions whose file
-    groups the commit ends, the empty text for all: written as if nothing were there.
+    groups the commit ends, None for all: written as if nothing were there. whole: whether it ends all of the table for sure, so
+    that rows go by the present partitioning alone.
     """
 
     def __init__(
@@ -91,7 +92,8 @@ class Part:
         changes: Sequence[Change],
         *,
         advice: SizeAdvice | None = None,
-        ends: Collection[str] = (),
+        ends: Collection[str] | None = (),
+        whole: bool = False,
     ) -> None:
         self.table = table
         self.changes = tuple(changes)
@@ -101,8 +103,9 @@ class Part:
         self._fileio = fileio
         self._manifests = manifests
         self._advice = advice
-        self._ends = frozenset(ends)
-        self._ends_all = "" in self._ends
+        self._ends = frozenset(ends or ())
+        self._ends_all = ends is None
+        self._whole = whole
         self._within: frozenset[str] | None = None
         self._spec: TableSpec | None = None
         self._schema: SchemaChange | None = None
@@ -231,7 +234,7 @@ class Part:
         spec = self._spec
         assert spec is not None, "a part is planned before it is written"
         former: frozenset[str] = frozenset()
-        if spec.former:
+        if spec.former and not self._whole:
             former = frozenset(filter(spec.is_former, snapshot.live_partitions(self._manifests)))
         if spec.is_keyless:
             return self._append_task(change, snapshot, txn, former)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -19,7 +19,8 @@ from objcat.tasks import Filter, ScanTask, scan_groups
 from objcat.timeline import Footprint, Home, Summary, Txn
 
 EVERYTHING = ("",)
-"""The partitions of a whole table, as a footprint says it."""
+"""A whole table, as a footprint says it. There may be a partition without a name beside others, of another partitioning: for whoever ends
+that one, a footprint says more than happens."""
 
 Touched: TypeAlias = Callable[[Collection[str]], Collection[str]]
 """Which partitions to replace, when the batch has rows in these."""
@@ -30,11 +31,11 @@ def replaces(fileio: FileIO, snapshot: Snapshot, change: Change, touched: Touche
     manifests = Manifests(fileio)
 
     def work(txn: Txn) -> Proposal:
-        ends: Collection[str] = EVERYTHING
+        ends: Collection[str] | None = None
         if touched is not None and snapshot.spec.is_global:
             # Rows may go to partitions that stay, out of which their keys move: so those that end are known before.
             ends = touched(_named(change, snapshot, manifests))
-        part = Part(fileio, manifests, snapshot.spec.table, [change], ends=ends)
+        part = Part(fileio, manifests, snapshot.spec.table, [change], ends=ends, whole=touched is None)
         part.write(snapshot, txn)
         own = part.footprint(snapshot)
         if touched is not None and not snapshot.spec.is_global:
@@ -42,7 +43,7 @@ def replaces(fileio: FileIO, snapshot: Snapshot, change: Change, touched: Touche
         ended = _ended(snapshot, manifests, ends)
         delta = msgspec.structs.replace(part.delta(snapshot), retires=ended)
         return Proposal(
-            footprint=msgspec.structs.replace(own, overwrites=tuple(sorted(ends)), retires=ended),
+            footprint=msgspec.structs.replace(own, overwrites=EVERYTHING if ends is None else tuple(sorted(ends)), retires=ended),
             changes=encode_delta(delta),
             summary=_summary(part, may_lose=touched is not None and snapshot.spec.is_global and snapshot.spec.ordering is not None),
             files=tuple(delta.paths),
@@ -84,8 +85,9 @@ def ends(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str]) 
     )
 
 
-def _ended(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str]) -> tuple[Home, ...]:
-    return tuple(sorted(snapshot.live_homes(manifests, partitions=None if "" in partitions else partitions)))
+def _ended(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str] | None) -> tuple[Home, ...]:
+    """The homes of some partitions, of all when None."""
+    return tuple(sorted(snapshot.live_homes(manifests, partitions=partitions)))
 
 
 def partitions_where(fileio: FileIO, snapshot: Snapshot, where: Filter) -> frozenset[str]:
@@ -113,6 +115,18 @@ def partitions_where(fileio: FileIO, snapshot: Snapshot, where: Filter) -> froze
         for name in may_pass
         if name not in may_fail or _passes(fileio, ScanTask(spec, tuple(groups[name]), where.columns, None), where, name)
     )
+
+
+def held_of(fileio: FileIO, snapshot: Snapshot, partitions: Iterable[str]) -> str | None:
+    """The first of some partitions in which there is a row; None when all are empty."""
+    chosen = frozenset(partitions)
+    if not chosen:
+        return None
+    columns = tuple(column.name for column in snapshot.spec.partition_columns)
+    for group in snapshot.file_groups(Manifests(fileio), partitions=chosen):
+        if any(rows.num_rows for rows in scan_groups(fileio, ScanTask(snapshot.spec, (group,), columns, None))):
+            return group.home.partition
+    return None
 
 
 def _passes(fileio: FileIO, task: ScanTask, where: Filter, partition: str) -> bool:

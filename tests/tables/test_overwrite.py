@@ -147,6 +147,62 @@ def test_what_is_refused() -> None:
     assert table.refresh().slot == 2
 
 
+@pytest.mark.parametrize("settings", KEYS, ids=repr)
+def test_rows_of_an_earlier_partitioning_are_not_replaced_with_those_of_a_partition(settings: dict[str, Any]) -> None:
+    """What a batch belongs to is one partition of before, with rows of other cities."""
+    table = make(partition_by=[], **settings)
+    table.set_partitioning(["city"])
+    before = rows(table)
+    with pytest.raises(InvalidInput, match="is of an earlier partitioning and would be replaced whole"):
+        table.insert_overwrite(batch(range(40, 42), cities="b"))
+    with pytest.raises(InvalidInput, match="true of some rows of the partition '' and not of others"):
+        table.insert_overwrite(batch(range(40, 42), cities="b"), where="city = 'b'")
+    with pytest.raises(InvalidInput, match="true of rows of the batch in the file groups without a partition, and of no row that is there"):
+        table.insert_overwrite(batch(range(40, 42), cities="d"), where="city = 'd'")
+    assert rows(table) == before
+    table.overwrite(batch(range(40, 42)))
+    assert rows(table) == {(40, "b", 40), (41, "c", 41)}
+    assert table.partitions()["partition"].to_pylist() == ["city=b", "city=c"], "where nothing is left, the present partitioning decides"
+
+
+MOVING: list[dict[str, Any]] = [{"key": ["id"], "index": objcat.Simple()}, {"key": ["id"], "index": objcat.Record(2)}]
+
+
+@pytest.mark.parametrize("settings", [*KEYS, *MOVING], ids=repr)
+def test_the_partition_without_a_name_is_one_of_several(settings: dict[str, Any]) -> None:
+    """Where rows are partitioned no more, those of before still are."""
+    table = objcat.Lake(FileIO(MemoryBackend("over"), env=FakeEnv(3))).create_table("t", SCHEMA, partition_by=["city"], **settings)
+    table.insert(batch(range(6), cities="ab"))
+    table.set_partitioning([])
+    table.insert(batch(range(6, 8), cities="z"))
+    table.insert_overwrite(batch(range(1, 2), cities="z", v=50), where="city = 'z'")
+    moves = settings in MOVING
+    expected = {(i, "ab"[i % 2], i) for i in range(6) if i != 1 or not moves}
+    assert rows(table) == {*expected, (1, "z", 51)}
+    table.delete_partition("city = 'z'")
+    assert rows(table) == expected
+    table.insert_overwrite(batch(range(1), cities="a", v=7))
+    assert rows(table) == {(0, "a", 7)}, "without partitions the table is replaced whole"
+
+
+@pytest.mark.parametrize("settings", [*KEYS, *MOVING], ids=repr)
+def test_a_filter_that_is_true_of_a_part_of_a_partition_replaces_nothing(settings: dict[str, Any]) -> None:
+    """Also when no row that is there is in that part."""
+    table = objcat.Lake(FileIO(MemoryBackend("over"), env=FakeEnv(3))).create_table(
+        "t", SCHEMA, partition_by=["truncate(v, 10)"], **settings
+    )
+    table.insert(batch(range(8)))
+    before = rows(table)
+    with pytest.raises(InvalidInput, match="of no row that is there: name partitions whole"):
+        table.insert_overwrite(batch(range(9, 10)), where="v = 9")
+    assert rows(table) == before
+    table.insert_overwrite(batch(range(9, 10)), where="v >= 0 and v < 10")
+    assert {row[0] for row in rows(table)} == {9}
+    table.delete("v < 10")
+    table.insert_overwrite(batch(range(7, 8)), where="v = 7")
+    assert {row[0] for row in rows(table)} == {7}, "of an empty partition nothing is lost"
+
+
 def test_a_replacement_counts_once() -> None:
     table = make(**KEYS[0])
     app = objcat.AppVersion(app="nightly", version=1)
