@@ -94,7 +94,9 @@ public class ObjcatBits {
       Expression key = null;
       Attribute theirs = null, rank = null, mine = null;
       for (int q = 0; q < conjuncts.size(); q++) {
-        Expression one = (Expression) conjuncts.get(q), left = (Expression) one.children().apply(0), right = (Expression) one.children().apply(1);
+        Expression one = (Expression) conjuncts.get(q);
+        if (!(one instanceof BinaryComparison)) return join;
+        Expression left = (Expression) one.children().apply(0), right = (Expression) one.children().apply(1);
         if (one instanceof GreaterThan && isNamed(left, THEIR_RANK) && isNamed(right, RANK)) {
           rank = (Attribute) left;
           mine = (Attribute) right;

@@ -165,6 +165,21 @@ def test_a_frame_may_be_kept_joined_with_itself_and_asked_again(spark: SparkSess
     assert len(text_of(frame)) < 20_000, "a plan does not show the keys"
 
 
+@pytest.mark.parametrize(
+    "condition",
+    ["a.later <> b.id AND b.id = a.id", "NOT a.flag AND b.id = a.id", "a.flag AND b.id = a.id", "a.none IS NULL AND b.id = a.id"],
+)
+def test_anti_joins_of_users_are_left_alone(spark: SparkSession, tmp_path: Path, condition: str) -> None:
+    """The rule sees every query of a session that has read such a table once, also over frames that are none of ours."""
+    table = table_of(tmp_path, range(100))
+    table.upsert(rows([1, 2], "log"))
+    assert table.scan().to_spark(spark).count() == 100
+    left = spark.range(10).selectExpr("id", "id + 1 AS later", "id % 2 = 0 AS flag", "nullif(id, id) AS none").alias("a")
+    found = left.join(spark.range(5).alias("b"), F.expr(condition), "left_anti").orderBy("id").collect()
+    matched = {"a.flag": (0, 2, 4), "NOT": (1, 3)}.get(condition.partition(" ")[0], range(5))
+    assert [row.id for row in found] == [number for number in range(10) if number not in matched]
+
+
 def test_of_the_log_only_the_keys_that_a_filter_can_mean_are_read(spark: SparkSession, tmp_path: Path) -> None:
     count = 200_000
     table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.Bucket(1))
