@@ -110,10 +110,11 @@ class Written:
 class Conflict:
     """The write did not and will not take effect: somebody else's object is there (or, for `Update`, nothing is).
 
-    current: the version that is there now, None when not known or absent.
+    current: the version that is there now, None when not known or absent. found: the object that is there, when the write asked for it.
     """
 
     current: Version | None = None
+    found: GetResult | None = None
 
 
 @dataclass(frozen=True, slots=True)

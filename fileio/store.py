@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from fileio.base import (
@@ -190,11 +191,20 @@ class FileIO:
 
     # ---- writing
 
-    def put(self, key: str, data: Buffer, mode: PutMode | None = None, *, metadata: Mapping[str, str] | None = None) -> PutOutcome:
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        mode: PutMode | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        want_found: bool = False,
+    ) -> PutOutcome:
         """Write a whole object in one request, under a condition (default: `Overwrite()`).
 
         Returns Written, Conflict (certainly not written: somebody else's object is there), or Unknown (nobody can tell).
         data: any bytes-like object; it must not change before the call returns. metadata: extra user metadata, see `check_metadata`.
+        want_found: Conflict brings what is there: it is read back by a GET instead of a HEAD.
         Raises only when certainly nothing was written: InvalidConfig for such metadata, Unsupported for more bytes than
         `capabilities.put_bytes_max`, and what the store refuses.
         """
@@ -209,7 +219,21 @@ class FileIO:
             raise Unsupported(f"{self.url} ignores conditions on put, so {key!r} cannot be written under one: use another store")
         write_id = self._env.new_id()
         marks = {**(metadata or {}), **write_metadata(write_id, mode)}
-        return self._settle(key, write_id, mode, lambda: self._backend.put(key, data, mode, marks))
+        if not want_found:
+            return self._settle(key, write_id, mode, lambda: self._backend.put(key, data, mode, marks))
+        found: list[GetResult] = []
+
+        def read_back() -> Evidence:
+            try:
+                result = self.get(key)
+            except NotFound:
+                return Absent()
+            assert isinstance(result, GetResult)
+            found.append(result)
+            return evidence_of(result.meta, write_id, mode)
+
+        outcome = self._settle_with(read_back, mode, lambda: self._backend.put(key, data, mode, marks))
+        return replace(outcome, found=found[-1]) if isinstance(outcome, Conflict) and found else outcome
 
     def append(self, key: str, data: Buffer, *, offset: int) -> PutOutcome:
         """Add bytes to the object whose size is `offset` (0: create it). Conflict when its size is another one.

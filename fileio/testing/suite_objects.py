@@ -267,6 +267,20 @@ def test_metadata_comes_back(store: FileIO) -> None:
     assert "owner" not in store.head("object").metadata
 
 
+def test_a_refused_write_brings_what_is_there_when_it_asks_for_it(store: FileIO) -> None:
+    first = written(store.put("object", BODY, Create(), metadata={"owner": "me"}))
+    before = store.metrics.snapshot()
+    outcome = store.put("object", b"late", Create(), want_found=True)
+    sent = (store.metrics.snapshot() - before).requests
+    assert isinstance(outcome, Conflict)
+    assert outcome.found is not None
+    assert outcome.found.data == BODY
+    assert outcome.found.meta.version == first.version
+    assert outcome.found.meta.metadata["owner"] == "me"
+    assert sent == {"put_create": 1, "get": 1}
+    assert store.put("object", b"late", Create()) == Conflict(first.version)
+
+
 @pytest.mark.parametrize("case", ["bytes", "bytearray", "memoryview", "1 MiB"])
 def test_bodies(store: FileIO, case: str) -> None:
     body = BODY * 1024

@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from fileio.base import Conflict, Create, PutOutcome, Unknown, Written
+from fileio.base import Conflict, Create, GetResult, PutOutcome, Unknown, Written
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
@@ -32,6 +32,7 @@ from objcat.timeline.intents import Intents, remove_files
 from objcat.timeline.log import Log
 from objcat.timeline.side import get_digests, spill
 from objcat.timeline.state import AppVersion, LogState
+from objcat.timeline.turns import Turns
 from objcat.version import writer_of
 
 __all__ = ["Beaten", "Candidate", "CommitPolicy", "Committed", "Committer", "check_app", "remove_files"]
@@ -174,13 +175,14 @@ class Committer:
         check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self._fileio.url)
         check_app(candidate.app, candidate.footprint, candidate.base)
         changes, side = spill(self._fileio, candidate.txn, candidate.changes)
-        began_s = tried_s = env.monotonic_s()
-        pause_s = 0.0
+        began_s = env.monotonic_s()
+        turns = Turns(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
         state = candidate.base
         read: list[Entry] = []
         slots_lost = 0
         while True:
             entry = _entry_of(candidate, state, changes, side, self._summary(candidate, slots_lost), now_ms=env.now_ms() + skew_ms)
+            taken_by: GetResult | None = None
             match self._put(entry):
                 case Written():
                     return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
@@ -194,15 +196,13 @@ class Committer:
                         ) from cause
                     if taken.txn == candidate.txn:
                         return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
-                    slots_lost += 1  # For certain: a slot never changes hands.
-                case Conflict():
-                    slots_lost += 1
-            # The first slot that is lost says nothing of contention. Others go first before the log is read: what is claimed after a pause,
-            # upon an older look, is lost for certain to whoever does not pause.
-            took_s = env.monotonic_s() - tried_s
-            pause_s = took_s if slots_lost < 2 else self.pause(pause_s, took_s=took_s)
-            tried_s = env.monotonic_s()
-            later = self._judge(candidate, state)
+                case Conflict(found=taken_by):
+                    pass
+            slots_lost += 1  # For certain: a slot never changes hands.
+            # Others go first before the log is read: what is claimed after a pause, upon an older look, is lost to whoever does not pause.
+            before = turns.wait(entry.slot)
+            later = self._judge(candidate, state, first=taken_by, expected=before)
+            turns.saw(later.read)
             read += later.read
             state = state.advance(later.read)
             if later.own is not None:
@@ -225,17 +225,17 @@ class Committer:
         assert later.own is None, "every slot that was tried is somebody else's"
         return replace(beaten, overlaps=(*beaten.overlaps, *later.overlaps), read=(*beaten.read, *later.read))
 
-    def _judge(self, candidate: Candidate, state: LogState) -> _Later:
-        """Judge every entry above `state`. Raises when the candidate may not go on."""
+    def _judge(self, candidate: Candidate, state: LogState, *, first: GetResult | None = None, expected: int = 0) -> _Later:
+        """Judge every entry above `state`. first, expected: see `Log.read_after`. Raises when the candidate may not go on."""
         read: list[Entry] = []
         overlaps: list[tuple[Entry, Overlap]] = []
-        for found in self._log.read_after(state.slot, window=2):
-            own = _settled_by(candidate, found)
+        for entry in self._log.read_after(state.slot, window=2, expected=expected, first=first):
+            own = _settled_by(candidate, entry)
             if own is not None:
                 return _Later(own, tuple(read), tuple(overlaps))
-            overlaps.extend((found, overlap) for overlap in self._overlaps(candidate, found))
-            read.append(found)
-            state = state.advance([found])
+            overlaps.extend((entry, overlap) for overlap in self._overlaps(candidate, entry))
+            read.append(entry)
+            state = state.advance([entry])
         check_writable(state.writer_features, where=self._fileio.url)
         check_app(candidate.app, candidate.footprint, state)
         return _Later(None, tuple(read), tuple(overlaps))
@@ -260,7 +260,7 @@ class Committer:
         return msgspec.structs.replace(candidate.summary, slots_lost=candidate.summary.slots_lost + slots_lost, requests=requests)
 
     def _put(self, entry: Entry) -> PutOutcome:
-        return self._fileio.put(log_key(entry.slot), encode_entry(entry), Create())
+        return self._fileio.put(log_key(entry.slot), encode_entry(entry), Create(), want_found=True)
 
     def _look_at(self, slot: int) -> Entry | None:
         """The entry of a slot, as far as it says whose it is; None when that cannot be told now."""

@@ -40,30 +40,31 @@ class Log:
         except NotFound:
             return None
         assert isinstance(result, GetResult)
-        entry = decode_entry(result.data, key=key)
-        if entry.slot != slot:
-            raise CorruptTable(f"{key} holds the entry of slot {entry.slot}: restore that object from a backup of the bucket")
-        return entry
+        return _stub_of(slot, result)
 
-    def read_after(self, slot: int, *, until: int | None = None, window: int = 1) -> list[Entry]:
+    def read_after(
+        self, slot: int, *, until: int | None = None, window: int = 1, expected: int = 0, first: GetResult | None = None
+    ) -> list[Entry]:
         """Every entry above `slot` up to the head (or to `until`, included), in order, without a gap.
 
         window: slots asked for at once to begin with; it doubles up to `WINDOW_SLOTS_MAX`. With 1, a refresh without news is one GET.
-        Archived entries come whole, a history file at a time.
+        expected: so many slots are likely to be there, and are asked for besides, at once. first: the object of the first slot, where it is
+        known already. Archived entries come whole, a history file at a time.
         """
-        entries: list[Entry] = []
         archived: dict[int, Entry] = {}
+        entries = [] if first is None else [self._whole(_stub_of(slot + 1, first), archived)]
+        size, window = min(WINDOW_SLOTS_MAX, window + expected), window if expected else window * 2
         while until is None or slot + len(entries) < until:
-            first = slot + len(entries) + 1
-            if first in archived:
-                entries.append(archived.pop(first))
+            begin = slot + len(entries) + 1
+            if begin in archived:
+                entries.append(archived.pop(begin))
                 continue
-            last = first + window - 1 if until is None else min(until, first + window - 1)
-            found = self._fill_gaps(first, map_io(self._fileio.env, self.read_stub, range(first, last + 1)))
+            end = begin + size if until is None else min(until + 1, begin + size)
+            found = self._fill_gaps(begin, map_io(self._fileio.env, self.read_stub, range(begin, end)))
             entries.extend(self._whole(stub, archived) for stub in found)
-            if len(found) < last - first + 1:
+            if len(found) < end - begin:
                 return entries
-            window = min(WINDOW_SLOTS_MAX, window * 2)
+            size, window = min(WINDOW_SLOTS_MAX, window), window * 2
         return entries
 
     def _whole(self, stub: Entry, archived: dict[int, Entry]) -> Entry:
@@ -94,3 +95,12 @@ class Log:
         if found is None:
             raise CorruptTable(f"{log_key(slot)} is missing although later slots exist: restore that object from a backup of the bucket")
         return found
+
+
+def _stub_of(slot: int, found: GetResult) -> Entry:
+    """The entry that the object of a slot holds. Raises CorruptTable when it is another slot's."""
+    key = log_key(slot)
+    entry = decode_entry(found.data, key=key)
+    if entry.slot != slot:
+        raise CorruptTable(f"{key} holds the entry of slot {entry.slot}: restore that object from a backup of the bucket")
+    return entry

@@ -50,7 +50,7 @@ def test_a_commit_that_is_found_in_its_slot_is_not_failed_by_what_comes_after() 
     table = create_table_at(FileIO(memory, env=FakeEnv()), SCHEMA, key=["k"])
     rules = [
         Rule(fault=Fault.AFTER, kinds=frozenset({"put"}), key=lambda key: key.endswith("1.json")),
-        Rule(fault=Fault.BEFORE, kinds=frozenset({"head"})),
+        Rule(fault=Fault.BEFORE, kinds=frozenset({"get"}), key=lambda key: key.endswith("1.json")),
         Rule(fault=Fault.BEFORE, kinds=frozenset({"get"}), key=lambda key: key.endswith("2.json"), times=99),
     ]
     fileio = FileIO(FaultyBackend(memory, rules), env=FakeEnv(), policy=RetryPolicy(attempts_max=1))

@@ -165,7 +165,7 @@ def _skipping_log(committed_at_ms: int) -> type[Log]:
     """A log that says of the next slot that somebody has it, since then, without reading it."""
 
     class Skipping(Log):
-        def read_after(self, slot: int, *, until: int | None = None, window: int = 1) -> list[Entry]:
+        def read_after(self, slot: int, **_: Any) -> list[Entry]:
             unread = Txn("20270115T080000000Z-ff00000000000001")
             return [Entry(format=1, slot=slot + 1, action=Action.DELTA_COMMIT, txn=unread, base=slot, committed_at_ms=committed_at_ms)]
 
@@ -185,7 +185,7 @@ def _skip_time(patch: pytest.MonkeyPatch) -> None:
 @bug("a lost slot asked for again for ever", "P11", "write, write")
 def _never_on(patch: pytest.MonkeyPatch) -> None:
     class Deaf(Log):
-        def read_after(self, slot: int, *, until: int | None = None, window: int = 1) -> list[Entry]:
+        def read_after(self, slot: int, **_: Any) -> list[Entry]:
             return []
 
     patch.setattr(objcat.timeline.commit, "Log", Deaf)
@@ -296,7 +296,7 @@ def _gap_is_corrupt(patch: pytest.MonkeyPatch) -> None:
 def _early_end(patch: pytest.MonkeyPatch) -> None:
     read_after = Log.read_after
 
-    def short(self: Log, slot: int, *, until: int | None = None, window: int = 1) -> list[Entry]:
+    def short(self: Log, slot: int, **_: Any) -> list[Entry]:
         return read_after(self, slot, until=slot + 1)
 
     patch.setattr(Log, "read_after", short)
