@@ -435,8 +435,10 @@ class Table(Altered):
         change = change_of(
             self.fileio, data, self.spec, operation, schema_mode, delete_when, table=self.name, newest=lambda: self.refresh().spec
         )
-        # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there.
-        if operation is Operation.INSERT or self.spec.rewrites or self.spec.is_located or app is not None:
+        # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there. Rows
+        # without a key are appended as blindly as an upsert is.
+        places = operation is Operation.INSERT and not self.spec.is_keyless
+        if places or self.spec.rewrites or self.spec.is_located or app is not None:
             self.refresh()
         write: WriteOperation[Any] = WriteOperation(
             timeline=self.timeline,

@@ -133,6 +133,24 @@ def test_a_small_insert_into_a_copy_on_write_table_rewrites_the_smallest_file() 
     assert stored(table) == named(table) | {base for base in stored(table) if base.startswith(f"data/{table.history()[1].txn}")}
 
 
+def test_an_append_asks_for_no_news_and_is_not_lost_where_there_are_some() -> None:
+    """A small upsert sends as much: a look at the slot that it stands on, the intent, the rows and the slot."""
+    lake = a_lake()
+    table = create(lake)
+    table.insert(batch(1))
+    assert table.insert(batch(2)).requests == {"get": 1, "put_create": 3, "delete": 1}
+    other = lake.table("t")
+    other.insert(many(500))
+    assert other.compact() is not None
+    result = table.insert(batch(3))
+    assert result.slots_lost == 1
+    assert (
+        counted(table)
+        == counted(other)
+        == Counter([(1, "Rome"), (2, "Rome"), (3, "Rome"), *((row["id"], "Rome") for row in many(500).to_pylist())])
+    )
+
+
 def test_small_inserts_into_very_many_partitions_share_an_object() -> None:
     table = create(a_lake(), by=("id",))
     table.insert(batch(*range(append.PARTITIONS_FEW + 1)))
