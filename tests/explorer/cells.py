@@ -83,7 +83,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
     # Three writers.
     Cell(name="write, write, write", actors=(writer(1), writer(2), writer(3)), states_min=850, all_succeed=True),
     Cell(
-        name="write, write, write: 1 fault at the log", actors=(writer(1), writer(2), writer(3)), faults_max=1, where=LOG, states_min=22_000
+        name="write, write, write: 1 fault at the log", actors=(writer(1), writer(2), writer(3)), faults_max=1, where=LOG, states_min=18_700
     ),
     Cell(name="write, write, write: 1 fault", actors=(writer(1), writer(2), writer(3)), faults_max=1, states_min=53_000, slow=True),
     Cell(
@@ -122,7 +122,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
     Cell(name="insert, write: 2 faults", actors=(inserter(1), writer(2)), faults_max=2, states_min=52_000, slow=True),
     # Creation.
     Cell(name="create, create", actors=(CREATE_1, CREATE_2), prelude=(), states_min=32),
-    Cell(name="create, create: 2 faults at the log", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=2, where=LOG, states_min=3_370),
+    Cell(name="create, create: 2 faults at the log", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=2, where=LOG, states_min=2_800),
     Cell(name="create, create: 2 faults", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=2, states_min=11_000, slow=True),
     Cell(name="create, create: 1 fault, 1 crash", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=1, crashes_max=1, states_min=1_580),
     Cell(
@@ -172,7 +172,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
         faults_max=1,
         crashes_max=1,
         where=LOG,
-        states_min=129_000,
+        states_min=107_000,
     ),
     Cell(
         name="write, write, rollback: 1 fault, 1 crash",
