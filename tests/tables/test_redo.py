@@ -147,20 +147,18 @@ class BusyEnv(FakeEnv):
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_a_writer_that_waits_wins_against_one_that_never_does(backend: RacingBackend, lake: objcat.Lake, kind: str) -> None:
-    """What it claims after a pause is above all that was committed in the pause."""
+    """What it claims after a pause is above all that was committed in the pause. It waits for whoever has waited longer, or conflicts."""
     create(lake, kind, buckets=1)
+    others = [lake.table("t") for _ in range(3)]
+    for _ in range(10):
+        others[0].upsert(rows(50, value="before"))
     env = BusyEnv(7)
-    table, other = objcat.Lake(FileIO(backend, env=env)).table("t"), lake.table("t")
-    turns = iter(range(100, 200))
-
-    def commit() -> None:
-        other.upsert(rows(next(turns), value="theirs"))
-
-    env.meanwhile = commit
-    backend.races = [commit, commit]
+    table = objcat.Lake(FileIO(backend, env=env)).table("t")
+    env.meanwhile = lambda: others[0].upsert(rows(102, value="theirs"))
+    backend.races = [lambda: others[1].upsert(rows(100, value="theirs")), lambda: others[2].upsert(rows(101, value="theirs"))]
     result = table.upsert(rows(1))
     assert (result.slots_lost, len(env.sleeps_s)) == (2, 1)
-    assert values(table) == {100: "theirs", 101: "theirs", 102: "theirs", 1: "a"}
+    assert values(table) == {50: "before", 100: "theirs", 101: "theirs", 102: "theirs", 1: "a"}
 
 
 def test_a_write_that_is_redone_keeps_its_transaction_and_can_still_be_fenced(lake: objcat.Lake, backend: RacingBackend) -> None:
