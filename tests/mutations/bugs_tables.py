@@ -105,7 +105,7 @@ def _move_leaves(patch: pytest.MonkeyPatch) -> None:
 @bug("a replacement that looks for its keys in no partition that stays", "P5", "replacement, move")
 def _replaced_blindly(patch: pytest.MonkeyPatch) -> None:
     part = replacing.Part
-    patch.setattr(replacing, "Part", lambda *rest, ends: part(*rest, ends=replacing.EVERYTHING))
+    patch.setattr(replacing, "Part", lambda *rest, ends, whole: part(*rest, ends=None, whole=whole))
 
 
 @bug("restore racing a writer", "P5", "restore, rewrite")
