@@ -85,13 +85,13 @@ WRITER_CELLS: tuple[Cell, ...] = (
     Cell(
         name="write, write, write: 1 fault at the log", actors=(writer(1), writer(2), writer(3)), faults_max=1, where=LOG, states_min=18_700
     ),
-    Cell(name="write, write, write: 1 fault", actors=(writer(1), writer(2), writer(3)), faults_max=1, states_min=53_000, slow=True),
+    Cell(name="write, write, write: 1 fault", actors=(writer(1), writer(2), writer(3)), faults_max=1, states_min=47_000, slow=True),
     Cell(
         name="write, write, write: 2 faults at the log",
         actors=(writer(1), writer(2), writer(3)),
         faults_max=2,
         where=LOG,
-        states_min=394_000,
+        states_min=282_000,
         slow=True,
     ),
     # First base files.
@@ -133,7 +133,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         states_min=11_000,
     ),
-    Cell(name="create, create: 3 faults", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=3, states_min=116_000, slow=True),
+    Cell(name="create, create: 3 faults", actors=(CREATE_1, CREATE_2), prelude=(), faults_max=3, states_min=100_000, slow=True),
     # Rollbacks.
     Cell(name="write, rollback", actors=(writer(1), rollback(3, 1)), states_min=100),
     Cell(name="write, rollback: 2 faults at the log", actors=(writer(1), rollback(3, 1)), faults_max=2, where=LOG, states_min=11_000),
@@ -179,7 +179,7 @@ WRITER_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), writer(2), rollback(3, 1)),
         faults_max=1,
         crashes_max=1,
-        states_min=502_000,
+        states_min=444_000,
         slow=True,
     ),
     Cell(name="write, rollback, rollback", actors=(writer(1), rollback(3, 1), rollback(4, 1)), states_min=5_510),

@@ -72,7 +72,7 @@ KEYLESS_CELLS: tuple[Cell, ...] = (
         actors=(APPEND, DELETE, CLUSTERING),
         prelude=SCATTERED,
         all_succeed=True,
-        states_min=31_000,
+        states_min=25_700,
         slow=True,
     ),
     *(

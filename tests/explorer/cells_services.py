@@ -453,7 +453,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     ),
     Cell(name="write, sweep", actors=(writer(1), SWEEP), prelude=ROWS, states_min=420),
     Cell(name="write, sweep: 1 crash", actors=(writer(1), SWEEP), prelude=ROWS, crashes_max=1, states_min=880),
-    Cell(name="rewrite, rewrite, sweep", actors=(writer(1), writer(2), SWEEP), prelude=COUNTERS, states_min=124_000, slow=True),
+    Cell(name="rewrite, rewrite, sweep", actors=(writer(1), writer(2), SWEEP), prelude=COUNTERS, states_min=111_000, slow=True),
     Cell(
         name="executor, rollback of its plan",
         actors=(play("executor", 5, Execute(1)), play("rollback", 3, Settle(PLAN_TXN))),
