@@ -296,7 +296,7 @@ def _requests() -> Chain:
 def _clustering(by: tuple[str, ...], *, zorder: bool) -> Chain:
     """Of a table without a key, loaded in the order of its source, with a commit on top; what it is good for is asked before and after."""
     how = "z-order" if zorder else "sorted"
-    asked = Query(RANGE.columns, RANGE.aggregates, f"{RANGE.where} and o_custkey < 10000") if zorder else RANGE
+    asked = _asked_of_clustered(zorder=zorder)
     return Chain(
         f"orders, clustering, {how}",
         "spark",
@@ -311,6 +311,35 @@ def _clustering(by: tuple[str, ...], *, zorder: bool) -> Chain:
         ),
         sides=_TABLES,
     )
+
+
+def _keyed_clustering(index: Index, by: tuple[str, ...], *, zorder: bool) -> Chain:
+    """Of a table with a key, with updates on top of its load, and more of them afterwards: keys must still be found where they went. Under
+    the bucket index rows stay in their file groups, elsewhere they move."""
+    how = "z-order" if zorder else "sorted"
+    asked = _asked_of_clustered(zorder=zorder)
+    return Chain(
+        f"orders with a key, clustering, {index} index, {how}",
+        "spark",
+        (Layout("orders", ORDERS, index=index),),
+        (
+            Step("load", ("orders",)),
+            Step("upsert", ("orders",), batch="ten"),
+            Step("query", ("orders",), "two days, before", query=asked),
+            Step("cluster", ("orders",), f"clustering by {' and '.join(by)}, {how}", by=by, zorder=zorder),
+            Step("query", ("orders",), "two days, after", query=asked),
+            Step("digest", ("orders",)),
+            Step("upsert", ("orders",), "upsert 1 %, after", batch="recent"),
+            Step("delete", ("orders",), batch="gone"),
+            Step("digest", ("orders",)),
+        ),
+        sides=_TABLES,
+    )
+
+
+def _asked_of_clustered(*, zorder: bool) -> Query:
+    """A query that the clustering is good for."""
+    return Query(RANGE.columns, RANGE.aggregates, f"{RANGE.where} and o_custkey < 10000") if zorder else RANGE
 
 
 def _cleaning() -> Chain:
@@ -358,10 +387,12 @@ _READS = (
     _last_commit(),
     _history(),
 )
+_CLUSTERINGS: tuple[tuple[tuple[str, ...], bool], ...] = ((("o_orderdate",), False), (("o_orderdate", "o_custkey"), True))
+_CLUSTERED_INDEXES: tuple[Index, ...] = ("bucket", "record")
 _SERVICES = (
     _compaction(),
-    _clustering(("o_orderdate",), zorder=False),
-    _clustering(("o_orderdate", "o_custkey"), zorder=True),
+    *(_clustering(by, zorder=zorder) for by, zorder in _CLUSTERINGS),
+    *(_keyed_clustering(index, by, zorder=zorder) for index in _CLUSTERED_INDEXES for by, zorder in _CLUSTERINGS),
     _cleaning(),
 )
 _BOTH: tuple[Kind, ...] = ("merge_on_read", "copy_on_write")

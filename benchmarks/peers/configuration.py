@@ -39,6 +39,8 @@ def s3a(*, endpoint: str, region: str, access_key: str, secret_key: str) -> Sett
         "path.style.access": "true",
         "connection.ssl.enabled": "false",
         "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        # As from Hadoop 3.4 on: older ones delete what stands for a directory above each file that they write.
+        "directory.marker.retention": "keep",
     }
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
 

@@ -27,7 +27,7 @@ class IcebergSide(SparkSide):
         layout = table.layout
         columns = ", ".join(f"{name} {kind}" for name, kind in layout.columns.items())
         (by,) = layout.bucket_columns[:1]
-        partitioned = f"partitioned by (bucket({BUCKETS}, {by})) " if layout.keyed else ""
+        partitioned = f"partitioned by (bucket({BUCKETS}, {by})) " if layout.keyed and layout.index == "bucket" else ""
         properties = properties_text(iceberg_table(layout))
         self.spark.sql(f"create table {_name(table)} ({columns}) using iceberg {partitioned}tblproperties ({properties})")
         if layout.keyed:
