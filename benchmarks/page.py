@@ -1,4 +1,4 @@
-"""The result as one page of HTML that needs nothing else: ratios first, then goals, then every work with its seconds and what it wrote."""
+"""The result as one page of HTML that needs nothing else: counted requests and ratios first, then goals, then each work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def render(suite: str, results: Sequence[WorkResult], environment: Mapping[str, 
         items = "".join(f"<li>{escape(r.chain)}, {escape(r.work)}: {escape(s)} {escape(w)}" for r in wrong for s, w in r.wrong.items())
         parts.append(f"<h2 class=wrong>Checks that failed: no ratio is told of these</h2><ul>{items}</ul>")
     chains = [[result for result in results if result.chain == chain] for chain in dict.fromkeys(result.chain for result in results)]
-    parts += [_ratios(chains, results), _requests(results), _goals(results)]
+    parts += [_requests(results), _ratios(chains, results), _goals(results)]
     for chain in chains:
         parts.append(f"<h2>{_title(chain[0].chain)}</h2>")
         parts += [_work(result) for result in chain]

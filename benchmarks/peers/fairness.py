@@ -67,7 +67,7 @@ NOTES: Mapping[str, Notes] = {
             "Clustering is `run_clustering`, of tables without a key and with the record index.",
         ),
         (
-            "With the bucket index its clustering ends and the next upsert fails: it reads numbers of buckets from names that clustered file groups do not have.",
+            "With the bucket index its clustering ends and the next upsert fails, for names of file groups without a bucket: not measured.",
             "Spark 3.5 and not 4: the newest for which a bundle was found. Its figures are also those of an older Spark.",
             "The simple index, the consistent-hashing bucket index, partial updates and the Flink writer are not measured.",
             "Its change feed is asked for and not measured: it is JSON, in which decimals have no value.",
@@ -81,8 +81,8 @@ NOTES: Mapping[str, Notes] = {
             "Format 3, so that merge-on-read writes deletion vectors instead of files of positions.",
             f"Partitioned by `bucket({BUCKETS}, key)`, written distributed by partition and ordered by key: the layout of objcat.",
             "Joins by bucket are on. Upserts and deletes are `MERGE INTO` by key.",
-            "Clustering is `rewrite_data_files` with `sort`, within partitions. Where the work names the record index its table has none, "
-            "so that rows are sorted across all files, as those of objcat are then.",
+            "Clustering is `rewrite_data_files` with `sort`, within partitions.",
+            "Where the work names the record index its table has none: rows are sorted across all files, as those of objcat are then.",
             "Tables whose changes are asked for are copy-on-write: a changelog is refused where there are deletion vectors.",
         ),
         (
@@ -101,7 +101,7 @@ NOTES: Mapping[str, Notes] = {
             f"It has no buckets: the load writes {BUCKETS} files, each of a range of the key and sorted by it, for its statistics.",
             "Upserts and deletes are `MERGE INTO` by key.",
             "Compaction is `REORG TABLE ... APPLY (PURGE)`, which merges deletion vectors away.",
-            "Clustering is `ZORDER BY`, across all files, with a key as without one; objcat's stays within its buckets under a bucket index.",
+            "Clustering is `ZORDER BY`, across all files, also with a key; that of objcat stays within its buckets under a bucket index.",
             "The check of the retention is off, so that a `VACUUM` may keep the newest version only, as the cleaning of the others does.",
         ),
         (
