@@ -5,9 +5,11 @@
 // Spark's own. Janino wants plain Java: no lambdas, no diamonds, no generics of its own.
 
 import java.io.Closeable;
+import java.lang.ref.SoftReference;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
@@ -30,6 +32,7 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.PartitionedFile;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.*;
 
 public class ObjcatBits {
@@ -65,10 +68,10 @@ public class ObjcatBits {
   public static class WithoutKeys extends Rule {
     public String ruleName() { return "ObjcatWithoutKeys"; }
 
-    public TreeNode apply(TreeNode plan) { return changed((LogicalPlan) plan, new ArrayList()); }
+    public TreeNode apply(TreeNode plan) { return changed((LogicalPlan) plan, new HashMap()); }
 
     /** known: the keys that were read for this plan, so that those of the same log rows are read once. */
-    private static LogicalPlan changed(LogicalPlan plan, List known) {
+    private static LogicalPlan changed(LogicalPlan plan, Map known) {
       scala.collection.immutable.Seq children = plan.children();
       List made = new ArrayList();
       boolean same = true;
@@ -81,12 +84,12 @@ public class ObjcatBits {
       return result instanceof Join ? without((Join) result, known) : result;
     }
 
-    private static LogicalPlan without(Join join, List known) {
+    private static LogicalPlan without(Join join, Map known) {
       LogicalPlan result = filtered(join, known);
       return result == join ? gated(join, known) : result;
     }
 
-    private static LogicalPlan filtered(Join join, List known) {
+    private static LogicalPlan filtered(Join join, Map known) {
       LogicalPlan rows = (LogicalPlan) join.children().apply(0), logs = (LogicalPlan) join.children().apply(1);
       if (!"LeftAnti".equals(join.joinType().toString()) || join.condition().isEmpty()) return join;
       List conjuncts = new ArrayList();
@@ -110,28 +113,26 @@ public class ObjcatBits {
         } else return join;
       }
       if (key == null || rank == null || !(theirs.dataType() instanceof IntegralType) || !key.references().subsetOf(rows.outputSet())) return join;
-      if (theirs.name().equals(OWN_KEY)) return withoutBeaten(join, rows, Keys.of(logs, theirs, rank, known), key, mine);
+      if (theirs.name().equals(OWN_KEY)) return withoutBeaten(join, rows, Keys.of(logs, theirs, rank, known), mine);
       HadoopFsRelation files = relation(rows);
       // Every log row is later than any base row: the key alone decides.
       if (files == null || !files.options().contains(LOW)) return join;
       long low = Long.parseLong((String) files.options().apply(LOW)), high = Long.parseLong((String) files.options().apply(HIGH));
-      return new Filter(isNotIn(Keys.of(logs, theirs, rank, known).between(low, high), key), rows);
+      return new Filter(Keys.of(logs, theirs, rank, known).between(low, high).lacks(key), rows);
     }
 
-    /** Log rows against each other: the rows that are beaten are known by now. */
-    private static LogicalPlan withoutBeaten(Join join, LogicalPlan rows, Keys keys, Expression key, Expression rank) {
+    /** Log rows against each other: the rows that are beaten are known by now. Each has a rank of its own. */
+    private static LogicalPlan withoutBeaten(Join join, LogicalPlan rows, Keys keys, Expression rank) {
       if (!keys.areDense()) return join;
       Bits beaten = keys.beaten();
-      if (beaten == null) return rows;
-      Expression place = plus(plus(number(key, LongType$.MODULE$), literal(-keys.low)), times(number(rank, LongType$.MODULE$), keys.width));
-      return new Filter(isNotIn(beaten, place), rows);
+      return beaten == null || beaten.isEmpty() ? rows : new Filter(beaten.lacks(rank), rows);
     }
 
     /**
      * A join of base rows in which those have no key whose hash no log row's key has. A row without a key is kept, or left out, as one that
      * finds nothing, and is not looked for.
      */
-    private static LogicalPlan gated(Join join, List known) {
+    private static LogicalPlan gated(Join join, Map known) {
       LogicalPlan rows = (LogicalPlan) join.children().apply(0), logs = (LogicalPlan) join.children().apply(1);
       String type = join.joinType().toString();
       HadoopFsRelation files = relation(rows);
@@ -164,7 +165,7 @@ public class ObjcatBits {
       scala.collection.immutable.Seq before = PythonUtils.toSeq(new ArrayList(columns));
       columns.add(place);
       Expression key = (Expression) mine.get(0);
-      conjuncts.set(first, new EqualTo(new If(isNotIn(gate, place.toAttribute()), new Literal(null, key.dataType()), key), (Expression) theirs.get(0)));
+      conjuncts.set(first, new EqualTo(new If(gate.lacks(place.toAttribute()), new Literal(null, key.dataType()), key), (Expression) theirs.get(0)));
       Expression condition = (Expression) conjuncts.get(0);
       for (int q = 1; q < conjuncts.size(); q++) condition = new And(condition, (Expression) conjuncts.get(q));
       return new Project(before, new Join(new Project(PythonUtils.toSeq(columns), rows), logs, join.joinType(), scala.Option.apply(condition), join.hint()));
@@ -206,23 +207,11 @@ public class ObjcatBits {
       } else into.add(e);
     }
 
-    private static Expression isNotIn(Bits bits, Expression key) {
-      Expression at = number(key, LongType$.MODULE$);
-      if (bits.low != 0) at = plus(at, literal(-bits.low));
-      Expression word = new GetArrayItem(bits.subquery(), number(new ShiftRight(at, new Literal(Integer.valueOf(6), IntegerType$.MODULE$)), IntegerType$.MODULE$), false);
-      // A shift of a long goes by the last six bits of its distance.
-      Expression bit = new BitwiseAnd(word, new ShiftLeft(literal(1L), number(at, IntegerType$.MODULE$)));
-      // Beyond the words, Spark finds null.
-      return new EqualTo(new Coalesce(PythonUtils.toSeq(Arrays.asList(new Expression[] {bit, literal(0L)}))), literal(0L));
-    }
+    static Expression plus(Expression left, Expression right) { return Add$.MODULE$.apply(left, right, EvalMode$.MODULE$.LEGACY()); }
 
-    private static Expression plus(Expression left, Expression right) { return Add$.MODULE$.apply(left, right, EvalMode$.MODULE$.LEGACY()); }
+    static Expression number(Expression e, DataType type) { return e.dataType().equals(type) ? e : Cast$.MODULE$.apply(e, type, false); }
 
-    private static Expression times(Expression left, long right) { return Multiply$.MODULE$.apply(left, literal(right), EvalMode$.MODULE$.LEGACY()); }
-
-    private static Expression number(Expression e, DataType type) { return e.dataType().equals(type) ? e : Cast$.MODULE$.apply(e, type, false); }
-
-    private static Expression literal(long value) { return new Literal(Long.valueOf(value), LongType$.MODULE$); }
+    static Expression literal(long value) { return new Literal(Long.valueOf(value), LongType$.MODULE$); }
   }
 
   /**
@@ -235,7 +224,8 @@ public class ObjcatBits {
 
     private HadoopFsRelation relation;
     private StructType required;
-    private scala.collection.immutable.Seq chosen, input;
+    private List chosen = new ArrayList();
+    private scala.collection.immutable.Seq input;
     private List pieces;
 
     /** Null where a job has to read them. */
@@ -250,24 +240,54 @@ public class ObjcatBits {
       for (int q = 0; q < filters.size(); q++) if (!(filters.apply(q) instanceof IsNotNull)) return null;
       Files result = new Files();
       result.relation = (HadoopFsRelation) ((Object) ((LogicalRelation) parts._3()).relation());
-      result.chosen = (scala.collection.immutable.Seq) parts._1();
-      result.bind(((LogicalRelation) parts._3()).output());
+      result.bind((scala.collection.immutable.Seq) parts._1(), ((LogicalRelation) parts._3()).output());
       result.pieces = result.cut();
       return result.pieces.size() > COUNT_MAX ? null : result;
     }
 
     /** Which columns are read, and the attributes of the rows that come: those, and the constants of a file. */
-    private void bind(scala.collection.immutable.Seq output) {
+    private void bind(scala.collection.immutable.Seq expressions, scala.collection.immutable.Seq output) {
+      Attribute row = new AttributeReference(
+          ParquetFileFormat.ROW_INDEX_TEMPORARY_COLUMN_NAME(), LongType$.MODULE$, false, Metadata$.MODULE$.empty(), NamedExpression$.MODULE$.newExprId(), PythonUtils.toSeq(new ArrayList()));
+      for (int e = 0; e < expressions.size(); e++) chosen.add(counted((Expression) expressions.apply(e), row));
       StructType data = relation.dataSchema();
+      int constants = relation.partitionSchema().length();
       List fields = new ArrayList(), attributes = new ArrayList();
-      for (int a = 0; a < output.size(); a++) {
-        boolean used = a >= data.length();
-        for (int e = 0; !used && e < chosen.size(); e++) used = ((Expression) chosen.apply(e)).references().contains((Attribute) output.apply(a));
-        if (used) attributes.add(output.apply(a));
-        if (used && a < data.length()) fields.add(data.fields()[a]);
+      for (int a = 0; a < data.length(); a++) {
+        if (!isUsed((Attribute) output.apply(a))) continue;
+        attributes.add(output.apply(a));
+        fields.add(data.fields()[a]);
       }
+      if (isUsed(row)) {
+        attributes.add(row);
+        // Spark's reader refuses a column that files do not have, unless it may be null.
+        fields.add(new StructField(row.name(), row.dataType(), true, Metadata$.MODULE$.empty()));
+      }
+      for (int a = data.length(); a < data.length() + constants; a++) attributes.add(output.apply(a));
       required = new StructType((StructField[]) fields.toArray(new StructField[0]));
       input = PythonUtils.toSeq(attributes);
+    }
+
+    private boolean isUsed(Attribute attribute) {
+      for (int e = 0; e < chosen.size(); e++) if (((Expression) chosen.get(e)).references().contains(attribute)) return true;
+      return false;
+    }
+
+    /** An expression with the number of a row in its file as the column under which Spark's reader gives it. */
+    private static Expression counted(Expression e, Attribute row) {
+      if (e instanceof GetStructField && isMetadata(((GetStructField) e).child()) && ParquetFileFormat.ROW_INDEX().equals(((GetStructField) e).extractFieldName())) return row;
+      List children = new ArrayList();
+      boolean same = true;
+      for (int c = 0; c < e.children().size(); c++) {
+        Expression child = (Expression) e.children().apply(c), made = counted(child, row);
+        same = same && made == child;
+        children.add(made);
+      }
+      return same ? e : (Expression) ((Object) e.withNewChildren(PythonUtils.toSeq(children)));
+    }
+
+    private static boolean isMetadata(Expression e) {
+      return e instanceof AttributeReference && FileSourceMetadataAttribute$.MODULE$.unapply((AttributeReference) e).isDefined();
     }
 
     /** Ranges of the files, a few for each core; Spark's reader reads the row groups that begin in one. */
@@ -286,6 +306,17 @@ public class ObjcatBits {
         }
       }
       return result;
+    }
+
+    /** By which they and what is read of them are known: files never change. */
+    String name() {
+      StringBuilder result = new StringBuilder(required.json());
+      for (int e = 0; e < chosen.size(); e++) result.append('\n').append(((Expression) chosen.get(e)).sql());
+      for (int p = 0; p < pieces.size(); p++) {
+        PartitionedFile piece = (PartitionedFile) pieces.get(p);
+        result.append('\n').append(piece.urlEncodedPath()).append(' ').append(piece.start()).append(' ').append(piece.partitionValues());
+      }
+      return result.toString();
     }
 
     /** How many log rows they hold. */
@@ -350,7 +381,7 @@ public class ObjcatBits {
         Keys result = new Keys();
         Object rows = reader.apply(file);
         try {
-          result.addAll((scala.collection.Iterator) rows, UnsafeProjection.create(files.chosen, files.input));
+          result.addAll((scala.collection.Iterator) rows, UnsafeProjection.create(PythonUtils.toSeq(files.chosen), files.input));
         } finally {
           if (rows instanceof Closeable) ((Closeable) rows).close();
         }
@@ -359,24 +390,26 @@ public class ObjcatBits {
     }
   }
 
-  /** The keys of some log rows, each with the rank of its row; as many as a broadcast would hold. */
+  /** The keys of some log rows, each with the rank of its row, or of its object; as many as a broadcast would hold. */
   static class Keys {
-    private LogicalPlan of;
     private long[] keys = new long[1024];
-    private int[] ranks = new int[1024];
+    private long[] ranks = new long[1024];
     private int count;
-    /** The least key, how many there may be up to the greatest (negative: too many to count), and the least and the greatest rank. */
-    long low, width, first, last;
+    /** The least and the greatest key and rank. */
+    private long low, high, first, last;
+    /** What was found of them before: `all` is those between `allFrom` and `allTo`. */
+    private Bits all, beaten;
+    private long allFrom, allTo;
 
     /** Of the rows of a plan. Runs a job where files are not all there is to read, unless the keys are known. */
-    static Keys of(LogicalPlan logs, Attribute key, Attribute rank, List known) {
-      LogicalPlan plan = chosen(logs, new Expression[] {WithoutKeys.number(key, LongType$.MODULE$), WithoutKeys.number(rank, IntegerType$.MODULE$)});
+    static Keys of(LogicalPlan logs, Attribute key, Attribute rank, Map known) {
+      LogicalPlan plan = chosen(logs, new Expression[] {WithoutKeys.number(key, LongType$.MODULE$), WithoutKeys.number(rank, LongType$.MODULE$)});
       return of(plan, Files.of(plan), true, known);
     }
 
     /** Of the rows of a plan: numbers in the place of keys, without ranks. Null where they are more, or where that needs a job. */
-    static Keys ofFiles(LogicalPlan logs, Expression number, long countMax, List known) {
-      Expression[] columns = {WithoutKeys.number(number, LongType$.MODULE$), new Literal(Integer.valueOf(0), IntegerType$.MODULE$)};
+    static Keys ofFiles(LogicalPlan logs, Expression number, long countMax, Map known) {
+      Expression[] columns = {WithoutKeys.number(number, LongType$.MODULE$), WithoutKeys.literal(0L)};
       LogicalPlan plan = chosen(logs, columns);
       Files files = Files.of(plan);
       return files == null || files.rows() > countMax ? null : of(plan, files, false, known);
@@ -389,25 +422,34 @@ public class ObjcatBits {
     }
 
     /** files: of the plan, null where only a job can read them. Null where a job would have to and may not. */
-    private static Keys of(LogicalPlan plan, Files files, boolean byJob, List known) {
-      for (int k = 0; k < known.size(); k++) if (((LogicalPlan) ((Object) ((Keys) known.get(k)).of.canonicalized())).equals(plan.canonicalized())) return (Keys) known.get(k);
-      Keys result = new Keys();
-      result.of = plan;
-      if (!result.read(files, byJob)) return null;
-      known.add(result);
+    private static Keys of(LogicalPlan plan, Files files, boolean byJob, Map known) {
+      Object canonical = plan.canonicalized();
+      Keys result = (Keys) known.get(canonical);
+      if (result != null) return result;
+      result = files == null ? null : (Keys) Cache.get(files.name());
+      if (result == null) {
+        result = new Keys();
+        if (files != null && files.addTo(result)) {
+          result.measure();
+          Cache.put(files.name(), result);
+        } else if (byJob) {
+          result.addJob(plan);
+          result.measure();
+        } else return null;
+      }
+      known.put(canonical, result);
       return result;
     }
 
-    private boolean read(Files files, boolean byJob) {
-      if (files == null || !files.addTo(this)) {
-        if (!byJob) return false;
-        Object session = org.apache.spark.sql.classic.SparkSession$.MODULE$.active();
-        addAll((scala.collection.Iterator) org.apache.spark.sql.classic.Dataset$.MODULE$
-            .ofRows((org.apache.spark.sql.classic.SparkSession) session, of).queryExecution().executedPlan().executeCollectIterator()._2(), null);
-      }
-      if (count == 0) return true;
-      long high = keys[0];
-      low = high;
+    private void addJob(LogicalPlan plan) {
+      Object session = org.apache.spark.sql.classic.SparkSession$.MODULE$.active();
+      addAll((scala.collection.Iterator) org.apache.spark.sql.classic.Dataset$.MODULE$
+          .ofRows((org.apache.spark.sql.classic.SparkSession) session, plan).queryExecution().executedPlan().executeCollectIterator()._2(), null);
+    }
+
+    private void measure() {
+      if (count == 0) return;
+      low = high = keys[0];
       first = last = ranks[0];
       for (int k = 1; k < count; k++) {
         low = Math.min(low, keys[k]);
@@ -415,8 +457,6 @@ public class ObjcatBits {
         first = Math.min(first, ranks[k]);
         last = Math.max(last, ranks[k]);
       }
-      width = high - low + 1;
-      return true;
     }
 
     /** projection: what makes a key and a rank of a row; null for rows that are both. */
@@ -427,7 +467,7 @@ public class ObjcatBits {
         if (row.isNullAt(0)) continue;
         reserve(1);
         keys[count] = row.getLong(0);
-        ranks[count++] = row.getInt(1);
+        ranks[count++] = row.getLong(1);
       }
     }
 
@@ -445,52 +485,63 @@ public class ObjcatBits {
     }
 
     /** Those between two numbers. */
-    Bits between(long low, long high) {
-      Bits all = new Bits(low, high);
+    synchronized Bits between(long low, long high) {
+      if (all != null && allFrom == low && allTo == high) return all;
+      all = new Bits(allFrom = low, allTo = high);
       for (int k = 0; k < count; k++) if (keys[k] >= low && keys[k] <= high) all.add(keys[k]);
-      return all.trimmed();
+      return all = all.trimmed();
     }
 
-    /** Whether a bit for each key and rank that may be is little: then `place` numbers them. */
-    boolean areDense() { return count == 0 || width > 0 && width < BITS_MAX && width * (last - first + 1) < BITS_MAX; }
+    /** Whether a bit for each key and a number for each rank that may be are little. */
+    boolean areDense() { return count == 0 || isWithin(low, high) && isWithin(first, last); }
 
-    private long place(int k) { return keys[k] - low + ranks[k] * width; }
+    private static boolean isWithin(long low, long high) { return high - low >= 0 && high - low < BITS_MAX; }
 
-    /** The places of rows whose key a row of a greater rank has; null when there are none. */
-    Bits beaten() {
-      if (count == 0) return null;
-      Bits later = new Bits(0, width - 1), found = new Bits(first * width, (last + 1) * width - 1);
-      int[] order = byRank();
-      boolean any = false;
-      for (int end = count; end > 0; ) {
-        int start = end;
-        while (start > 0 && ranks[order[start - 1]] == ranks[order[end - 1]]) {
-          int k = order[--start];
-          if (!later.has(keys[k] - low)) continue;
-          found.add(place(k));
-          any = true;
-        }
-        for (int i = start; i < end; i++) later.add(keys[order[i]] - low);
-        end = start;
+    /** The ranks of rows whose key a row of a greater rank has; null for no rows. No two rows have one rank. */
+    synchronized Bits beaten() {
+      if (beaten != null || count == 0) return beaten;
+      long[] rows = new long[count];
+      for (int k = 0; k < count; k++) rows[k] = ranks[k] - first << 31 | k;
+      Arrays.sort(rows);
+      Bits later = new Bits(low, high), found = new Bits(first, last);
+      for (int r = count - 1; r >= 0; r--) {
+        int k = (int) rows[r] & Integer.MAX_VALUE;
+        if (later.has(keys[k])) found.add(ranks[k]);
+        else later.add(keys[k]);
       }
-      return any ? found.trimmed() : null;
+      return beaten = found.trimmed();
+    }
+  }
+
+  /** The keys of the last queries, as long as the JVM has memory to spare: the next one often reads the same log. */
+  static class Cache {
+    static final int COUNT_MAX = 16;
+    private static final LinkedHashMap FOUND = new LinkedHashMap(16, 0.75f, true);
+
+    static Object get(String name) {
+      synchronized (FOUND) {
+        SoftReference found = (SoftReference) FOUND.get(name);
+        return found == null ? null : found.get();
+      }
     }
 
-    /** The rows in the order of their ranks. */
-    private int[] byRank() {
-      int[] next = new int[(int) (last - first) + 2];
-      for (int k = 0; k < count; k++) next[(int) (ranks[k] - first) + 1]++;
-      for (int r = 1; r < next.length; r++) next[r] += next[r - 1];
-      int[] order = new int[count];
-      for (int k = 0; k < count; k++) order[next[(int) (ranks[k] - first)]++] = k;
-      return order;
+    static void put(String name, Object keys) {
+      synchronized (FOUND) {
+        FOUND.put(name, new SoftReference(keys));
+        if (FOUND.size() <= COUNT_MAX) return;
+        java.util.Iterator oldest = FOUND.keySet().iterator();
+        oldest.next();
+        oldest.remove();
+      }
     }
   }
 
   /** A set of whole numbers: `low + 64 * w + b` is in it when bit b of word w is set. */
   static class Bits {
-    long low;
-    private long[] words;
+    /** From which words that are empty are left out: a look is dearer then, and what is sent shorter. */
+    static final int SPARSE_WORDS_MIN = 1 << 21;
+    private long low;
+    private long[] words, blocks, full;
 
     Bits(long low, long high) {
       this.low = low;
@@ -500,6 +551,8 @@ public class ObjcatBits {
     void add(long key) { words[(int) ((key - low) >> 6)] |= 1L << (int) (key - low); }
 
     boolean has(long key) { return (words[(int) ((key - low) >> 6)] & 1L << (int) (key - low)) != 0; }
+
+    boolean isEmpty() { return words.length == 0; }
 
     /** Without what is empty at both ends. */
     Bits trimmed() {
@@ -511,14 +564,57 @@ public class ObjcatBits {
       return this;
     }
 
-    /** The words, as what Spark sends to executors with the plan; plans that hold it stay short. */
-    Expression subquery() {
-      Object column = new AttributeReference(
-          "keys", new ArrayType(LongType$.MODULE$, false), false, Metadata$.MODULE$.empty(), NamedExpression$.MODULE$.newExprId(), PythonUtils.toSeq(new ArrayList()));
+    /**
+     * Whether a number is not in the set; null is not. The words go to executors as a subquery of their own, once for each task: plans that
+     * hold them stay short, and a large set without the words that are empty.
+     */
+    Expression lacks(Expression number) {
+      Expression at = WithoutKeys.number(number, LongType$.MODULE$);
+      if (low != 0) at = WithoutKeys.plus(at, WithoutKeys.literal(-low));
+      // Beyond the words, Spark finds null. A shift of a long goes by the last six bits of its distance.
+      if (words.length < SPARSE_WORDS_MIN) return isZero(new BitwiseAnd(item(subquery(words), shifted(at, 6)), bit(at)));
+      pack();
+      Expression all = subquery(blocks), word = bit(shifted(at, 6)), block = new BitwiseAnd(shifted(at, 11), WithoutKeys.literal(-2L));
+      Expression filled = item(all, block), start = item(all, WithoutKeys.plus(block, WithoutKeys.literal(1L)));
+      Expression before = new BitwiseCount(new BitwiseAnd(filled, WithoutKeys.plus(word, WithoutKeys.literal(-1L))));
+      Expression place = WithoutKeys.plus(start, WithoutKeys.number(before, LongType$.MODULE$));
+      return new Or(isZero(new BitwiseAnd(filled, word)), isZero(new BitwiseAnd(item(subquery(full), place), bit(at))));
+    }
+
+    /** Of each block of 64 words: which are not empty, and where those begin among the full ones. */
+    private synchronized void pack() {
+      if (full != null) return;
+      int used = 0;
+      for (int w = 0; w < words.length; w++) if (words[w] != 0) used++;
+      long[] kept = new long[used];
+      blocks = new long[2 * ((words.length + 63) >> 6)];
+      for (int w = 0, next = 0; w < words.length; w++) {
+        int block = w >> 6 << 1;
+        if ((w & 63) == 0) blocks[block + 1] = next;
+        if (words[w] == 0) continue;
+        blocks[block] |= 1L << w;
+        kept[next++] = words[w];
+      }
+      full = kept;
+    }
+
+    private static Expression shifted(Expression at, int by) { return new ShiftRight(at, new Literal(Integer.valueOf(by), IntegerType$.MODULE$)); }
+
+    /** A long with one bit. */
+    private static Expression bit(Expression number) { return new ShiftLeft(WithoutKeys.literal(1L), WithoutKeys.number(number, IntegerType$.MODULE$)); }
+
+    private static Expression item(Expression array, Expression at) { return new GetArrayItem(array, WithoutKeys.number(at, IntegerType$.MODULE$), false); }
+
+    private static Expression isZero(Expression e) {
+      return new EqualTo(new Coalesce(PythonUtils.toSeq(Arrays.asList(new Expression[] {e, WithoutKeys.literal(0L)}))), WithoutKeys.literal(0L));
+    }
+
+    private static Expression subquery(long[] words) {
+      scala.collection.immutable.Seq none = PythonUtils.toSeq(new ArrayList());
+      Object column = new AttributeReference("keys", new ArrayType(LongType$.MODULE$, false), false, Metadata$.MODULE$.empty(), NamedExpression$.MODULE$.newExprId(), none);
       Object row = new GenericInternalRow(new Object[] {UnsafeArrayData.fromPrimitiveArray(words)});
       LogicalPlan relation = new LocalRelation(
           PythonUtils.toSeq(Arrays.asList(new Object[] {column})), PythonUtils.toSeq(Arrays.asList(new Object[] {row})), false, scala.Option.apply(null));
-      scala.collection.immutable.Seq none = PythonUtils.toSeq(new ArrayList());
       return new ScalarSubquery(
           relation, none, NamedExpression$.MODULE$.newExprId(), none, scala.Option.apply(null), scala.Option.apply(null), scala.Option.apply(null));
     }

@@ -1,9 +1,9 @@
 """Merge-on-read as one Catalyst plan over Parquet: base rows that no log row beats, and the log rows that nothing beats.
 
 The rules are those of `objcat.storage.merge`. Rows of one key count in the order of their *rank*: a base row's is -1, a log row's that of
-its object, which holds a key at most once. In commit order a row is beaten by every row of its key with a greater rank. With an ordering
-column, a *barrier* (a delete without an ordering value) beats every row of a smaller rank; of what is left, the greater ordering value
-beats, of equal ones the greater rank. A row that wins and is a delete ends its key.
+its object, which holds a key at most once, or one of its own. In commit order a row is beaten by every row of its key with a greater rank.
+With an ordering column, a *barrier* (a delete without an ordering value) beats every row of a smaller rank; of what is left, the greater
+ordering value beats, of equal ones the greater rank. A row that wins and is a delete ends its key.
 
 Few log rows: their keys are broadcast once, and each side drops what they beat; Catalyst reuses the broadcast, and filters on keys reach
 both sides. Where keys are whole numbers close together, in commit order, an optimizer rule of ours (`ObjcatBits.java`) knows these joins by
@@ -88,7 +88,7 @@ def _broadcast(rows: Rows) -> list[Query]:
         barriers = keys.of(logs.where(_IS_BARRIER))
         logs = keys.anti(logs, barriers, _IS_LATER)
         base = None if base is None else keys.anti(base, barriers, _IS_LATER)
-    pairwise = rows.objects <= PAIRWISE_OBJECTS_MAX
+    pairwise = rows.dense or rows.objects <= PAIRWISE_OBJECTS_MAX
     beaters = keys.of(logs) if pairwise else keys.newest(logs)
     if rows.objects == 1:
         winners = logs

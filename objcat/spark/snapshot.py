@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import prod
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,8 +31,9 @@ _FILE = "_objcat_file"
 _BUCKET = "_objcat_bucket"
 _COUNT = "_objcat_count"
 _ROW = "_objcat_row"
+_START = "_objcat_start"
 _HORIZON = "_objcat_horizon"
-_PACKED_BITS_MAX = 62
+_PACKED_MAX = 2**62
 SPREAD_SHARE = 16
 """Log rows are few when the base files hold so many times as many."""
 BITS_OF_ROW = 32
@@ -138,7 +141,7 @@ class _Snapshot:
             files=with_bounds(files, self.bounds),
             columns=self.plan.columns_read,
             hidden=(TXN_FIELD,),
-            constants=(*(Constant(name, "integer") for name in (RANK, PART, _BUCKET, _COUNT)), Constant(_FILE, "string")),
+            constants=(Constant(RANK, "long"), *(Constant(name, "integer") for name in (PART, _BUCKET, _COUNT)), Constant(_FILE, "string")),
             hashed=tuple(self.spec.bucket_columns),
             buckets=buckets,
             key_span=key_span,
@@ -149,23 +152,24 @@ class _Snapshot:
             rows = rows.where(f"{_COUNT} = 0 OR {self._hash_modulo(_COUNT)} = {_BUCKET}")
         return rows
 
-    def _logs(self, logs: Sequence[LogRowsOf]) -> Query:
-        """The log rows that count, with RANK, PART and their operation."""
+    def _logs(self, logs: Sequence[LogRowsOf], *, row_by_row: bool = False) -> Query:
+        """The log rows that count, with RANK, PART and their operation. row_by_row: each row has a rank of its own, not each object."""
         whole = [log for log in logs if log.segments is None]
         cut = [log for log in logs if log.segments is not None]
+        starts = dict(zip((log.rank for log in logs), accumulate((log.object.rows for log in logs), initial=0), strict=False))
         found = []
         if whole:
-            found.append(self._log_relation(whole, positions=False))
+            found.append(self._log_relation(whole, starts, positions=row_by_row))
         if cut:
             segments = of_frame(self.spark.createDataFrame(segment_rows(cut)))
-            rows = self._log_relation(cut, positions=True)
-            at = f"shiftleft(cast({RANK} AS bigint), {RANK_BITS_BELOW}) | shiftright({_ROW}, {BLOCK_BITS})"
+            rows = self._log_relation(cut, starts, positions=True)
+            at = f"shiftleft({RANK}, {RANK_BITS_BELOW}) | shiftright({_ROW}, {BLOCK_BITS})"
             inside = f"of_block = ({at}) AND {_ROW} >= of_first AND {_ROW} < of_last"
             if any(one.count for log in cut for one in log.segments or ()):
                 inside += f" AND (of_count = 0 OR {self._hash_modulo('cast(of_count AS int)')} = of_bucket)"
-            hidden = (*self._kept(), RANK, OP_COLUMN, _HORIZON)
+            hidden = (*self._kept(), RANK, OP_COLUMN, _HORIZON, _START, _ROW)
             found.append(rows.joined(segments, inside, "inner", "broadcast").selected([*hidden, f"cast(of_part AS int) AS {PART}"]))
-        names = (*self._kept(), RANK, PART, OP_COLUMN)
+        names = (*self._kept(), f"{_START} + {_ROW} AS {RANK}" if row_by_row else RANK, PART, OP_COLUMN)
         return union([self._timely(rows).selected(names) for rows in found])
 
     def _timely(self, rows: Query) -> Query:
@@ -187,7 +191,8 @@ class _Snapshot:
         bound = horizon(self.spec, log.committed_at_ms)
         return BEFORE_ALL if bound is None else int(bound.cast(pa.int32() if pa.types.is_date(bound.type) else pa.int64()).as_py())
 
-    def _log_relation(self, logs: Sequence[LogRowsOf], *, positions: bool) -> Query:
+    def _log_relation(self, logs: Sequence[LogRowsOf], starts: Mapping[int, int], *, positions: bool) -> Query:
+        """starts: by rank of an object, how many rows those before it have. positions: with the number of each row in its object."""
         files = pa.table(
             {
                 "path": [log.object.path for log in logs],
@@ -200,6 +205,7 @@ class _Snapshot:
                 _FILE: [log.object.path for log in logs],
                 TXN_COLUMN: [txn_of(log) for log in logs],
                 _HORIZON: pa.array([self._horizon(log) for log in logs], pa.int64()),
+                _START: [starts[log.rank] for log in logs],
             }
         )
         relation = Relation(
@@ -209,11 +215,12 @@ class _Snapshot:
             nullable=True,
             hidden=(OP_FIELD,),
             constants=(
-                Constant(RANK, "integer"),
+                Constant(RANK, "long"),
                 Constant(PART, "integer"),
                 Constant(_FILE, "string"),
                 Constant(TXN_COLUMN, "string"),
                 Constant(_HORIZON, "long"),
+                Constant(_START, "long"),
             ),
             log_rows=sum(log.object.rows for log in logs),
         )
@@ -239,7 +246,7 @@ class _Snapshot:
         span = None if ordering is not None else _span(fields, sum(base.file.rows for base in sources.bases))
         return Rows(
             base=ordered(self._base(sources.bases, buckets, is_merged=True, key_span=span)) if sources.bases else None,
-            logs=ordered(self._logs(sources.logs)),
+            logs=ordered(self._logs(sources.logs, row_by_row=span is not None and sources.log_objects > 1)),
             columns=self._kept(),
             key=tuple(key),
             packed=_packed(fields),
@@ -290,26 +297,21 @@ class _Whole:
     high: int
 
     @property
-    def origin(self) -> int:
-        """What is taken from it, so that it is not negative: nothing where it never is."""
-        return min(self.low, 0)
-
-    @property
-    def bits(self) -> int:
-        return (self.high - self.origin).bit_length()
+    def count(self) -> int:
+        """Of the values that it may have."""
+        return self.high - self.low + 1
 
 
 def _packed(fields: Sequence[_Whole] | None) -> str | None:
-    """Several fields as one number that is not negative, where they fit; then a join compares one long.
-
-    Spark packs small integers by itself; a single one needs no packing.
-    """
-    if fields is None or len(fields) == 1 or sum(field.bits for field in fields) > _PACKED_BITS_MAX:
+    """Several fields as the digits of one number that is not negative, where they fit; then a join compares one long."""
+    if fields is None or prod(field.count for field in fields) > _PACKED_MAX:
         return None
+    if len(fields) == 1:
+        return fields[0].value
     packed = ""
     for field in fields:
-        term = f"(cast({field.value} AS bigint) - ({field.origin}L))" if field.origin else f"cast({field.value} AS bigint)"
-        packed = f"(shiftleft({packed}, {field.bits}) | {term})" if packed else term
+        digit = f"(cast({field.value} AS bigint) - ({field.low}L))" if field.low else f"cast({field.value} AS bigint)"
+        packed = f"({packed} * {field.count}L + {digit})" if packed else digit
     return packed
 
 
@@ -317,7 +319,7 @@ def _span(fields: Sequence[_Whole] | None, rows: int) -> tuple[int, int] | None:
     """Between what the number is that identifies a row, packed or not; None where a bit for each value would be much beside the rows."""
     if fields is None:
         return None
-    low, high = (fields[0].low, fields[0].high) if len(fields) == 1 else (0, 2 ** sum(field.bits for field in fields) - 1)
+    low, high = (fields[0].low, fields[0].high) if len(fields) == 1 else (0, prod(field.count for field in fields) - 1)
     return (low, high) if high - low < min(BITS_MAX, max(BITS_MIN, rows * BITS_OF_ROW)) else None
 
 

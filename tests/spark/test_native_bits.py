@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -94,15 +95,76 @@ def test_of_log_rows_with_one_key_the_last_counts(spark: SparkSession, tmp_path:
     assert agrees(table, spark)
 
 
-def test_log_rows_of_many_objects_and_far_keys_are_compared_by_a_join(spark: SparkSession, tmp_path: Path) -> None:
-    """A bit for each key that a base row may have is little, one for each such key and log object is not."""
+def test_log_rows_of_many_objects_and_far_keys_are_not_compared_by_a_join(spark: SparkSession, tmp_path: Path) -> None:
+    """A bit for each key that a base row may have is little, and so is one for each log row."""
     keys = range(0, 8_000_000, 40_000)
     table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.Bucket(64))
     table.insert(rows(keys, "base"))
     for turn in range(70):
         table.upsert(rows([keys[4 * turn % len(keys)]], str(turn)))
-    assert joins(table.scan().to_spark(spark)) == 1
+    assert joins(table.scan().to_spark(spark)) == 0
     assert agrees(table, spark)
+
+
+def test_a_set_of_bits_that_is_large_is_sent_without_what_is_empty(spark: SparkSession, tmp_path: Path) -> None:
+    count, step = 4_350_000, 31
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.Bucket(2))
+    expected = np.zeros(count, np.int64)
+
+    def write(numbers: np.ndarray, v: int) -> None:
+        table.upsert(pa.table({"k": numbers * step, "v": np.full(len(numbers), v)}, schema=schema))
+        expected[numbers] = v
+
+    write(np.arange(count), 1)
+    table.compact()
+    write(np.arange(0, count, 7), 2)
+    write(np.concatenate([np.arange(5_000), np.arange(count - 5_000, count), np.arange(1_000_000, 1_100_000, 3)]), 4)
+    frame = table.scan().to_spark(spark)
+    assert joins(frame) == 0
+    assert "bit_count" in text_of(frame)
+    found = {row.v: (row["count(1)"], row["sum(k)"]) for row in frame.groupBy("v").agg(F.count("*"), F.sum("k")).collect()}
+    assert found == {v: (int((expected == v).sum()), int(np.flatnonzero(expected == v).sum()) * step) for v in (1, 2, 4)}
+
+
+def test_keys_that_were_read_serve_other_queries_of_the_same_log(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path, range(200))
+    slots = [table.upsert(rows(range(turn, 200, turn + 3), str(turn))).slot for turn in range(4)]
+
+    def opened() -> int:
+        """How many times a log object was opened, by anyone in this JVM."""
+        return int(spark._jvm.org.apache.hadoop.fs.FileSystem.getGlobalStorageStatistics().get("file").getLong("bytesRead"))  # type: ignore[union-attr]
+
+    def read_by(work: Callable[[], object]) -> int:
+        before = opened()
+        work()
+        return opened() - before
+
+    first, second = (read_by(lambda: table.scan(columns=["v"]).to_spark(spark).collect()) for _ in range(2))
+    assert second < first
+    for slot in (*slots, *reversed(slots)):
+        scan = table.scan(as_of=slot)
+        assert comparable(scan.to_spark(spark).toArrow()) == comparable(scan.to_arrow())
+    table.compact()
+    table.upsert(rows([1, 2], "later"))
+    assert agrees(table, spark)
+
+
+def test_a_date_is_a_whole_number(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.date32()), ("v", pa.string())])
+
+    def some(days: range, v: str) -> pa.Table:
+        return pa.table({"k": pa.array(days, pa.int32()).cast(pa.date32()), "v": [v] * len(days)}, schema=schema)
+
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["k"], index=objcat.Bucket(2))
+    table.insert(some(range(-500, 500), "base"))
+    for turn in range(10):
+        table.upsert(some(range(-500, 600, 3 + turn), str(turn)))
+    assert joins(table.scan().to_spark(spark)) == 0
+    assert agrees(table, spark)
+    assert [row.v for row in table.scan(where="k = date '1970-01-01'").to_spark(spark).collect()] == table.scan(
+        where="k = date '1970-01-01'"
+    ).to_arrow()["v"].to_pylist()
 
 
 def test_log_rows_of_no_common_key_are_not_compared(spark: SparkSession, tmp_path: Path) -> None:
