@@ -96,7 +96,7 @@ KEYLESS_CELLS: tuple[Cell, ...] = (
         actors=(play("append", 1, Append(8, "a8")), play("worker", 6, ExecuteScheduled())),
         prelude=PLANNED,
         all_succeed=True,
-        states_min=420,
+        states_min=380,
     ),
     Cell(
         name="append, clustering: 1 late request at the log",
@@ -105,6 +105,6 @@ KEYLESS_CELLS: tuple[Cell, ...] = (
         where=LOG,
         faults_max=1,
         faults=LATE,
-        states_min=4_600,
+        states_min=4_000,
     ),
 )
