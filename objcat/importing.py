@@ -46,8 +46,8 @@ class Source:
 
     @property
     def name(self) -> str:
-        """One for the same files of the same sizes, wherever they are copied to."""
-        listed = "\n".join(f"{file.key} {file.size}" for file in self.files)
+        """One for the same files, at one place and unchanged: another day's files often have the same names and sizes."""
+        listed = "\n".join([self.fileio.url, *(f"{file.key} {file.size} {file.version}" for file in self.files)])
         return f"import-parquet-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
 
     def open(self, file: ObjectMeta) -> pq.ParquetFile:
@@ -83,8 +83,9 @@ def schema_of(source: Source) -> pa.Schema:
 def import_files(table: Table, source: Source, *, commit_bytes: int = COMMIT_BYTES) -> ImportResult:
     """Insert the rows of all files, whose keys are declared new, in commits of about `commit_bytes` of source files.
 
-    An import that ended early goes on after its last commit when it is called again with the same files: each commit counts once. Memory is
-    bounded. Raises CorruptTable when the counts do not agree in the end, InvalidInput, and as `Table.bulk_insert`.
+    An import that ended early goes on after its last commit when it is called again with the same files, unchanged and at their place: each
+    commit counts once. Memory is bounded. Raises CorruptTable when the counts do not agree in the end, InvalidInput, and as
+    `Table.bulk_insert`.
     """
     whole_number(commit_bytes, what="commit_bytes", least=1)
     chunks = list(_chunks(source.files, commit_bytes))

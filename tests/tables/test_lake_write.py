@@ -82,6 +82,19 @@ def test_an_import_goes_on_where_it_ended(tmp_path: Path, key: list[str] | None,
     assert again.commits_before == 5 and lake.table("t").refresh().slot == 5
 
 
+def test_other_files_of_the_same_names_and_sizes_are_imported(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path / "lake")
+    sizes = set()
+    for place, first in ("monday", 0), ("tuesday", 100), ("tuesday", 200):
+        (tmp_path / place).mkdir(exist_ok=True)
+        file = tmp_path / place / "part-0.parquet"
+        pq.write_table(pa.table({"id": range(first, first + 100)}), file, compression="none", use_dictionary=False)
+        sizes.add(file.stat().st_size)
+        assert lake.import_parquet(tmp_path / place, "t", key=None).commits_before == 0
+    assert len(sizes) == 1
+    assert sorted(lake.table("t").scan().to_arrow()["id"].to_pylist()) == list(range(300))
+
+
 def test_what_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path / "lake")
     (tmp_path / "empty").mkdir()
