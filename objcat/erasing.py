@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -167,9 +168,13 @@ def _literal(value: Any) -> str:
             return f"CAST('{value.isoformat()}' AS {kind})"
         case dt.date():
             return f"CAST('{value.isoformat()}' AS DATE)"
+        case float() if not math.isfinite(value):
+            # No comparison finds NaN: a filter would find no row, and certify that.
+            raise InvalidInput(f"the key {value} has no text in a filter: erase by one, as `id <> id` is true for NaN; nothing was erased")
         case bool() | int() | float() | str() | decimal.Decimal():
             return sql.convert(value).sql(dialect="spark")
-    raise InvalidInput(f"a key of type {type(value).__name__} has no text in a filter: erase by a filter on another column")
+    said = f"a key of type {type(value).__name__} has no text in a filter"
+    raise InvalidInput(f"{said}: erase by a filter on another column; nothing was erased")
 
 
 def _check_saved(table: Table, where: str, *, left: str) -> None:

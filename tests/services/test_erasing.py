@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import decimal
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -217,6 +218,22 @@ def test_rows_are_meant_by_their_keys_whatever_the_keys_are() -> None:
     ):
         with pytest.raises(error, match=said):
             table.erase(wrong)
+
+
+@pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("key", [math.nan, math.inf, -math.inf])
+def test_no_certificate_says_that_a_key_is_gone_that_a_filter_does_not_find(type_: pa.DataType, key: float) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("keys"), env=FakeEnv(1)))
+    table = lake.create_table("t", pa.schema([pa.field("id", type_, nullable=False)]), key=["id"])
+    table.upsert([{"id": key}, {"id": 1.0}])
+    slot = table.snapshot.slot
+    for ask in table.erase, table.plan_erasure:
+        with pytest.raises(InvalidInput, match="has no text in a filter"):
+            ask([{"id": 1.0}, {"id": key}])
+    assert table.refresh().slot == slot and table.scan().count() == 2
+    by_filter = "id <> id" if math.isnan(key) else "id > 1e38 or id < -1e38"
+    assert table.erase(by_filter).deleted == 1
+    assert table.scan().to_arrow()["id"].to_pylist() == [1.0]
 
 
 def test_a_compaction_that_was_planned_before_the_delete_and_comes_first_hides_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
