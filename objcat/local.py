@@ -80,7 +80,7 @@ class LocalEngine:
         return data.schema
 
     def write(self, data: Rows, task: WriteTask) -> WriteResult:
-        """Write a whole batch. Raises InvalidBatch, NullKey, storage errors, and OSError when the local disk is full."""
+        """Write a whole batch. Raises InvalidBatch, NullKey, storage errors, and StoreFull when the local disk is full."""
         if task.routed or task.spec.is_keyless or isinstance(data, Spooled):
             write_all = write_routed if task.routed else write_unrouted
             return write_all(self._fileio, task, "local-0", _batches(data))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 import pyarrow as pa
+
+from objcat.storage.local_disk import room_for_rows
 
 SPOOL_BYTES_MAX = 256 * 1024**2
 """Arrow bytes of a stream that are held in memory."""
@@ -17,16 +20,19 @@ class Spooled:
     """The rows of a stream in a file of this process, which is gone with the last reference to it. Safe for one thread at a time."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Reads the batches to their end. Raises what they raise, and OSError when the local disk is full."""
+        """Reads the batches to their end. Raises what they raise, and StoreFull when the local disk is full."""
         self.schema = schema
         self.num_rows = 0
         self._file = tempfile.TemporaryFile(prefix="objcat-")  # noqa: SIM115 - it lives as long as this object
-        weakref.finalize(self, self._file.close)
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_stream(self._file, schema, options=options) as writer:
-            for batch in batches:
+        weakref.finalize(self, _close, self._file)
+        writer = pa.ipc.new_stream(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        for batch in batches:
+            with room_for_rows():
                 writer.write_batch(batch)
-                self.num_rows += batch.num_rows
+            self.num_rows += batch.num_rows
+        with room_for_rows():
+            writer.close()
+            self._file.flush()
 
     @property
     def column_names(self) -> list[str]:
@@ -53,6 +59,12 @@ def spooled(reader: pa.RecordBatchReader) -> Rows:
         if size > SPOOL_BYTES_MAX:
             return Spooled(reader.schema, _chain(held, reader))
     return pa.Table.from_batches(held, schema=reader.schema)
+
+
+def _close(file: IO[bytes]) -> None:
+    # What is still in its buffer has no room where the disk is full, and nobody needs it.
+    with contextlib.suppress(OSError):
+        file.close()
 
 
 def _chain(held: list[pa.RecordBatch], reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

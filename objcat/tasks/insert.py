@@ -26,7 +26,7 @@ WRITTEN_AT_ONCE = 4
 def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
     """Write rows that hold *every* row of their homes in this transaction. name: of this task within it.
 
-    Memory is bounded, whatever comes: see `sorted_runs`. Raises InvalidBatch, NullKey, storage errors, and OSError when the local disk is
+    Memory is bounded, whatever comes: see `sorted_runs`. Raises InvalidBatch, NullKey, storage errors, and StoreFull when the local disk is
     full.
     """
     result = WriteResult()

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.storage.files import BASE_ROW_GROUP_ROWS
+from objcat.storage.local_disk import room_for_rows
 from objcat.storage.logs import EXPANSION
 from objcat.storage.streaming import cut_sorted, sort_by_key
 from objcat.table import FileGroup, TableSchema, TableSpec
@@ -52,7 +53,7 @@ def sorting_bytes(group: FileGroup) -> int:
 
 
 def by_key(pieces: Iterable[pa.Table], *, key: Sequence[str]) -> Iterator[pa.Table]:
-    """Rows, each key once and none null, sorted by key. Raises OSError when the local disk is full."""
+    """Rows, each key once and none null, sorted by key. Raises StoreFull when the local disk is full."""
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
         runs: list[Path] = []
         held: pa.Table | None = None
@@ -69,8 +70,8 @@ def by_key(pieces: Iterable[pa.Table], *, key: Sequence[str]) -> Iterator[pa.Tab
 
 
 def in_order(pieces: Iterable[pa.Table], order: Order, schema: TableSchema) -> Iterator[pa.Table]:
-    """Rows of a table, under physical names, in an order; rows that are equal in it stay as they come. Raises OSError when the local disk
-    is full."""
+    """Rows of a table, under physical names, in an order; rows that are equal in it stay as they come. Raises StoreFull when the local
+    disk is full."""
     columns = [schema.by_id(column_id).physical for column_id in order.columns]
     gathered = _gathered(pieces)
     first, second = next(gathered, None), next(gathered, None)
@@ -192,7 +193,7 @@ def _filled(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _spilled(rows: pa.Table, path: Path) -> Path:
     options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema, options=options) as writer:
+    with room_for_rows(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema, options=options) as writer:
         writer.write_table(rows.combine_chunks(), max_chunksize=PIECE_ROWS)
     return path
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fileio.store import FileIO
+from objcat.storage.local_disk import room_for_rows
 from objcat.storage.merge import merge
 from objcat.storage.streaming import cut_sorted
 from objcat.table import LogRows, TableSpec
@@ -44,10 +45,10 @@ class Run:
         return self._parts.keys()
 
     def spill(self, path: Path) -> None:
-        """Leave memory."""
+        """Leave memory. Raises StoreFull when the local disk is full."""
         assert self._rows is not None, "a run is spilled once"
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, self._rows.schema, options=options) as writer:
+        with room_for_rows(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, self._rows.schema, options=options) as writer:
             # Of one size, so that a row's batch is known by its number.
             writer.write_table(self._rows.combine_chunks(), max_chunksize=PIECE_ROWS)
         self._rows, self._path = None, path
@@ -77,7 +78,7 @@ class Run:
 def sorted_runs(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[Iterator[Run]]:
     """Runs of all rows of some batches, in their order; one that the consumer goes on from is spilled. Until the end of the block.
 
-    Raises InvalidBatch and NullKey, and OSError when the local disk is full.
+    Raises InvalidBatch and NullKey, and StoreFull when the local disk is full.
     """
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
 

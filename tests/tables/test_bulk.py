@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import objcat
+from fileio import StoreFull
 from objcat import spool
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.tasks import runs
@@ -149,3 +152,31 @@ def test_what_cannot_be_sorted_is_one_sentence(tmp_path: Path, key: Any, sort: A
     with pytest.raises(InvalidInput, match=said):
         table.bulk_insert(batch([1], "x"), sort=sort)
     assert table.refresh().slot == 0
+
+
+@contextlib.contextmanager
+def full_directory(place: Path) -> Iterator[str]:
+    """A directory for temporary files, of which those that runs are written to have no room."""
+    place.mkdir()
+    for number in range(200):
+        (place / f"run-{number}").symlink_to("/dev/full")
+    yield str(place)
+
+
+@pytest.mark.parametrize("full", ["stream", "runs"])
+@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Simple()])
+def test_a_local_disk_without_room_is_said_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, index: objcat.Bucket | objcat.Simple
+) -> None:
+    table = objcat.connect(tmp_path / "lake").create_table("t", SCHEMA, key=["id"], index=index)
+    rows = batch(list(range(3000)), "a")
+    with monkeypatch.context() as patch:
+        if full == "stream":
+            patch.setattr(tempfile, "TemporaryFile", lambda **_: Path("/dev/full").open("r+b"))  # noqa: SIM115 - the stream closes it
+        else:
+            patch.setattr(tempfile, "TemporaryDirectory", lambda **_: full_directory(tmp_path / "full"))
+        with pytest.raises(StoreFull, match="name another directory in TMPDIR"):
+            table.bulk_insert(stream(rows))
+    assert table.refresh().slot == 0 and list(table.fileio.list_keys("data/")) == []
+    table.bulk_insert(stream(rows))
+    assert table.scan().count() == 3000
