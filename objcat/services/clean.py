@@ -17,6 +17,7 @@ from objcat.services.perform import Proposal, Service, perform
 from objcat.table import Manifests, Snapshot, TableDelta, Tables
 from objcat.table.files import decode_delta, encode_delta
 from objcat.table.policy import Retention
+from objcat.table.snapshot import snapshot_of
 from objcat.timeline import Action, Entry, Footprint, Home, Summary, Timeline, Txn, View
 from objcat.timeline.commit import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX
@@ -66,8 +67,8 @@ def clean(
     readable, in commits, versions or hours. Give one of them. view: where to begin, a new one when None.
     The bound never goes back, and moves only when there is something to delete. Deletes nothing that the log does not name: files of
     transactions under way, or rolled back, are not its business. May be stopped at any moment; the next clean finishes it.
-    Raises InvalidInput, CommitConflict, CommitUnknown and storage errors: then nothing new was deleted. A delete that fails after the slot
-    is logged, and left to the next clean.
+    Raises InvalidInput, TableClosed, CommitConflict, CommitUnknown and storage errors: then nothing new was deleted. A delete that fails
+    after the slot is logged, and left to the next clean.
     """
     if (keep_slots, before, retention).count(None) != 2:
         raise InvalidInput("clean() takes keep_slots, before or what to keep in commits, versions or hours: give exactly one of them")
@@ -75,12 +76,13 @@ def clean(
         whole_number(keep_slots, what="keep_slots", least=1)
     if before is not None:
         whole_number(before, what="before")
-    return clean_by(
-        timeline,
-        timeline.open() if view is None else view,
-        table,
-        lambda view: plan_clean(timeline, view, table, keep_slots=keep_slots, before=before, retention=retention),
-    )
+
+    def plan(now: View[Tables]) -> CleanPlan | None:
+        # A dropped table comes back with all its rows until it is purged, and its newest slot names no file.
+        snapshot_of(now, table, where=timeline.fileio.url)
+        return plan_clean(timeline, now, table, keep_slots=keep_slots, before=before, retention=retention)
+
+    return clean_by(timeline, timeline.open() if view is None else view, table, plan)
 
 
 def clean_by(

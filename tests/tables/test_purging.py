@@ -192,6 +192,26 @@ def test_an_undrop_that_comes_first_wins(world: World) -> None:
     assert rows_of(world.lake().table("t")) == ROWS
 
 
+@pytest.mark.parametrize("kept", [{"keep_slots": 1}, {"before": 100}, {"keep_commits": 1}, {"keep_versions": 1}, {"keep_hours": 1}])
+@pytest.mark.parametrize("domain", [None, "city"])
+def test_a_handle_from_before_the_drop_cleans_nothing(world: World, kept: dict[str, int], domain: str | None) -> None:
+    table = fill(world.create("t", domain=domain))
+    world.lake().drop_table("t")
+    with pytest.raises(TableClosed, match="was dropped at slot 3"):
+        table.clean(**kept)
+    assert rows_of(world.lake().undrop_table("t")) == ROWS
+
+
+def test_a_clean_that_a_drop_overtakes_deletes_nothing(world: World) -> None:
+    fill(world.create("t")).compact()
+    slow = world.lake(FaultyBackend(world.memory, before=before_slot(lambda: world.lake().drop_table("t")))).table("t")
+    files = world.files()
+    with pytest.raises(TableClosed, match="was dropped at slot 4"):
+        slow.clean(keep_slots=1)
+    assert world.files() == files
+    assert rows_of(world.lake().undrop_table("t")) == ROWS
+
+
 def test_an_undrop_and_another_drop_begin_the_age_anew(world: World) -> None:
     fill(world.create("t"))
     world.lake().drop_table("t")
