@@ -5,13 +5,17 @@ After each step the newest rows, an older slot, and what changed in between are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import objcat
+from objcat.errors import InvalidInput
+from objcat.table.partition import Partitioning
 from objcat.table.spec import Index
 
 SCHEMA = pa.schema(
@@ -24,13 +28,26 @@ SCHEMA = pa.schema(
 )
 KEYS = st.integers(0, 11)
 ROWS = st.lists(st.tuples(KEYS, st.integers(0, 4)), min_size=1, max_size=6)
+FEW_ROWS = st.lists(st.tuples(KEYS, st.integers(0, 4)), min_size=1, max_size=2)
+
+PARTITIONINGS: tuple[tuple[str, ...], ...] = ((), ("part",), ("truncate(id, 2)",))
+BEFORE = st.tuples(st.sampled_from(PARTITIONINGS), st.none() | FEW_ROWS)
+"""What comes right before a replacement, which by chance would seldom meet it: a partitioning, and rows that go by it."""
 
 Rows = dict[int, int]
 """By key, the value, which is another one with every write."""
+State = tuple[dict[int, tuple[int, int | None]], dict[int, str | None], dict[int, str]]
+"""By key: the ordering and the value, None once deleted; what it says in `part`, None where a key was deleted that was nowhere; and the
+partition in which it lives."""
 
 
 def part_of(key: int) -> str:
     return "xy"[key % 2]
+
+
+def partition_of(partitioning: Partitioning, key: int, part: str | None) -> str:
+    values = {"part": part or "__HIVE_DEFAULT_PARTITION__", "id_truncate_2": key // 2 * 2}
+    return "/".join(f"{name}={values[name]}" if name in values else name for name in partitioning.shape)
 
 
 BUCKETS = (objcat.Bucket(1), objcat.Bucket(2), objcat.Bucket(4))
@@ -57,12 +74,12 @@ class TableMachine(RuleBasedStateMachine):
     @initialize(
         kind=st.sampled_from(["merge_on_read", "copy_on_write"]),
         ordered=st.booleans(),
-        parted=st.booleans(),
+        by=st.sampled_from(PARTITIONINGS),
         index=st.integers(0, 11),
         file_bytes=st.sampled_from([1024, 2048, 10**9]),
     )
-    def create(self, kind: str, ordered: bool, parted: bool, index: int, file_bytes: int) -> None:
-        self.ordered, self.parted = ordered, parted or self.moving
+    def create(self, kind: str, ordered: bool, by: tuple[str, ...], index: int, file_bytes: int) -> None:
+        self.ordered = ordered
         self.count = 0
         self.table = self.lake.create_table(
             "t",
@@ -70,27 +87,37 @@ class TableMachine(RuleBasedStateMachine):
             key=["id"],
             ordering="o" if ordered else None,
             kind=kind,
-            partition_by=["part"] if self.parted else [],
+            partition_by=["part"] if self.moving else by,
             key_scope="table" if self.moving else "partition",
             index=self.indexes[index % len(self.indexes)],
             # Small ones, so that the keys of an index that is no hash come to live in several file groups.
             properties={"target_file_bytes": str(file_bytes)},
         )
-        self.model: dict[int, tuple[int, int | None]] = {}  # key -> (ordering, value; None once deleted)
-        self.models: list[dict[int, tuple[int, int | None]]] = [{}]
+        self.model: dict[int, tuple[int, int | None]] = {}
+        self.parts: dict[int, str | None] = {}
+        self.places: dict[int, str] = {}
+        self.states: list[State] = [({}, {}, {})]
         self.slots: list[Rows] = [{}]
-        self.parts: dict[int, str | None] = {}  # key -> its partition; None where a key was deleted that was nowhere
-        self.parts_then: list[dict[int, str | None]] = [{}]
+        self.live: frozenset[str] = frozenset()
         self.restored = -1
 
     def done(self, result: Any) -> None:
         """A commit at the next slot, after which the table holds what the model says."""
         if result is not None:
             assert result.slot == len(self.slots)
-        self.models.append(dict(self.model))
-        self.parts_then.append(dict(self.parts))
+        self.states.append((dict(self.model), dict(self.parts), dict(self.places)))
         self.slots.append({key: value for key, (_, value) in self.model.items() if value is not None})
+        self.live = self.live_now()
         self.check()
+
+    def live_now(self) -> frozenset[str]:
+        """The partitions that have a file group, be it one of deletes alone."""
+        return self.table.refresh().live_partitions(self.table.manifests)
+
+    def refused(self, call: Callable[[], Any]) -> None:
+        with pytest.raises(InvalidInput):
+            call()
+        assert self.table.refresh().slot == len(self.slots) - 1
 
     def check(self) -> None:
         newest = len(self.slots) - 1
@@ -107,9 +134,12 @@ class TableMachine(RuleBasedStateMachine):
             changed = {key: value for key, value in after.items() if before.get(key) != value}
             assert self.read(self.table.incremental(since=since, columns=["id", "v"])) == changed
         told = sorted((row["_change_type"], row["id"], row["v"]) for row in self.rows(self.table.changes(since=since, net=True)))
-        expected = [("insert", key, value) for key, value in after.items() if key not in before]
-        expected += [("delete", key, value) for key, value in before.items() if key not in after]
-        for key in before.keys() & after.keys():
+        # Where a key does not move, a row of it in another partition is another row.
+        places = self.states[since][2]
+        same = {key for key in before.keys() & after.keys() if self.table.spec.is_global or places[key] == self.places[key]}
+        expected = [("insert", key, value) for key, value in after.items() if key not in same]
+        expected += [("delete", key, value) for key, value in before.items() if key not in same]
+        for key in same:
             if before[key] != after[key]:
                 expected += [("update_before", key, before[key]), ("update_after", key, after[key])]
         # A key that was written, and has the value of before again, is told as an update that changes nothing.
@@ -125,11 +155,18 @@ class TableMachine(RuleBasedStateMachine):
     def put(self, key: int, ordering: int, value: int | None, part: str | None = None) -> None:
         if not self.ordered or key not in self.model or ordering >= self.model[key][0]:
             self.model[key] = (ordering, value)
-            # A delete stays where its key was.
-            self.parts[key] = part if value is not None else self.parts.get(key)
+            _, parts, places = self.states[-1]
+            if value is None:
+                # A delete stays where its key was.
+                part = parts.get(key) if self.moving else part
+            self.parts[key] = part
+            self.places[key] = places[key] if value is None and key in places else self.partition(key, part)
 
-    def part(self, key: int) -> str | None:
-        return self.parts.get(key) if self.moving else part_of(key)
+    def partition(self, key: int, part: str | None) -> str:
+        """The partition of a row: of the first former partitioning under which it has a file group, else of the present one."""
+        spec = self.table.spec
+        former = [partition_of(partitioning, key, part) for partitioning in spec.former]
+        return next((place for place in former if place in self.live), partition_of(spec.partitioning, key, part))
 
     def row(self, key: int, ordering: int) -> dict[str, Any]:
         self.count += 1
@@ -161,9 +198,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(keys=st.lists(KEYS, min_size=1, max_size=4, unique=True))
     def delete_keys(self, keys: list[int]) -> None:
-        for key in keys:
-            self.model.pop(key, None)
-            self.parts.pop(key, None)
+        self.keep(lambda key: key not in keys)
         rows = [{"id": key} if self.moving else {"id": key, "part": part_of(key)} for key in keys]
         schema = pa.schema([SCHEMA.field(name) for name in rows[0]])
         self.done(self.table.delete(self.batch(rows, schema)))
@@ -192,50 +227,114 @@ class TableMachine(RuleBasedStateMachine):
             assert result.updated == len(changed)
             self.done(result)
 
+    @precondition(lambda self: self.moving)
     @rule(least=st.integers(0, 60))
     def move_where(self, least: int) -> None:
-        moved = [key for key, (_, value) in self.model.items() if self.moving and value is not None and value < least and value % 5 < 3]
+        moved = [key for key, (_, value) in self.model.items() if value is not None and value < least and value % 5 < 3]
         for key in moved:
             ordering, value = self.model[key]
             assert value is not None
-            self.model[key], self.parts[key] = (ordering, value + 1000), "y" if self.parts[key] == "x" else "x"
+            self.put(key, ordering, value + 1000, "y" if self.parts[key] == "x" else "x")
         if moved:
             there = {"part": "CASE WHEN part = 'x' THEN 'y' ELSE 'x' END", "v": "v + 1000"}
             result = self.table.update(there, where=f"v < {least} and v % 5 < 3", spark=self.spark)
             assert result is not None and (result.inserted, result.updated, result.deleted) == (0, len(moved), 0)
             self.done(result)
 
-    @rule(rows=ROWS)
-    def insert_overwrite(self, rows: list[tuple[int, int]]) -> None:
-        batch = [self.row(key, ordering) for key, ordering in dict(rows).items()]
-        self.forget({row["part"] for row in batch} if self.parted else {"x", "y"})
-        for row in batch:
-            self.put(row["id"], row["o"], row["v"], row["part"])
-        self.done(self.table.insert_overwrite(self.batch(batch, SCHEMA)))
+    @rule(by=st.sampled_from(PARTITIONINGS))
+    def set_partitioning(self, by: tuple[str, ...]) -> None:
+        self.table.set_partitioning(by)
+        if self.table.refresh().slot == len(self.slots):
+            self.done(None)
+
+    def prepare(self, before: tuple[tuple[str, ...], list[tuple[int, int]] | None], rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The rows of a replacement: of the keys that came before it, if any did."""
+        by, new = before
+        self.set_partitioning(by)
+        if new is not None:
+            self.upsert(new)
+        return rows if new is None else new
+
+    @rule(before=BEFORE, rows=FEW_ROWS)
+    def insert_overwrite(self, before: Any, rows: list[tuple[int, int]]) -> None:
+        batch = [self.row(key, ordering) for key, ordering in dict(self.prepare(before, rows)).items()]
+        present = self.table.spec.partitioning
+        touched = self.touched(batch) if present.fields else None
+        former = (touched or set()) - {partition_of(present, row["id"], row["part"]) for row in batch}
+        is_refused = any(self.places[key] in former for key in self.slots[-1])
+        self.replace(batch, touched, self.table.insert_overwrite, is_refused=is_refused)
+
+    @rule(before=BEFORE, rows=FEW_ROWS, column=st.sampled_from(["part", "id"]), whole=st.booleans())
+    def insert_overwrite_where(self, before: Any, rows: list[tuple[int, int]], column: str, whole: bool) -> None:
+        batch = [self.row(key, ordering) for key, ordering in dict(self.prepare(before, rows)).items()]
+        touched = self.touched(batch)
+        values = {row[column] for row in batch} | (self.values(column, touched) if whole else set())
+        where, named = self.named(column, values)
+        # A row of the batch in a partition with others that the filter is not true of would take them away.
+        is_refused = named is None or any(self.places[key] in touched - named for key in self.slots[-1])
+        ended = touched | (named or set())
+        self.replace(batch, ended, lambda data: self.table.insert_overwrite(data, where=where), is_refused=is_refused)
 
     @rule(rows=ROWS)
     def overwrite(self, rows: list[tuple[int, int]]) -> None:
         batch = [self.row(key, ordering) for key, ordering in dict(rows).items()]
-        self.forget({"x", "y", None})
+        self.replace(batch, None, self.table.overwrite)
+
+    @rule(before=BEFORE, key=KEYS, column=st.sampled_from(["part", "id"]), whole=st.booleans())
+    def delete_partition(self, before: Any, key: int, column: str, whole: bool) -> None:
+        key, _ = self.prepare(before, [(key, 0)])[0]
+        place = self.places.get(key, self.partition(key, part_of(key)))
+        values = {part_of(key) if column == "part" else key} | (self.values(column, {place}) if whole else set())
+        where, named = self.named(column, values)
+        if named is None:
+            self.refused(lambda: self.table.delete_partition(where))
+            return
+        result = self.table.delete_partition(where)
+        assert result is not None or not named
+        assert (result is None) == (self.live_now() == self.live)
+        if result is not None:
+            self.forget(named)
+            self.done(result)
+
+    def values(self, column: str, places: set[str]) -> set[Any]:
+        """Of the rows of some partitions."""
+        return {key if column == "id" else self.parts[key] for key in self.slots[-1] if self.places[key] in places}
+
+    def touched(self, batch: list[dict[str, Any]]) -> set[str]:
+        return {self.partition(row["id"], row["part"]) for row in batch}
+
+    def named(self, column: str, values: set[Any]) -> tuple[str, set[str] | None]:
+        """A filter, and the partitions whose rows it is true of; None where it is of no partition column, or divides a partition."""
+        where = f"{column} in ({', '.join(map(repr, sorted(values)))})"
+        passed = {self.places[key] for key in self.slots[-1] if (key if column == "id" else self.parts[key]) in values}
+        is_partitioned = column in [field.name for field in self.table.spec.partition_columns]
+        return where, passed if is_partitioned and self.values(column, passed) <= values else None
+
+    def replace(self, batch: list[dict[str, Any]], ended: set[str] | None, call: Callable[[Any], Any], *, is_refused: bool = False) -> None:
+        """Replace the rows of some partitions; None: of all, after which the present partitioning alone decides."""
+        data = self.batch(batch, SCHEMA)
+        if is_refused:
+            self.refused(lambda: call(data))
+            return
+        result = call(data)
+        self.forget(set(self.places.values()) if ended is None else ended)
+        if ended is None:
+            self.live = frozenset()
         for row in batch:
             self.put(row["id"], row["o"], row["v"], row["part"])
-        self.done(self.table.overwrite(self.batch(batch, SCHEMA)))
+        self.done(result)
 
-    def forget(self, parts: set[str | None]) -> None:
-        self.model = {key: held for key, held in self.model.items() if self.part(key) not in parts}
-        self.parts = {key: part for key, part in self.parts.items() if key in self.model}
+    def forget(self, ended: set[str]) -> None:
+        """Forget the rows of partitions that have ended, with the deletes. One of deletes alone may have ended too: bounds of files say
+        whether a filter names it."""
+        kept = {*self.live_now(), *(self.places[key] for key in self.slots[-1])} - ended
+        self.keep(lambda key: self.places[key] in kept)
 
-    @rule(part=st.sampled_from("xy"))
-    def delete_partition(self, part: str) -> None:
-        if self.parted and len(self.slots) % 3 == 0:
-            result = self.table.delete_partition(f"part = '{part}'")
-            # Where keys move, a partition in which there are but deletes has nothing to take away.
-            if not self.moving or result is not None:
-                self.forget({part})
-            if self.moving:
-                assert (result is not None) == (part in [self.parts_then[-1].get(key) for key in self.slots[-1]])
-            if result is not None:
-                self.done(result)
+    def keep(self, is_kept: Callable[[int], bool]) -> None:
+        kept = [key for key in self.model if is_kept(key)]
+        self.model = {key: self.model[key] for key in kept}
+        self.parts = {key: self.parts[key] for key in kept}
+        self.places = {key: self.places[key] for key in kept}
 
     @rule(rows=ROWS, bound=st.integers(0, 11))
     def merge(self, rows: list[tuple[int, int]], bound: int) -> None:
@@ -245,7 +344,8 @@ class TableMachine(RuleBasedStateMachine):
             key = row["id"]
             is_there = key in before and before[key][1] is not None
             if is_there and key < bound and (not self.ordered or row["o"] >= before[key][0]):
-                self.model[key], self.parts[key], done = (row["o"], row["v"]), row["part"], done + 1
+                self.put(key, row["o"], row["v"], row["part"])
+                done += 1
             elif is_there and key >= bound:
                 # Kept out is what is older than the row and than what ended it.
                 self.model[key], done = (max(row["o"], before[key][0]), None), done + 1
@@ -272,10 +372,11 @@ class TableMachine(RuleBasedStateMachine):
         if result is not None:
             self.done(result)
 
+    @precondition(lambda self: not self.table.spec.is_located)
     @rule()
     def split(self) -> None:
-        if len(self.slots) % 3 == 0 and not self.table.spec.is_located:
-            result = self.table.split_buckets(partition="part=x") if self.parted else self.table.split_buckets()
+        if len(self.slots) % 3 == 0:
+            result = self.table.split_buckets(partition=self.partition(0, "x"))
             if result is not None:
                 self.done(result)
 
@@ -283,8 +384,8 @@ class TableMachine(RuleBasedStateMachine):
     def restore(self, back: int) -> None:
         to = len(self.slots) - 1 - back
         if to >= 1:
-            self.model = dict(self.models[to])
-            self.parts = dict(self.parts_then[to])
+            model, parts, places = self.states[to]
+            self.model, self.parts, self.places = dict(model), dict(parts), dict(places)
             self.restored = len(self.slots)
             self.done(self.table.restore(to=to))
 
