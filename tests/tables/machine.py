@@ -6,6 +6,7 @@ After each step the newest rows, an older slot, and what changed in between are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -30,9 +31,42 @@ KEYS = st.integers(0, 11)
 ROWS = st.lists(st.tuples(KEYS, st.integers(0, 4)), min_size=1, max_size=6)
 FEW_ROWS = st.lists(st.tuples(KEYS, st.integers(0, 4)), min_size=1, max_size=2)
 
-PARTITIONINGS: tuple[tuple[str, ...], ...] = ((), ("part",), ("truncate(id, 2)",))
-BEFORE = st.tuples(st.sampled_from(PARTITIONINGS), st.none() | FEW_ROWS)
-"""What comes right before a replacement, which by chance would seldom meet it: a partitioning, and rows that go by it."""
+PARTITIONINGS: dict[tuple[str, ...], tuple[str, ...]] = {("truncate(id, 2)",): ("id_truncate_2",), ("part",): ("part",), (): ()}
+"""With the names of their fields. Keys 2n and 2n + 1 share a partition of the first one, and of no other but that of all rows."""
+BY = st.sampled_from(list(PARTITIONINGS))
+NOT_EMPTY = precondition(lambda machine: bool(machine.slots[-1]))
+"""Of what does nothing to a table without rows."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which partitions to replace, and what comes right before, which by chance would seldom meet it.
+
+    by: all partitionings; the first is set. rows: written then, those that go by it among them. anew: what the table is overwritten by
+    before, under the second partitioning; None: it stays as it is. beside: whether the replacement has the other key of each of the pairs
+    that share a partition, and not that of the row. column: the number of the one that a filter is of. whole: whether the filter is true
+    of all of a partition. key: the number of one whose partition is taken away.
+    """
+
+    by: list[tuple[str, ...]]
+    rows: list[tuple[int, int]]
+    anew: list[tuple[int, int]] | None
+    beside: bool
+    column: int
+    whole: bool
+    key: int
+
+
+CHOSEN = st.builds(
+    Chosen,
+    by=st.permutations(list(PARTITIONINGS)),
+    rows=FEW_ROWS,
+    anew=st.none() | FEW_ROWS,
+    beside=st.booleans(),
+    column=KEYS,
+    whole=st.booleans(),
+    key=KEYS,
+)
 
 Rows = dict[int, int]
 """By key, the value, which is another one with every write."""
@@ -55,9 +89,12 @@ LOCATED = (objcat.Simple(), objcat.Bloom())
 """Indexes that are no hash: keys live in whatever file group took them."""
 
 
-class TableMachine(RuleBasedStateMachine):
-    """lake: a new one. spark: the session that updates; None: this process. indexes: that tables are made with. moving: keys are unique in
-    the whole table, and their rows go from one partition to another. Subclasses say how batches are given and rows are read."""
+class ReplacingMachine(RuleBasedStateMachine):
+    """What replaces partitions or takes them away, between upserts and other partitionings.
+
+    lake: a new one. spark: the session that updates; None: this process. indexes: that tables are made with. moving: keys are unique in
+    the whole table, and their rows go from one partition to another. Subclasses say how batches are given and rows are read.
+    """
 
     lake: objcat.Lake
     spark: Any = None
@@ -74,7 +111,7 @@ class TableMachine(RuleBasedStateMachine):
     @initialize(
         kind=st.sampled_from(["merge_on_read", "copy_on_write"]),
         ordered=st.booleans(),
-        by=st.sampled_from(PARTITIONINGS),
+        by=BY,
         index=st.integers(0, 11),
         file_bytes=st.sampled_from([1024, 2048, 10**9]),
     )
@@ -179,112 +216,55 @@ class TableMachine(RuleBasedStateMachine):
             self.put(row["id"], row["o"], row["v"], row["part"])
         self.done(self.table.upsert(self.batch(batch, SCHEMA)))
 
-    @rule(rows=ROWS)
-    def insert(self, rows: list[tuple[int, int]]) -> None:
-        new = {key: ordering for key, ordering in rows if key not in self.model}
-        if new:
-            batch = [self.row(key, ordering) for key, ordering in new.items()]
-            for row in batch:
-                self.put(row["id"], row["o"], row["v"], row["part"])
-            self.done(self.table.insert(self.batch(batch, SCHEMA)))
-
-    @rule(rows=ROWS, gone=st.sets(st.integers(0, 5)))
-    def upsert_and_delete(self, rows: list[tuple[int, int]], gone: set[int]) -> None:
-        batch = [self.row(*row) | {"op": "d" if number in gone else "u"} for number, row in enumerate(rows)]
-        for row in batch:
-            self.put(row["id"], row["o"], None if row["op"] == "d" else row["v"], row["part"])
-        schema = SCHEMA.append(pa.field("op", pa.string()))
-        self.done(self.table.upsert(self.batch(batch, schema), delete_when="op = 'd'"))
-
-    @rule(keys=st.lists(KEYS, min_size=1, max_size=4, unique=True))
-    def delete_keys(self, keys: list[int]) -> None:
-        self.keep(lambda key: key not in keys)
-        rows = [{"id": key} if self.moving else {"id": key, "part": part_of(key)} for key in keys]
-        schema = pa.schema([SCHEMA.field(name) for name in rows[0]])
-        self.done(self.table.delete(self.batch(rows, schema)))
-
-    @rule(least=st.integers(0, 60))
-    def delete_where(self, least: int) -> None:
-        gone = [key for key, (_, value) in self.model.items() if value is not None and value < least and value % 7 < 4]
-        numbers = ", ".join(str(number) for number in range(least) if number % 7 < 4) or "-1"
-        for key in gone:
-            self.model[key] = (self.model[key][0], None)
-        result = self.table.delete(f"v in ({numbers})")
-        assert (result is None) == (not gone)
-        if result is not None:
-            self.done(result)
-
-    @rule(least=st.integers(0, 60))
-    def update_where(self, least: int) -> None:
-        changed = [key for key, (_, value) in self.model.items() if value is not None and value < least and value % 7 < 4]
-        for key in changed:
-            ordering, value = self.model[key]
-            assert value is not None
-            self.model[key] = (ordering, value + 1000)
-        result = self.table.update({"v": "v + 1000"}, where=f"v < {least} and v % 7 < 4", spark=self.spark)
-        assert (result is None) == (not changed)
-        if result is not None:
-            assert result.updated == len(changed)
-            self.done(result)
-
-    @precondition(lambda self: self.moving)
-    @rule(least=st.integers(0, 60))
-    def move_where(self, least: int) -> None:
-        moved = [key for key, (_, value) in self.model.items() if value is not None and value < least and value % 5 < 3]
-        for key in moved:
-            ordering, value = self.model[key]
-            assert value is not None
-            self.put(key, ordering, value + 1000, "y" if self.parts[key] == "x" else "x")
-        if moved:
-            there = {"part": "CASE WHEN part = 'x' THEN 'y' ELSE 'x' END", "v": "v + 1000"}
-            result = self.table.update(there, where=f"v < {least} and v % 5 < 3", spark=self.spark)
-            assert result is not None and (result.inserted, result.updated, result.deleted) == (0, len(moved), 0)
-            self.done(result)
-
-    @rule(by=st.sampled_from(PARTITIONINGS))
+    @rule(by=BY)
     def set_partitioning(self, by: tuple[str, ...]) -> None:
         self.table.set_partitioning(by)
         if self.table.refresh().slot == len(self.slots):
             self.done(None)
+        assert tuple(field.name for field in self.table.spec.partitioning.fields) == PARTITIONINGS[by]
 
-    def prepare(self, before: tuple[tuple[str, ...], list[tuple[int, int]] | None], rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The rows of a replacement: of the keys that came before it, if any did."""
-        by, new = before
-        self.set_partitioning(by)
-        if new is not None:
-            self.upsert(new)
-        return rows if new is None else new
+    def prepare(self, chosen: Chosen) -> list[dict[str, Any]]:
+        """The rows of a replacement."""
+        if chosen.anew is not None:
+            self.set_partitioning(chosen.by[1])
+            self.overwrite(chosen.anew)
+        self.set_partitioning(chosen.by[0])
+        self.upsert(chosen.rows)
+        return [self.row(key ^ chosen.beside, ordering) for key, ordering in dict(chosen.rows).items()]
 
-    @rule(before=BEFORE, rows=FEW_ROWS)
-    def insert_overwrite(self, before: Any, rows: list[tuple[int, int]]) -> None:
-        batch = [self.row(key, ordering) for key, ordering in dict(self.prepare(before, rows)).items()]
+    @rule(chosen=CHOSEN)
+    def insert_overwrite(self, chosen: Chosen) -> None:
+        batch = self.prepare(chosen)
         present = self.table.spec.partitioning
         touched = self.touched(batch) if present.fields else None
         former = (touched or set()) - {partition_of(present, row["id"], row["part"]) for row in batch}
         is_refused = any(self.places[key] in former for key in self.slots[-1])
         self.replace(batch, touched, self.table.insert_overwrite, is_refused=is_refused)
 
-    @rule(before=BEFORE, rows=FEW_ROWS, column=st.sampled_from(["part", "id"]), whole=st.booleans())
-    def insert_overwrite_where(self, before: Any, rows: list[tuple[int, int]], column: str, whole: bool) -> None:
-        batch = [self.row(key, ordering) for key, ordering in dict(self.prepare(before, rows)).items()]
-        touched = self.touched(batch)
-        values = {row[column] for row in batch} | (self.values(column, touched) if whole else set())
+    @rule(chosen=CHOSEN)
+    def insert_overwrite_where(self, chosen: Chosen) -> None:
+        batch = self.prepare(chosen)
+        touched, column = self.touched(batch), self.partition_column(chosen.column)
+        values = {row[column] for row in batch} | (self.values(column, touched) if chosen.whole else set())
         where, named = self.named(column, values)
         # A row of the batch in a partition with others that the filter is not true of would take them away.
         is_refused = named is None or any(self.places[key] in touched - named for key in self.slots[-1])
         ended = touched | (named or set())
         self.replace(batch, ended, lambda data: self.table.insert_overwrite(data, where=where), is_refused=is_refused)
 
-    @rule(rows=ROWS)
+    @rule(rows=FEW_ROWS)
     def overwrite(self, rows: list[tuple[int, int]]) -> None:
         batch = [self.row(key, ordering) for key, ordering in dict(rows).items()]
         self.replace(batch, None, self.table.overwrite)
 
-    @rule(before=BEFORE, key=KEYS, column=st.sampled_from(["part", "id"]), whole=st.booleans())
-    def delete_partition(self, before: Any, key: int, column: str, whole: bool) -> None:
-        key, _ = self.prepare(before, [(key, 0)])[0]
-        place = self.places.get(key, self.partition(key, part_of(key)))
-        values = {part_of(key) if column == "part" else key} | (self.values(column, {place}) if whole else set())
+    @rule(chosen=CHOSEN)
+    def delete_partition(self, chosen: Chosen) -> None:
+        self.prepare(chosen)
+        keys, column = sorted(self.slots[-1]), self.partition_column(chosen.column)
+        if not keys:
+            return
+        key = keys[chosen.key % len(keys)]
+        values = self.values(column, {self.places[key]}) if chosen.whole else {key if column == "id" else self.parts[key]}
         where, named = self.named(column, values)
         if named is None:
             self.refused(lambda: self.table.delete_partition(where))
@@ -295,6 +275,11 @@ class TableMachine(RuleBasedStateMachine):
         if result is not None:
             self.forget(named)
             self.done(result)
+
+    def partition_column(self, number: int) -> str:
+        """One of those that partitions are or were made of."""
+        columns = [column.name for column in self.table.spec.partition_columns] or ["id"]
+        return columns[number % len(columns)]
 
     def values(self, column: str, places: set[str]) -> set[Any]:
         """Of the rows of some partitions."""
@@ -336,6 +321,75 @@ class TableMachine(RuleBasedStateMachine):
         self.parts = {key: self.parts[key] for key in kept}
         self.places = {key: self.places[key] for key in kept}
 
+
+class TableMachine(ReplacingMachine):
+    """All operations."""
+
+    @rule(rows=ROWS)
+    def insert(self, rows: list[tuple[int, int]]) -> None:
+        new = {key: ordering for key, ordering in rows if key not in self.model}
+        if new:
+            batch = [self.row(key, ordering) for key, ordering in new.items()]
+            for row in batch:
+                self.put(row["id"], row["o"], row["v"], row["part"])
+            self.done(self.table.insert(self.batch(batch, SCHEMA)))
+
+    @rule(rows=ROWS, gone=st.sets(st.integers(0, 5)))
+    def upsert_and_delete(self, rows: list[tuple[int, int]], gone: set[int]) -> None:
+        batch = [self.row(*row) | {"op": "d" if number in gone else "u"} for number, row in enumerate(rows)]
+        for row in batch:
+            self.put(row["id"], row["o"], None if row["op"] == "d" else row["v"], row["part"])
+        schema = SCHEMA.append(pa.field("op", pa.string()))
+        self.done(self.table.upsert(self.batch(batch, schema), delete_when="op = 'd'"))
+
+    @NOT_EMPTY
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=4, unique=True))
+    def delete_keys(self, keys: list[int]) -> None:
+        self.keep(lambda key: key not in keys)
+        rows = [{"id": key} if self.moving else {"id": key, "part": part_of(key)} for key in keys]
+        schema = pa.schema([SCHEMA.field(name) for name in rows[0]])
+        self.done(self.table.delete(self.batch(rows, schema)))
+
+    @NOT_EMPTY
+    @rule(since=st.integers(0, 60))
+    def delete_where(self, since: int) -> None:
+        gone = [key for key, (_, value) in self.model.items() if value is not None and since <= value <= self.count and value % 7 < 4]
+        numbers = ", ".join(str(number) for number in range(since, self.count + 1) if number % 7 < 4) or "-1"
+        for key in gone:
+            self.model[key] = (self.model[key][0], None)
+        result = self.table.delete(f"v in ({numbers})")
+        assert (result is None) == (not gone)
+        if result is not None:
+            self.done(result)
+
+    @NOT_EMPTY
+    @rule(since=st.integers(0, 60))
+    def update_where(self, since: int) -> None:
+        changed = [key for key, (_, value) in self.model.items() if value is not None and value >= since and value % 7 < 4]
+        for key in changed:
+            ordering, value = self.model[key]
+            assert value is not None
+            self.model[key] = (ordering, value + 1000)
+        result = self.table.update({"v": "v + 1000"}, where=f"v >= {since} and v % 7 < 4", spark=self.spark)
+        assert (result is None) == (not changed)
+        if result is not None:
+            assert result.updated == len(changed)
+            self.done(result)
+
+    @precondition(lambda self: self.moving)
+    @rule(since=st.integers(0, 60))
+    def move_where(self, since: int) -> None:
+        moved = [key for key, (_, value) in self.model.items() if value is not None and value >= since and value % 5 < 3]
+        for key in moved:
+            ordering, value = self.model[key]
+            assert value is not None
+            self.put(key, ordering, value + 1000, "y" if self.parts[key] == "x" else "x")
+        if moved:
+            there = {"part": "CASE WHEN part = 'x' THEN 'y' ELSE 'x' END", "v": "v + 1000"}
+            result = self.table.update(there, where=f"v >= {since} and v % 5 < 3", spark=self.spark)
+            assert result is not None and (result.inserted, result.updated, result.deleted) == (0, len(moved), 0)
+            self.done(result)
+
     @rule(rows=ROWS, bound=st.integers(0, 11))
     def merge(self, rows: list[tuple[int, int]], bound: int) -> None:
         batch = [self.row(*row) for row in {key: (key, ordering) for key, ordering in rows}.values()]
@@ -358,12 +412,14 @@ class TableMachine(RuleBasedStateMachine):
         if result is not None:
             self.done(result)
 
+    @NOT_EMPTY
     @rule()
     def compact(self) -> None:
         result = self.table.compact()
         if result is not None:
             self.done(result)
 
+    @NOT_EMPTY
     @rule(by=st.sampled_from([["v"], ["o", "v"], ["id"], []]), zorder=st.booleans())
     def cluster(self, by: list[str], zorder: bool) -> None:
         if not by and not self.table.spec.is_located:
@@ -380,6 +436,7 @@ class TableMachine(RuleBasedStateMachine):
             if result is not None:
                 self.done(result)
 
+    @NOT_EMPTY
     @rule(back=st.integers(1, 3))
     def restore(self, back: int) -> None:
         to = len(self.slots) - 1 - back
@@ -389,6 +446,7 @@ class TableMachine(RuleBasedStateMachine):
             self.restored = len(self.slots)
             self.done(self.table.restore(to=to))
 
+    @NOT_EMPTY
     @rule()
     def open_again(self) -> None:
         self.table = self.lake.table("t")
