@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.errors import InvalidBatch, InvalidInput
-from objcat.packing import homes_for
+from objcat.packing import homes_for, size_of
 from objcat.table import FileGroup, LogObject, Manifests, Pruning, Snapshot, TableSpec
 from objcat.table.files import LogSlice
 from objcat.table.groups import LiveGroups
@@ -28,6 +28,9 @@ from objcat.tasks.record import homes_known, only_homes
 from objcat.timeline import Home, Txn
 from objcat.timeline.entry import Digests, Keys
 from objcat.timeline.side import put_digests
+
+READ_GROUPS_MAX, READ_BYTES_MAX, REWRITTEN_BYTES_MAX = 1024, 2 * 1024**3, 256 * 1024**2
+"""Of a table, so that all of its keys may be read by the process that writes; or that it may be written anew by it."""
 
 D_contra = TypeVar("D_contra", contravariant=True)
 
@@ -48,6 +51,15 @@ class Locator(Protocol[D_contra]):
 
     def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """Write a batch that was located, once. targets: the homes of rows with new keys by partition, as numbers in `task.homes`."""
+
+
+@runtime_checkable
+class Keeper(Protocol[D_contra]):
+    """What looks up the keys of batches that are elsewhere, and may be computed anew each time that they are asked for."""
+
+    def kept(self, data: D_contra, fileio: FileIO, *, here: bool) -> AbstractContextManager[tuple[Locator[Any], Any]]:
+        """A batch until the end of the block, computed once, with what looks its keys up and writes it. here: a small one comes to this
+        process, and is written there. Raises storage errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +114,7 @@ def _read(place: Placing, engine: Locator[Any], gathered: Gathered, task: WriteT
     """Where the keys of a batch live among some homes with a file group, as its files say."""
     groups = groups_of(place.live, homes)
     known = replace(gathered, files=place.manifests.of_files)
-    return Found(engine.locate(known, LocateTask.of(task, list(groups.values()))), list(groups))
+    return Found(engine.locate(known, LocateTask.of(task, list(groups.values()), is_first=not place.live)), list(groups))
 
 
 @runtime_checkable
@@ -224,11 +236,24 @@ def write_located(place: Placing, engine: object, data: Any, task: WriteTask) ->
     engine: of the batch, a `Locator`. task: without homes. Raises what the engine raises.
     """
     assert isinstance(engine, Locator), f"{type(engine).__name__} looks no keys up"
-    found = LOOKUPS[type(task.spec.index)].find(place, engine, data, task)
-    try:
-        return _write(place, engine, found, task)
-    finally:
-        found.located.release()
+    kept = engine.kept(data, place.fileio, here=_is_little(place, task.spec)) if isinstance(engine, Keeper) else nullcontext((engine, data))
+    with kept as (locator, batch):
+        found = LOOKUPS[type(task.spec.index)].find(place, locator, batch, task)
+        try:
+            return _write(place, locator, found, task)
+        finally:
+            found.located.release()
+
+
+def _is_little(place: Placing, spec: TableSpec) -> bool:
+    """Whether looking the keys of a small batch up, and writing it, is little work for this process, whatever the table holds."""
+    if isinstance(spec.index, MemoryIndex):
+        return False
+    if isinstance(spec.index, RecordIndex) and not spec.is_global and not spec.rewrites:
+        return True
+    live = place.live
+    size = live.bytes if isinstance(live, LiveGroups) else sum(map(size_of, live.values()))
+    return len(live) <= READ_GROUPS_MAX and size <= (REWRITTEN_BYTES_MAX if spec.rewrites else READ_BYTES_MAX)
 
 
 def check_partitions(found: Collection[str], within: frozenset[str]) -> None:

@@ -18,10 +18,22 @@ from pyspark.sql.types import StructType
 
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
+from fileio.store import FileIO
 from objcat.errors import InvalidBatch, ObjcatError
+from objcat.local import LocalEngine
 from objcat.predicate import Predicate
+from objcat.spark.bringing import KeptFrame, kept_frame
 from objcat.spark.jobs import described
-from objcat.spark.locating import GatheredFrame, LocatedFrame, LookedFor, gathered_frame, located_frame, partitions_of_frame, placed_frame
+from objcat.spark.locating import (
+    GatheredFrame,
+    LocatedFrame,
+    LookedFor,
+    gathered_frame,
+    located_frame,
+    new_frame,
+    partitions_of_frame,
+    placed_frame,
+)
 from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
 from objcat.spark.names import quoted
 from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_worth_a_shuffle, partition_columns
@@ -107,19 +119,41 @@ class SparkEngine:
         return self._run(data.toDF(*map(str, range(len(names)))), names, task)
 
     @contextmanager
-    def gathered(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> Iterator[Gathered]:
-        """The keys of the frame, which Spark computes once, and keeps. Raises storage errors of the executors."""
-        with described(data.sparkSession, f"objcat: look at the keys for {self._table}"), gathered_frame(data, spec, former) as gathered:
-            yield gathered
+    def kept(
+        self, data: DataFrame, fileio: FileIO, *, here: bool
+    ) -> Iterator[tuple[SparkEngine, KeptFrame] | tuple[LocalEngine, pa.Table]]:
+        """The frame, which Spark computes once. here: a small one comes to this process, which needs no more jobs to write it. Raises storage
+        errors of the executors."""
+        with kept_frame(data) as frame:
+            rows = None
+            if here:
+                with described(data.sparkSession, f"objcat: look at the rows for {self._table}"):
+                    rows = frame.brought(self.schema(data))
+            if rows is None:
+                yield self, frame
+            else:
+                yield LocalEngine(fileio), rows
+
+    @contextmanager
+    def gathered(self, data: KeptFrame, spec: TableSpec, former: Collection[str]) -> Iterator[Gathered]:
+        """The keys of a frame. Raises storage errors of the executors."""
+        with described(data.rows.sparkSession, f"objcat: look at the keys for {self._table}"):
+            yield gathered_frame(data, spec, former)
 
     def locate(self, gathered: Gathered, task: LocateTask) -> Located:
         """Look up where the keys of the frame live, by a join; Spark keeps the frame until it is written. Raises storage errors."""
         frame: GatheredFrame = gathered.data
+        if task.is_first and not task.spec.partition_columns and not task.spec.is_global:
+            return new_frame(gathered, task.spec)
         with described(frame.rows.sparkSession, f"objcat: find the keys of {self._table}"):
             if task.spec.is_global:
                 looked_for = LookedFor.of(gathered.span, frame.probe, frame.keys)
-                return moving_frame(self._store, frame.rows, frame.names, task, looked_for)
-            return located_frame(self._store, gathered, task)
+                located = moving_frame(self._store, frame.rows, frame.names, task, looked_for)
+            else:
+                located = located_frame(self._store, gathered, task)
+        # What was made of it is kept by now.
+        frame.rows.unpersist()
+        return located
 
     def keys_told(self, gathered: Gathered) -> BatchKeys | None:
         """The keys of a frame, in some order; None when there are too many."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch
+from objcat.spark.bringing import KeptFrame
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed
@@ -92,27 +93,22 @@ class LocatedFrame:
     names: tuple[str, ...]
 
 
-@contextmanager
-def gathered_frame(data: DataFrame, spec: TableSpec, former: Collection[str]) -> Iterator[Gathered]:
-    """Compute a frame, keep it until the end of the block, and go over its keys. Raises MissingOnWorkers."""
-    names = tuple(data.columns)
-    rows = data.toDF(*map(str, range(len(names)))).persist()
-    try:
-        needed = {column.name for column in (*spec.key_columns, *spec.partition_columns)}
-        numbers = [number for number, name in enumerate(names) if name in needed]
-        keys = rows.select(*(quoted(str(number)) for number in numbers))
-        named = [names[number] for number in numbers]
-        span = KeySpan.of_all(_told(keys, shipped(span_of_batches, spec, named, former)))
-        probe = told = None
-        if isinstance(spec.index, RecordIndex) and 0 < span.rows <= PROBED_KEYS_MAX:
-            parts = _told(keys, shipped(keys_of_batches, spec, named, former))
-            rows_told = pa.concat_tables(parts)
-            told = BatchKeys(rows_told, np.zeros(rows_told.num_rows, np.int64), ("",), spark_hash(rows_told.columns))
-        if spec.filtered and 0 < span.rows <= PROBED_KEYS_MAX:
-            probe = Probe.of_all(_told(keys, shipped(probe_of_batches, spec, named, former)))
-        yield Gathered(GatheredFrame(rows, names, probe, told), span)
-    finally:
-        rows.unpersist()
+def gathered_frame(frame: KeptFrame, spec: TableSpec, former: Collection[str]) -> Gathered:
+    """Go over the keys of a frame. Raises MissingOnWorkers."""
+    rows, names = frame.rows, frame.names
+    needed = {column.name for column in (*spec.key_columns, *spec.partition_columns)}
+    numbers = [number for number, name in enumerate(names) if name in needed]
+    keys = rows.select(*(quoted(str(number)) for number in numbers))
+    named = [names[number] for number in numbers]
+    span = KeySpan.of_all(_told(keys, shipped(span_of_batches, spec, named, former)))
+    probe = told = None
+    if isinstance(spec.index, RecordIndex) and 0 < span.rows <= PROBED_KEYS_MAX:
+        parts = _told(keys, shipped(keys_of_batches, spec, named, former))
+        rows_told = pa.concat_tables(parts)
+        told = BatchKeys(rows_told, np.zeros(rows_told.num_rows, np.int64), ("",), spark_hash(rows_told.columns))
+    if spec.filtered and 0 < span.rows <= PROBED_KEYS_MAX:
+        probe = Probe.of_all(_told(keys, shipped(probe_of_batches, spec, named, former)))
+    return Gathered(GatheredFrame(rows, names, probe, told), span)
 
 
 def partitions_of_frame(data: DataFrame, spec: TableSpec, former: Collection[str]) -> frozenset[str]:
@@ -152,6 +148,16 @@ def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask)
     new = {row[_PARTITION]: row["count"] for row in counted if row["number"] == NOWHERE}
     found = frozenset(row["number"] for row in counted if row["number"] != NOWHERE)
     return Located(LocatedFrame(rows, names), new, found, rows.unpersist)
+
+
+def new_frame(gathered: Gathered, spec: TableSpec) -> Located:
+    """A frame for a table without partitions that holds nothing yet: rows go by their keys alone, and pass through no worker first."""
+    frame: GatheredFrame = gathered.data
+    keys = [typed(F.col(quoted(str(frame.names.index(column.name)))), column) for column in spec.key_columns]
+    # As `waiting` says.
+    place = F.lit(-1) - F.hash(*keys).cast("bigint").bitwiseAND(F.lit(0x7FFFFFFF))
+    rows = frame.rows.select("*", place.alias(PLACE_COLUMN), F.lit("").alias(_PARTITION))
+    return Located(LocatedFrame(rows, frame.names), {"": max(1, gathered.span.rows)}, frozenset())
 
 
 def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:

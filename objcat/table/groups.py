@@ -73,6 +73,11 @@ class LiveGroups(MutableMapping[Home, FileGroup]):
         taken = set(self._live.bucket[self._numbers[first:last]].tolist())
         return taken | {home.bucket for home in self._own if home.partition == partition}
 
+    @property
+    def bytes(self) -> int:
+        """Of all groups that the snapshot has."""
+        return int(self._sizes[self._numbers].sum())
+
     def _number(self, home: Home) -> int | None:
         code = self._codes.get(home.partition)
         if code is None or self._live.counts[code] != home.bucket_count:

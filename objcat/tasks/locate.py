@@ -43,7 +43,8 @@ _PARTITION = "_objcat_partition"
 class LocateTask:
     """Find the keys of a batch in some file groups, which are numbered in order. former: as `former_partitions` of `WriteTask`.
 
-    operation, delete_when: of the write, where keys move between partitions.
+    operation, delete_when: of the write, where keys move between partitions. is_first: there are no file groups at all, so that every key
+    is new, whatever it is.
     """
 
     spec: TableSpec
@@ -51,11 +52,12 @@ class LocateTask:
     former: frozenset[str] = frozenset()
     operation: Operation = Operation.UPSERT
     delete_when: Predicate | None = None
+    is_first: bool = False
 
     @classmethod
-    def of(cls, task: WriteTask, groups: Sequence[FileGroup]) -> LocateTask:
+    def of(cls, task: WriteTask, groups: Sequence[FileGroup], *, is_first: bool) -> LocateTask:
         """What is to be found before a write. task: without homes."""
-        return cls(task.spec, tuple(groups), task.former_partitions, task.operation, task.delete_when)
+        return cls(task.spec, tuple(groups), task.former_partitions, task.operation, task.delete_when, is_first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from objcat.spark import bringing
+
 HERE = Path(__file__).parent
 
 
@@ -15,3 +17,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"))
+
+
+@pytest.fixture
+def by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No frame is so small that it comes to this process: Spark does with it what it does with large ones."""
+    monkeypatch.setattr(bringing, "ROWS_MAX", 0)

@@ -18,6 +18,8 @@ from objcat.storage.filters import Probe
 from objcat.tasks import BatchKeys
 from tests.tables.scrambling import with_keys_scrambled
 
+pytestmark = pytest.mark.usefixtures("by_jobs")
+
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("a.b", pa.string()), pa.field("v", pa.float64())])
 
 

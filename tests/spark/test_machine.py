@@ -54,6 +54,7 @@ def test_both_engines_agree_with_a_dict(spark: SparkSession) -> None:
     )
 
 
+@pytest.mark.usefixtures("by_jobs")
 @pytest.mark.timeout(600)
 def test_both_engines_agree_with_a_dict_where_keys_are_located(spark: SparkSession) -> None:
     run_state_machine_as_test(
@@ -61,6 +62,7 @@ def test_both_engines_agree_with_a_dict_where_keys_are_located(spark: SparkSessi
     )
 
 
+@pytest.mark.usefixtures("by_jobs")
 @pytest.mark.timeout(600)
 def test_both_engines_agree_with_a_dict_where_keys_move(spark: SparkSession) -> None:
     run_state_machine_as_test(

@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 import objcat
 from objcat.errors import NullKey
 
+pytestmark = pytest.mark.usefixtures("by_jobs")
+
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("a.b", pa.string()), pa.field("v", pa.float64()), pa.field("o", pa.int32())])
 FRAME = "id long, `a.b` string, v double, o int"
 

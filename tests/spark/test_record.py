@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 import objcat
 from objcat.doctor import examine
 
+pytestmark = pytest.mark.usefixtures("by_jobs")
+
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("part", pa.string()), pa.field("v", pa.int64())])
 FRAME = "id long, part string, v long"
 Rows = dict[int, tuple[str, int]]

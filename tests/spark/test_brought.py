@@ -1,0 +1,163 @@
+"""Small frames for tables where the index is no hash: they are computed once by Spark, come to this process, and are written here."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import objcat
+from objcat import placing
+from objcat.errors import InvalidBatch, NullKey
+from objcat.spark import bringing
+from objcat.table.spec import Index
+
+LOCATED: tuple[Index, ...] = (objcat.Simple(), objcat.Bloom(), objcat.Record(2))
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("a.b ü", pa.string()),
+        pa.field("amount", pa.decimal128(15, 2)),
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("local", pa.timestamp("us")),
+        pa.field("day", pa.date32()),
+        pa.field("raw", pa.binary()),
+        pa.field("ratio", pa.float64()),
+        pa.field("few", pa.list_(pa.struct([pa.field("x", pa.int32()), pa.field("t", pa.timestamp("us", "UTC"))]))),
+        pa.field("named", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+
+
+def values(key: int) -> dict[str, Any]:
+    if key % 7 == 0:
+        return {"id": key}
+    at = datetime(2024, 3, 31, 1, 30, tzinfo=UTC)
+    return {
+        "id": key,
+        "a.b ü": ["", "x", "né\n"][key % 3],
+        "amount": Decimal("-12.30") * key,
+        "at": at,
+        "local": at.replace(tzinfo=None),
+        "day": date(1500, 1, key % 28 + 1),
+        "raw": bytes([0, key % 256]),
+        "ratio": [float("nan"), -0.0, 1.5][key % 3],
+        "few": [{"x": key, "t": at}, None],
+        "named": [("k", key)],
+    }
+
+
+def frame_of_values(spark: SparkSession, keys: range) -> DataFrame:
+    rows = spark.createDataFrame(pa.Table.from_pylist([values(key) for key in keys], SCHEMA))
+    return rows.withColumn("local", F.col("local").cast("timestamp_ntz"))
+
+
+def jobs_of(spark: SparkSession, described: str) -> int:
+    """How many jobs Spark did under a description."""
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    found = [jobs.apply(number).description() for number in range(jobs.size())]
+    return sum(one.isDefined() and one.get().startswith(described) for one in found)
+
+
+def table_of(tmp_path: Path, index: Index, **more: Any) -> objcat.Table:
+    return objcat.connect(str(tmp_path)).create_table("t", SCHEMA, key=["id"], index=index, **more)
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("index", LOCATED, ids=lambda index: type(index).__name__)
+def test_values_are_those_that_jobs_would_write(
+    spark: SparkSession, tmp_path: Path, index: Index, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (frame_of_values(spark, keys) for keys in (range(40), range(20, 60)))
+    found = []
+    for name, rows_max in (("here", bringing.ROWS_MAX), ("jobs", 0)):
+        monkeypatch.setattr(bringing, "ROWS_MAX", rows_max)
+        table = table_of(tmp_path / name, index, kind=kind)
+        table.upsert(first)
+        table.upsert(second.withColumn("ratio", F.lit(2.5)))
+        table.delete(second.select("id").where("id < 25"))
+        found.append(table.scan().to_arrow().sort_by("id"))
+        assert found[-1].num_rows == 55
+    assert found[0].drop_columns(["ratio"]).equals(found[1].drop_columns(["ratio"]))
+    assert list(map(repr, found[0]["ratio"].to_pylist())) == list(map(repr, found[1]["ratio"].to_pylist()))
+
+
+def test_a_small_frame_is_computed_once_and_takes_no_job_to_be_written(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path, objcat.Simple())
+    computed = spark.sparkContext.accumulator(0)
+
+    def counted(batches: Any) -> Any:
+        for batch in batches:
+            computed.add(batch.num_rows)
+            yield batch
+
+    kept = spark.sparkContext._jsc.getPersistentRDDs().size()
+    before = jobs_of(spark, "objcat: upsert"), jobs_of(spark, "objcat: find the keys")
+    table.upsert(spark.range(1000).mapInArrow(counted, "id long").repartition(3))
+    table.upsert(spark.range(500, 600).mapInArrow(counted, "id long"))
+    assert computed.value == 1100
+    assert table.scan().count() == 1000
+    assert (jobs_of(spark, "objcat: upsert"), jobs_of(spark, "objcat: find the keys")) == before
+    assert spark.sparkContext._jsc.getPersistentRDDs().size() == kept
+
+
+def frame_of(spark: SparkSession, rows: int, text: str = "x") -> DataFrame:
+    return spark.range(rows).select("id", F.lit(text).alias("a.b ü"))
+
+
+@pytest.mark.parametrize("what", ["rows", "bytes", "nested bytes", "table"])
+def test_what_is_large_stays_with_spark(spark: SparkSession, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of(tmp_path, objcat.Simple())
+    table.upsert(frame_of(spark, 10))
+    frame = frame_of(spark, 50, "y" * 100)
+    if what == "rows":
+        monkeypatch.setattr(bringing, "ROWS_MAX", 49)
+    elif what == "bytes":
+        monkeypatch.setattr(bringing, "BYTES_MAX", 5000)
+    elif what == "nested bytes":
+        frame = spark.range(50).select("id", F.map_from_arrays(F.array(F.lit("z" * 100)), F.array("id")).alias("named"))
+        monkeypatch.setattr(bringing, "BYTES_MAX", 5000)
+    else:
+        monkeypatch.setattr(placing, "READ_BYTES_MAX", 10)
+    before = jobs_of(spark, "objcat: upsert")
+    table.upsert(frame)
+    assert jobs_of(spark, "objcat: upsert") > before
+    assert table.scan().count() == 50
+
+
+def test_bad_rows_are_refused_in_one_sentence_and_nothing_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path, objcat.Bloom())
+    table.upsert(frame_of(spark, 5))
+    with pytest.raises(NullKey, match="'id' is null"):
+        table.upsert(spark.createDataFrame([(None, "x")], "id long, `a.b ü` string"))
+    with pytest.raises(InvalidBatch, match="empty"):
+        table.upsert(frame_of(spark, 0))
+    with pytest.raises(InvalidBatch):
+        table.upsert(spark.createDataFrame([("one", "x")], "id string, `a.b ü` string"))
+    assert table.refresh().slot == 1 and table.scan().count() == 5
+
+
+@pytest.mark.usefixtures("by_jobs")
+@pytest.mark.parametrize("index", LOCATED, ids=lambda index: type(index).__name__)
+def test_a_first_load_takes_equal_keys_to_one_place(spark: SparkSession, tmp_path: Path, index: Index) -> None:
+    """Without partitions and rows, nothing is looked up, and rows go by the hash of their keys alone."""
+    table = objcat.connect(str(tmp_path)).create_table(
+        "t", pa.schema([("k", pa.float64()), ("s", pa.string()), ("v", pa.int64())]), key=["k", "s"], index=index,
+        properties={"target_file_bytes": "1024"},
+    )  # fmt: skip
+    before = jobs_of(spark, "objcat: find the keys")
+    keys = F.when(F.col("id") % 100 == 0, F.lit(0.0)).when(F.col("id") % 100 == 1, F.lit(-0.0)).otherwise(F.col("id") % 100 + 0.5)
+    table.upsert(spark.range(1000).repartition(4).select(keys.alias("k"), F.lit("né").alias("s"), F.col("id").alias("v")))
+    assert jobs_of(spark, "objcat: find the keys") == before
+    rows = table.scan().to_arrow()
+    assert rows.num_rows == 99 and len(set(rows["k"].to_pylist())) == 99
+    table.upsert(spark.createDataFrame([(-0.0, "né", -1), (2.5, "né", -2)], "k double, s string, v long"))
+    again = table.scan().to_arrow()
+    assert again.num_rows == 99 and sorted(again["v"].to_pylist())[:2] == [-2, -1]
