@@ -52,22 +52,23 @@ def overlay(base: pa.Table, logs: pa.Table, *, key: Sequence[str], ordering: str
     """
     if not base.num_rows:
         return [merge(logs, key=key, ordering=ordering)]
-    touched = _touched(base, logs, key)
+    touched = may_meet(base, logs, key)
     meeting = base.filter(touched)
     meeting = meeting.append_column(logs.schema.field(OP_COLUMN), pa.array(np.full(meeting.num_rows, OP_UPSERT, dtype=np.int8)))
     merged = merge(pa.concat_tables([meeting, logs.select(meeting.column_names)]), key=key, ordering=ordering)
     return [base.filter(pc.invert(touched)), merged]
 
 
-def _touched(base: pa.Table, logs: pa.Table, key: Sequence[str]) -> pa.ChunkedArray | pa.Array:
-    """Of every base row, whether a log row may have its key: false only where a key column holds a value that no log row has."""
-    touched: Any = pa.array(np.full(base.num_rows, True))
+def may_meet(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> pa.ChunkedArray | pa.Array:
+    """Of every row, whether one of the others may have its key: false only where a key column holds a value that none of them has. So it
+    says the same of all rows of one key."""
+    meets: Any = pa.array(np.full(rows.num_rows, True))
     for name in key:
-        values = logs.column(name)
+        values = others.column(name)
         # Lookups tell 0.0 from -0.0 and one NaN from another, which are equal here.
         if not pa.types.is_floating(values.type):
-            touched = pc.and_(touched, pc.is_in(base.column(name), value_set=values.combine_chunks()))
-    return touched
+            meets = pc.and_(meets, pc.is_in(rows.column(name), value_set=values.combine_chunks()))
+    return meets
 
 
 def key_runs(rows: pa.Table, key: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, constant
 from objcat.storage.logs import LogReader
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, merge
+from objcat.storage.merge import OP_COLUMN, OP_DELETE, may_meet, merge
 from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
 from objcat.tasks.current import current_cuts, current_empty, loaded_logs, parted, rewritten_at_once, settled
-from objcat.tasks.model import TXN_FIELD, Operation, Rewritten, WriteResult, WriteTask
+from objcat.tasks.model import TXN_FIELD, Rewritten, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 from objcat.tasks.runs import Run, index_of, keys_of, rows_of_home, sorted_runs
 from objcat.tasks.write import log_schema, put_log
@@ -82,10 +82,9 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: Sequence[Ru
             rows_after += live.num_rows
             written += 0 if on_top is None else _count(live, TXN_COLUMN, task.txn)
             # Whatever the operation, a row that goes to another home is deleted here.
-            ended += _ended(before, live, spec) if on_top is not None and _count(on_top, OP_COLUMN, OP_DELETE) else 0
+            ended += 0 if on_top is None else _ended(before, live, on_top, spec)
             writer.write(live.select(schema.names))
             kept.append(tombstones)
-        ended = rows_before - rows_after if task.operation is Operation.DELETE else ended
         inserted = rows_after - rows_before + ended
         tombstones = pa.concat_tables(kept)
         # A delete without an ordering value may end no row but a tombstone, which is gone once a new base file stands for the home.
@@ -99,11 +98,14 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: Sequence[Ru
     )
 
 
-def _ended(before: pa.Table, live: pa.Table, spec: TableSpec) -> int:
-    """How many of the rows that existed before exist no more."""
+def _ended(before: pa.Table, live: pa.Table, on_top: pa.Table, spec: TableSpec) -> int:
+    """How many of the rows that existed before exist no more: of those alone that a delete on top may concern."""
+    deletes = parted(on_top)[1]
+    if not deletes.num_rows:
+        return 0
     key = [column.physical for column in spec.key_columns]
-    both = pa.concat_tables([parted(before)[0], live])
-    return int(merge(both, key=key, ordering=None).num_rows) - int(live.num_rows)
+    was, is_now = (rows.filter(may_meet(rows, deletes, key)) for rows in (parted(before)[0], live))
+    return int(merge(pa.concat_tables([was, is_now]), key=key, ordering=None).num_rows) - int(is_now.num_rows)
 
 
 def _count(rows: pa.Table, column: str, value: int | str) -> int:
