@@ -119,11 +119,9 @@ class SparkEngine:
         return self._run(data.toDF(*map(str, range(len(names)))), names, task)
 
     @contextmanager
-    def kept(
-        self, data: DataFrame, fileio: FileIO, *, here: bool
-    ) -> Iterator[tuple[SparkEngine, KeptFrame] | tuple[LocalEngine, pa.Table]]:
-        """The frame, which Spark computes once. here: a small one comes to this process, which needs no more jobs to write it. Raises storage
-        errors of the executors."""
+    def kept(self, data: DataFrame, fileio: FileIO, *, here: bool) -> Iterator[tuple[SparkEngine | LocalEngine, KeptFrame | pa.Table]]:
+        """The frame, which Spark computes once. here: a small one comes to this process, where no more jobs are needed to write it. Raises
+        storage errors of the executors."""
         with kept_frame(data) as frame:
             rows = None
             if here:
