@@ -200,7 +200,7 @@ def test_writers_that_a_restore_meets_are_undone() -> None:
     world.check()
 
 
-def test_a_dropped_table_is_brought_back_by_a_restore_until_it_is_cleaned() -> None:
+def test_a_dropped_table_is_brought_back_by_a_restore_which_no_clean_prevents() -> None:
     world = World()
     world.upsert(*rows(6))
     close(world)
@@ -213,11 +213,15 @@ def test_a_dropped_table_is_brought_back_by_a_restore_until_it_is_cleaned() -> N
     world.model.restore(1)
     assert world.read() == world.model.values(1)
     world.upsert((1, 9, 9))
+    stored = world.stored()
     close(world)
-    assert clean(world.timeline(), world.id, keep_slots=1).files == 2
-    assert world.stored() == set()
-    with pytest.raises(SnapshotExpired):
-        restore(world.timeline(), world.id, to=4)
+    world.model.same()
+    with pytest.raises(TableClosed):
+        clean(world.timeline(), world.id, keep_slots=1)
+    assert world.stored() == stored
+    restore(world.timeline(), world.id, to=4)
+    world.model.restore(4)
+    world.check()
 
 
 def test_column_ids_are_not_given_again_after_a_restore() -> None:
