@@ -220,8 +220,7 @@ def test_a_dropped_table_is_brought_back_by_a_restore_which_no_clean_prevents() 
         clean(world.timeline(), world.id, keep_slots=1)
     assert world.stored() == stored
     restore(world.timeline(), world.id, to=4)
-    world.model.restore(4)
-    world.check()
+    assert world.read() == world.model.values(4)
 
 
 def test_column_ids_are_not_given_again_after_a_restore() -> None:
