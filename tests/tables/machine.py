@@ -351,7 +351,7 @@ class TableMachine(ReplacingMachine):
         self.done(self.table.delete(self.batch(rows, schema)))
 
     @NOT_EMPTY
-    @rule(since=st.integers(0, 60))
+    @rule(since=st.integers(0, 12))
     def delete_where(self, since: int) -> None:
         gone = [key for key, (_, value) in self.model.items() if value is not None and since <= value <= self.count and value % 7 < 4]
         numbers = ", ".join(str(number) for number in range(since, self.count + 1) if number % 7 < 4) or "-1"
@@ -363,7 +363,7 @@ class TableMachine(ReplacingMachine):
             self.done(result)
 
     @NOT_EMPTY
-    @rule(since=st.integers(0, 60))
+    @rule(since=st.integers(0, 12))
     def update_where(self, since: int) -> None:
         changed = [key for key, (_, value) in self.model.items() if value is not None and value >= since and value % 7 < 4]
         for key in changed:
@@ -377,7 +377,7 @@ class TableMachine(ReplacingMachine):
             self.done(result)
 
     @precondition(lambda self: self.moving)
-    @rule(since=st.integers(0, 60))
+    @rule(since=st.integers(0, 12))
     def move_where(self, since: int) -> None:
         moved = [key for key, (_, value) in self.model.items() if value is not None and value >= since and value % 5 < 3]
         for key in moved:
