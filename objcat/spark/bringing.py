@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, BinaryType, StringType
 
@@ -16,7 +16,7 @@ from objcat.spark.names import quoted
 ROWS_MAX, BYTES_MAX = 128 * 1024, 64 * 1024**2
 """Of a batch that comes to this process."""
 _PLAIN_BYTES = 16
-"""Of a value that has no length, at most."""
+"""Of a value, at most, beside the text that it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,17 @@ class KeptFrame:
 
     def _bytes(self) -> int:
         """About how many the rows take in Arrow; more than may come where there are too many rows."""
-        lengths = [_length(self.rows, str(number)) for number in range(len(self.names))]
-        found = self.rows.agg(F.count(F.lit(1)), *(F.sum(length) for length in lengths)).collect()[0]
-        return BYTES_MAX + 1 if found[0] > ROWS_MAX else sum(length or 0 for length in found[1:])
-
-
-def _length(rows: DataFrame, name: str) -> Column:
-    kind, column = rows.schema[name].dataType, F.col(quoted(name))
-    if isinstance(kind, (StringType, BinaryType)):
-        return F.octet_length(column) + _PLAIN_BYTES
-    return F.lit(_PLAIN_BYTES) if isinstance(kind, AtomicType) else F.octet_length(column.cast("string"))
+        kinds = {field.name: field.dataType for field in self.rows.schema}
+        texts = [quoted(name) for name, kind in kinds.items() if isinstance(kind, (StringType, BinaryType))]
+        nested = [quoted(name) for name, kind in kinds.items() if not isinstance(kind, AtomicType)]
+        count, *lengths = self.rows.agg(F.count(F.lit(1)), *(F.sum(F.octet_length(name)) for name in texts)).collect()[0]
+        if count > ROWS_MAX:
+            return BYTES_MAX + 1
+        if nested:
+            # Of few rows only: it makes text of every value.
+            lengths += self.rows.agg(*(F.sum(F.octet_length(F.col(name).cast("string"))) for name in nested)).collect()[0]
+        held: int = sum(filter(None, lengths))
+        return int(count) * len(kinds) * _PLAIN_BYTES + held
 
 
 @contextmanager
