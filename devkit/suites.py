@@ -25,6 +25,7 @@ TESTS = ROOT / "tests"
 SPARK_SUITE = "spark"
 COUNTS_VARIABLE = "OBJCAT_TEST_COUNTS"
 ON_OLDEST = (
+    "test_batching.py",
     "test_format.py",
     "test_native_bits.py",
     "test_native_plans.py",

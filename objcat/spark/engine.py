@@ -22,6 +22,7 @@ from fileio.store import FileIO
 from objcat.errors import InvalidBatch, ObjcatError
 from objcat.local import LocalEngine
 from objcat.predicate import Predicate
+from objcat.spark.batching import in_batches_of_rows
 from objcat.spark.bringing import KeptFrame, kept_frame
 from objcat.spark.jobs import described
 from objcat.spark.locating import (
@@ -166,8 +167,9 @@ class SparkEngine:
 
     def _run(self, numbered: DataFrame, names: Sequence[str], task: WriteTask) -> WriteResult:
         """Write a frame whose columns go by number. names: their names."""
+        function = shipped(_write_batches, self._store, task, names)
         with described(numbered.sparkSession, f"objcat: {task.operation} {self._table}"):
-            return run_tasks(numbered, shipped(_write_batches, self._store, task, names))
+            return in_batches_of_rows(numbered, task.spec.table, lambda rows: run_tasks(rows, function))
 
 
 def run_tasks(data: DataFrame, function: BatchFunction) -> WriteResult:
