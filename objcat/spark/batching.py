@@ -29,9 +29,12 @@ from pyspark.sql.types import (
 
 from objcat.spark.jobs import local_properties
 from objcat.spark.names import quoted
+from objcat.spark.routing import bytes_of_sources
 
 BATCH_ROWS, ROW_BYTES_MAX = 2048, 32 * 1024
 """Together the 64 MiB that Spark lets a batch grow to."""
+_BYTES_MIN = 16 * 1024**2
+"""Of its sources, from which on the question takes longer than to look at a plan."""
 _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
     # The greatest that the setting may be, with which the question is not asked.
@@ -51,13 +54,14 @@ def in_batches_of_rows(data: DataFrame, table: str, job: Callable[[DataFrame], T
     """What a job gives that has Python workers read a frame: in batches bounded by rows, and done again in batches bounded by bytes where a
     row has more than `ROW_BYTES_MAX`.
 
-    Bounded by bytes from the start where that is not known before (nested columns), where the session has settings of its own for it, and
-    where other Python functions are in the plan, whose batches these would be too. table: by which wide rows are remembered.
+    Bounded by bytes from the start where that is not known before (nested columns), where the session has settings of its own for it, where
+    other Python functions are in the plan, whose batches these would be too, and where rows are few. table: by which wide rows are
+    remembered.
     """
     spark = data.sparkSession
     if table in _tables_of_wide_rows or not all(isinstance(field.dataType, (*_TEXTS, *_FIXED)) for field in data.schema):
         return job(data)
-    if not hasattr(spark, "_jvm") or _is_set(spark) or _has_python(data):
+    if not hasattr(spark, "_jvm") or not _is_worth_it(data) or _is_set(spark):
         return job(data)
     try:
         with local_properties(spark, _SETTINGS):
@@ -82,7 +86,10 @@ def _is_set(spark: SparkSession) -> bool:
     return any(spark.conf.get(name, None) is not None for name in _SETTINGS)
 
 
-def _has_python(data: DataFrame) -> bool:
+def _is_worth_it(data: DataFrame) -> bool:
+    """Whether there may be many rows, and nobody else's Python functions among what makes them."""
+    plan = data._jdf.queryExecution().analyzed()
+    if bytes_of_sources(plan) < _BYTES_MIN:
+        return False
     jvm: Any = data.sparkSession._jvm
-    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
-    return bool(data._jdf.queryExecution().analyzed().containsPattern(pattern))
+    return not plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF())

@@ -71,9 +71,13 @@ def is_worth_a_shuffle(data: DataFrame, spec: TableSpec) -> bool:
     if not hasattr(data, "_jdf") or (spec.index.count == 1 and not spec.partition_columns):
         return False
     plan = data._jdf.queryExecution().optimizedPlan()
+    return min(_expected_bytes(plan), bytes_of_sources(plan)) >= SHUFFLED_BYTES_MIN
+
+
+def bytes_of_sources(plan: Any) -> int:
+    """What the sources of a plan of the JVM hold, as far as Spark knows: rather too much."""
     leaves = plan.collectLeaves()
-    of_sources = sum(_bytes_of_source(leaves.apply(number)) for number in range(leaves.size()))
-    return min(_expected_bytes(plan), of_sources) >= SHUFFLED_BYTES_MIN
+    return sum(_bytes_of_source(leaves.apply(number)) for number in range(leaves.size()))
 
 
 def _expected_bytes(plan: Any) -> int:

@@ -19,8 +19,9 @@ MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 @pytest.fixture(autouse=True)
-def _no_table_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def _rows_are_many_and_no_table_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "_tables_of_wide_rows", set())
+    monkeypatch.setattr(batching, "_BYTES_MIN", 0)
 
 
 def frame_of(spark: SparkSession, *, widest: int = 10) -> DataFrame:
@@ -123,3 +124,10 @@ def test_rows_are_written_once_when_one_is_wide(spark: SparkSession, tmp_path: P
     assert found.column("text").to_pylist() == ["a"] * 499 + ["ü" * ROW_BYTES_MAX]
     assert batching._tables_of_wide_rows == {table.id}
     assert [entry.action.value for entry in table.history()][1:] == ["DELTA_COMMIT"] * 2
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_few_rows_are_not_worth_a_look(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "_BYTES_MIN", 1024**2)
+    (found,) = batches_of(frame_of(spark))
+    assert len(found) > 5
