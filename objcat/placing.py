@@ -57,6 +57,10 @@ class Locator(Protocol[D_contra]):
 class Keeper(Protocol[D_contra]):
     """What looks up the keys of batches that are elsewhere, and may be computed anew each time that they are asked for."""
 
+    def first(self, data: D_contra, spec: TableSpec) -> Located | None:
+        """A large batch for a table that holds nothing, where no key has to be looked up; None where it had better be computed once. Raises
+        storage errors."""
+
     def kept(self, data: D_contra, fileio: FileIO, *, here: bool) -> AbstractContextManager[tuple[Locator[Any], Any]]:
         """A batch until the end of the block, computed once, with what looks its keys up and writes it. here: a small one comes to this
         process, and is written there. Raises storage errors."""
@@ -236,6 +240,9 @@ def write_located(place: Placing, engine: object, data: Any, task: WriteTask) ->
     engine: of the batch, a `Locator`. task: without homes. Raises what the engine raises.
     """
     assert isinstance(engine, Locator), f"{type(engine).__name__} looks no keys up"
+    first = engine.first(data, task.spec) if isinstance(engine, Keeper) and not place.live else None
+    if first is not None:
+        return _write(place, engine, Found(first, ()), task)
     kept = engine.kept(data, place.fileio, here=_is_little(place, task.spec)) if isinstance(engine, Keeper) else nullcontext((engine, data))
     with kept as (locator, batch):
         found = LOOKUPS[type(task.spec.index)].find(place, locator, batch, task)
@@ -288,11 +295,14 @@ def _write(place: Placing, engine: Locator[Any], found: Found, task: WriteTask) 
 
 def keys_of(fileio: FileIO, txn: Txn, written: Sequence[WriteResult]) -> Keys:
     """The keys that were placed, and the others, as an entry names them. Writes a side object for many. Raises storage errors."""
-    placed = {digest for result in written for digest in _digests(result.placed)}
-    updated = {digest for result in written for digest in _digests(result.updated)} - placed
-    return Keys(*(put_digests(fileio, txn, digests) if digests else Digests() for digests in (placed, updated)))
+    placed = _distinct(b"".join(result.placed for result in written))
+    updated = np.setdiff1d(_distinct(b"".join(result.updated for result in written)), placed, assume_unique=True)
+    return Keys(*(put_digests(fileio, txn, found.tobytes()) if len(found) else Digests() for found in (placed, updated)))
 
 
-def _digests(data: bytes) -> list[int]:
-    found: list[int] = np.frombuffer(data, "<u8").tolist()
-    return found
+def _distinct(digests: bytes) -> npt.NDArray[np.uint64]:
+    """The different ones, ascending. (`np.unique` hashes whole numbers, which takes many times as long.)"""
+    found: npt.NDArray[np.uint64] = np.sort(np.frombuffer(digests, "<u8"))
+    is_first = np.ones(len(found), np.bool_)
+    is_first[1:] = found[1:] != found[:-1]
+    return found[is_first]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from operator import add
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from objcat.spark.jobs import local_properties
 from objcat.spark.names import quoted
-from objcat.spark.routing import bytes_of_sources
+from objcat.spark.routing import bytes_of_sources, has_python
 
 BATCH_ROWS, ROW_BYTES_MAX = 2048, 32 * 1024
 """Together the 64 MiB that Spark lets a batch grow to."""
@@ -89,7 +89,4 @@ def _is_set(spark: SparkSession) -> bool:
 def _is_worth_it(data: DataFrame) -> bool:
     """Whether there may be many rows, and nobody else's Python functions among what makes them."""
     plan = data._jdf.queryExecution().analyzed()
-    if bytes_of_sources(plan) < _BYTES_MIN:
-        return False
-    jvm: Any = data.sparkSession._jvm
-    return not plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF())
+    return bytes_of_sources(plan) >= _BYTES_MIN and not has_python(data, plan)

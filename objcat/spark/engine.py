@@ -22,6 +22,7 @@ from fileio.store import FileIO
 from objcat.errors import InvalidBatch, ObjcatError
 from objcat.local import LocalEngine
 from objcat.predicate import Predicate
+from objcat.spark import bringing
 from objcat.spark.batching import in_batches_of_rows
 from objcat.spark.bringing import KeptFrame, kept_frame
 from objcat.spark.jobs import described
@@ -37,10 +38,11 @@ from objcat.spark.locating import (
 )
 from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
 from objcat.spark.names import quoted
-from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_worth_a_shuffle, partition_columns
+from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
 from objcat.spark.ship import BatchFunction, missing_is_said, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
+from objcat.table.spec import MemoryIndex
 from objcat.tasks import (
     PLACE_COLUMN,
     BatchKeys,
@@ -119,6 +121,15 @@ class SparkEngine:
         names = data.columns
         return self._run(data.toDF(*map(str, range(len(names)))), names, task)
 
+    def first(self, data: DataFrame, spec: TableSpec) -> Located | None:
+        """A large frame of what files hold, whose rows are counted beforehand, where they go by their keys alone."""
+        if spec.partition_columns or spec.is_global or isinstance(spec.index, MemoryIndex) or not is_of_files(data):
+            return None
+        with described(data.sparkSession, f"objcat: count the rows for {self._table}"):
+            count = data.count()
+        names = tuple(data.columns)
+        return new_frame(data.toDF(*map(str, range(len(names)))), names, spec, count=count) if count > bringing.ROWS_MAX else None
+
     @contextmanager
     def kept(self, data: DataFrame, fileio: FileIO, *, here: bool) -> Iterator[tuple[SparkEngine | LocalEngine, KeptFrame | pa.Table]]:
         """The frame, which Spark computes once. here: a small one comes to this process, where no more jobs are needed to write it. Raises
@@ -143,7 +154,7 @@ class SparkEngine:
         """Look up where the keys of the frame live, by a join; Spark keeps the frame until it is written. Raises storage errors."""
         frame: GatheredFrame = gathered.data
         if task.is_first and not task.spec.partition_columns and not task.spec.is_global:
-            return new_frame(gathered, task.spec)
+            return new_frame(frame.rows, frame.names, task.spec, count=gathered.span.rows)
         with described(frame.rows.sparkSession, f"objcat: find the keys of {self._table}"):
             if task.spec.is_global:
                 looked_for = LookedFor.of(gathered.span, frame.probe, frame.keys)

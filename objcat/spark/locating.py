@@ -150,20 +150,24 @@ def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask)
     return Located(LocatedFrame(rows, names), new, found, rows.unpersist)
 
 
-def new_frame(gathered: Gathered, spec: TableSpec) -> Located:
-    """A frame for a table without partitions that holds nothing yet: rows go by their keys alone, and pass through no worker first."""
-    frame: GatheredFrame = gathered.data
-    keys = [typed(F.col(quoted(str(frame.names.index(column.name)))), column) for column in spec.key_columns]
+def new_frame(rows: DataFrame, names: tuple[str, ...], spec: TableSpec, *, count: int) -> Located:
+    """A frame, whose columns go by number, for a table without partitions that holds nothing yet: rows go by their keys alone, and pass
+    through no worker first."""
+    keys = [typed(F.col(quoted(str(names.index(column.name)))), column) for column in spec.key_columns]
     # As `waiting` says.
     place = F.lit(-1) - F.hash(*keys).cast("bigint").bitwiseAND(F.lit(0x7FFFFFFF))
-    rows = frame.rows.select("*", place.alias(PLACE_COLUMN), F.lit("").alias(_PARTITION))
-    return Located(LocatedFrame(rows, frame.names), {"": max(1, gathered.span.rows)}, frozenset())
+    placed = rows.select("*", place.alias(PLACE_COLUMN), F.lit("").alias(_PARTITION))
+    return Located(LocatedFrame(placed, names), {"": max(1, count)}, frozenset())
 
 
 def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
     """The batch with columns by number and `PLACE_COLUMN` last, the rows of a home in one partition. targets: as of `Locator`."""
     rows = located.rows
-    if targets:
+    if len(targets) == 1:
+        ((text, homes),) = targets.items()
+        known = F.array(*(F.lit(home) for home in homes))
+        rows = rows.withColumn(_HOMES, F.when(F.col(_PARTITION) == text, known))
+    elif targets:
         chosen = rows.sparkSession.createDataFrame(
             [(text, list(homes)) for text, homes in targets.items()], f"of string, {_HOMES} array<int>"
         )

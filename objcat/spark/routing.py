@@ -80,6 +80,34 @@ def bytes_of_sources(plan: Any) -> int:
     return sum(_bytes_of_source(leaves.apply(number)) for number in range(leaves.size()))
 
 
+def is_of_files(data: DataFrame) -> bool:
+    """Whether rows are what files of columns hold, or Spark's cache, filtered and computed one by one in the JVM: to count them is little
+    beside writing them. False without a JVM handle (Spark Connect)."""
+    if not hasattr(data, "_jdf"):
+        return False
+    left = [data._jdf.queryExecution().withCachedData()]
+    if has_python(data, left[0]):
+        return False
+    while left:
+        plan = left.pop()
+        name = plan.getClass().getSimpleName()
+        if name == "LogicalRelation":
+            source = plan.relation()
+            if source.getClass().getSimpleName() != "HadoopFsRelation" or source.fileFormat().shortName() not in ("parquet", "orc"):
+                return False
+        elif name not in ("Project", "Filter", "InMemoryRelation", "Range", "SubqueryAlias", "Union", "View"):
+            return False
+        children = plan.children()
+        left.extend(children.apply(number) for number in range(children.size()))
+    return True
+
+
+def has_python(data: DataFrame, plan: Any) -> bool:
+    """Whether a plan of the JVM, of a frame, has functions of Python in it, whatever is in Spark's cache."""
+    jvm: Any = data.sparkSession._jvm
+    return bool(plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()))
+
+
 def _expected_bytes(plan: Any) -> int:
     return int(plan.stats().sizeInBytes())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -76,12 +76,12 @@ def with_changes(fileio: FileIO, entries: Sequence[Entry]) -> list[Entry]:
     return map_io(fileio.env, fill, entries)
 
 
-def put_digests(fileio: FileIO, txn: Txn, digests: Collection[int]) -> Digests:
-    """A set of 64-bit digests as an entry names it. Writes a side object when there are many."""
-    data = struct.pack(f"<{len(digests)}Q", *sorted(digests))
-    if len(digests) <= INLINE_DIGESTS_MAX:
-        return Digests(len(digests), inline=base64.b64encode(data).decode())
-    return Digests(len(digests), side=put_side(fileio, txn, "keys", data))
+def put_digests(fileio: FileIO, txn: Txn, data: bytes) -> Digests:
+    """A set of 64-bit digests as an entry names it. Writes a side object when there are many. data: ascending, little endian."""
+    count = len(data) // 8
+    if count <= INLINE_DIGESTS_MAX:
+        return Digests(count, inline=base64.b64encode(data).decode())
+    return Digests(count, side=put_side(fileio, txn, "keys", data))
 
 
 def get_digests(fileio: FileIO, digests: Digests) -> frozenset[int] | None:

@@ -240,7 +240,7 @@ class Place:
             known = any(
                 str(key) in entry.metadata.get("does", "").split(" ")[1:2] for entry in timeline.log.read_after(-1, until=view.slot)
             )
-            digests = put_digests(me.fileio, txn, {key})
+            digests = put_digests(me.fileio, txn, key.to_bytes(8, "little"))
             candidate = Candidate(
                 txn=txn,
                 action=Action.DELTA_COMMIT,

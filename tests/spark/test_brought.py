@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import objcat
 from objcat import placing
-from objcat.errors import InvalidBatch, NullKey
+from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.spark import bringing
 from objcat.table.spec import Index
 
@@ -145,19 +145,41 @@ def test_bad_rows_are_refused_in_one_sentence_and_nothing_is_written(spark: Spar
 
 
 @pytest.mark.usefixtures("by_jobs")
+@pytest.mark.parametrize("of_files", [True, False], ids=["files", "computed"])
 @pytest.mark.parametrize("index", LOCATED, ids=lambda index: type(index).__name__)
-def test_a_first_load_takes_equal_keys_to_one_place(spark: SparkSession, tmp_path: Path, index: Index) -> None:
-    """Without partitions and rows, nothing is looked up, and rows go by the hash of their keys alone."""
+def test_a_first_load_takes_equal_keys_to_one_place(spark: SparkSession, tmp_path: Path, index: Index, of_files: bool) -> None:
+    """Without partitions and rows, nothing is looked up, and rows go by the hash of their keys alone. What files hold is not kept before."""
     table = objcat.connect(str(tmp_path)).create_table(
         "t", pa.schema([("k", pa.float64()), ("s", pa.string()), ("v", pa.int64())]), key=["k", "s"], index=index,
         properties={"target_file_bytes": "1024"},
     )  # fmt: skip
-    before = jobs_of(spark, "objcat: find the keys")
+    jobs = {"found": "objcat: find the keys", "kept": "objcat: look at the rows", "counted": "objcat: count the rows"}
+    before = {name: jobs_of(spark, described) for name, described in jobs.items()}
     keys = F.when(F.col("id") % 100 == 0, F.lit(0.0)).when(F.col("id") % 100 == 1, F.lit(-0.0)).otherwise(F.col("id") % 100 + 0.5)
-    table.upsert(spark.range(1000).repartition(4).select(keys.alias("k"), F.lit("né").alias("s"), F.col("id").alias("v")))
-    assert jobs_of(spark, "objcat: find the keys") == before
+    frame = spark.range(1000).repartition(4).select(keys.alias("k"), F.lit("né").alias("s"), F.col("id").alias("v"))
+    if of_files:
+        frame.write.parquet(str(tmp_path / "frame"))
+        frame = spark.read.parquet(str(tmp_path / "frame"))
+    table.upsert(frame)
+    new = {name for name, described in jobs.items() if jobs_of(spark, described) > before[name]}
+    assert new == ({"counted"} if of_files else {"kept"})
     rows = table.scan().to_arrow()
     assert rows.num_rows == 99 and len(set(rows["k"].to_pylist())) == 99
+    assert table.stats().groups > 5
     table.upsert(spark.createDataFrame([(-0.0, "né", -1), (2.5, "né", -2)], "k double, s string, v long"))
     again = table.scan().to_arrow()
     assert again.num_rows == 99 and sorted(again["v"].to_pylist())[:2] == [-2, -1]
+
+
+@pytest.mark.usefixtures("by_jobs")
+def test_a_first_load_of_files_refuses_what_others_refuse(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path / "lake", objcat.Bloom())
+    spark.range(100).selectExpr("if(id = 77, null, id) AS id", "'x' AS `a.b ü`").write.parquet(str(tmp_path / "null"))
+    with pytest.raises(NullKey, match="'id' is null"):
+        table.bulk_insert(spark.read.parquet(str(tmp_path / "null")))
+    with pytest.raises(InvalidBatch, match="empty"):
+        table.bulk_insert(spark.read.parquet(str(tmp_path / "null")).where("id < 0"))
+    memory = objcat.connect(str(tmp_path / "lake")).create_table("m", SCHEMA, key=["id"], index=objcat.Memory())
+    with pytest.raises(InvalidInput, match="memory index"):
+        memory.bulk_insert(spark.read.parquet(str(tmp_path / "null")))
+    assert table.refresh().slot == 0 and table.scan().count() == 0
