@@ -148,7 +148,7 @@ def test_bad_rows_are_refused_in_one_sentence_and_nothing_is_written(spark: Spar
 @pytest.mark.parametrize("of_files", [True, False], ids=["files", "computed"])
 @pytest.mark.parametrize("index", LOCATED, ids=lambda index: type(index).__name__)
 def test_a_first_load_takes_equal_keys_to_one_place(spark: SparkSession, tmp_path: Path, index: Index, of_files: bool) -> None:
-    """Without partitions and rows, nothing is looked up, and rows go by the hash of their keys alone. What files hold is not kept before."""
+    """Without partitions and rows, nothing is looked up, and rows go by the hash of their keys alone. What files hold is not kept first."""
     table = objcat.connect(str(tmp_path)).create_table(
         "t", pa.schema([("k", pa.float64()), ("s", pa.string()), ("v", pa.int64())]), key=["k", "s"], index=index,
         properties={"target_file_bytes": "1024"},
