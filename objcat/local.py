@@ -17,6 +17,7 @@ from objcat.errors import InvalidBatch
 from objcat.predicate import Predicate
 from objcat.spool import Rows, Spooled, spooled
 from objcat.storage.batch import check_columns, check_delete_columns, located
+from objcat.storage.fitting import plain
 from objcat.table import TableSpec
 from objcat.tasks import (
     PLACE_COLUMN,
@@ -123,7 +124,7 @@ class LocalEngine:
         return Located(_Found(batch.data, places, keys.partition, keys.texts), counts, found)
 
     def _locate_moves(self, data: Rows, task: LocateTask) -> Located:
-        moving = Moving.of(task.spec, _tables(data), task.former, task.operation, task.delete_when)
+        moving = Moving.of(task.spec, map(plain, _tables(data)), task.former, task.operation, task.delete_when)
         keys = moving.keys
         partitions = [group.home.partition for group in task.groups]
         moves = moves_of(find_lives(self._fileio, task, moving), keys, moving.deleted, partitions)
@@ -149,7 +150,7 @@ class LocalEngine:
 
         def batches() -> Iterator[pa.RecordBatch]:
             start = 0
-            for batch in _batches(found.data):
+            for batch in map(plain, _batches(found.data)):
                 end = start + batch.num_rows
                 own = batch.append_column(PLACE_COLUMN, pa.array(places[start:end]))
                 if found.counts is None:

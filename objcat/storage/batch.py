@@ -147,7 +147,9 @@ def _check_columns(given: list[str], valid: list[str], *, required: list[str]) -
         if counts[name] > 1:
             raise InvalidBatch(f"the batch has the column {name!r} twice: drop or rename one; nothing was written")
         if name not in valid:
-            raise InvalidBatch(f"the batch has the column {name!r}, which the table does not: {nearest(name, valid)} Nothing was written.")
+            raise InvalidBatch(
+                f"the batch has the column {name!r}, which the table does not, so nothing was written: {nearest(name, valid)}"
+            )
     for name in required:
         if name not in given:
             raise InvalidBatch(f"the batch lacks the column {name!r}, which the table needs in every row: add it; nothing was written")
@@ -174,8 +176,15 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     return relabelled(values, physical)
 
 
+_INTEGER_DIGITS_MAX = 20
+"""Of a whole number in 64 bits."""
+
+
 def _cast_exactly(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """A plain array in another plain type. Raises ArrowInvalid when a value would change."""
+    if pa.types.is_integer(values.type) and pa.types.is_decimal(wanted):
+        # Straight to fewer digits than the widest number of its type has, Arrow casts no number at all.
+        values = values.cast(pa.decimal256(_INTEGER_DIGITS_MAX + wanted.scale, wanted.scale))
     found = values.cast(wanted)
     if pa.types.is_floating(wanted) and wanted.bit_width < values.type.bit_width and not _same_numbers(found.cast(values.type), values):
         raise pa.ArrowInvalid("a number would be rounded")
@@ -190,7 +199,7 @@ def _check_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
         if other is None:
             valid = [field.name for field in wanted]
             raise InvalidBatch(
-                f"the batch has the field {f'{path}.{name}'!r}, which the table does not: {nearest(name, valid)} Nothing was written."
+                f"the batch has the field {f'{path}.{name}'!r}, which the table does not, so nothing was written: {nearest(name, valid)}"
             )
         _check_fields(one, other, f"{path}.{name}")
 

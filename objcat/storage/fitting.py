@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from objcat.table.schema import is_list
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 """A plain array in another plain type."""
@@ -47,10 +53,37 @@ def named(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(fitting, schema=schema)
 
 
+def plain(rows: Rows) -> Rows:
+    """The rows without views and dictionaries, nested ones too: Arrow does not sort by all of these, nor take rows of them."""
+    types = [_plain_type(data_type) for data_type in rows.schema.types]
+    if types == rows.schema.types:
+        return rows
+    to_type = fit if isinstance(rows, pa.Table) else _fit
+    columns = [to_type(values, wanted, _widen) for values, wanted in zip(rows.columns, types, strict=True)]
+    fields = [field.with_type(wanted) for field, wanted in zip(rows.schema, types, strict=True)]
+    return rows.from_arrays(columns, schema=pa.schema(fields))
+
+
 def nulls(count: int, data_type: pa.DataType) -> pa.ChunkedArray:
     """A column of nulls. `pa.nulls` would also make the fields of a struct null, which Arrow does not cast where these may not be null."""
     one = pa.array([None], data_type)
     return pa.chunked_array([one.take(pa.array(np.zeros(count, dtype=np.int64)))])
+
+
+def _plain_type(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(data_type):
+        return _plain_type(data_type.value_type)
+    if pa.types.is_struct(data_type):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in data_type])
+    if pa.types.is_map(data_type):
+        key, item = data_type.key_field, data_type.item_field
+        return pa.map_(key.with_type(_plain_type(key.type)), item.with_type(_plain_type(item.type)), data_type.keys_sorted)
+    if is_list(data_type):
+        return pa.list_(data_type.value_field.with_type(_plain_type(data_type.value_type)))
+    return _PLAIN_TYPES.get(data_type, data_type)
+
+
+_PLAIN_TYPES = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def _widen(values: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -62,6 +95,8 @@ def _fit(values: pa.Array, wanted: pa.DataType, cast: Cast) -> pa.Array:
         return values
     if pa.types.is_null(values.type):
         return nulls(len(values), wanted).combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        return _fit(values.dictionary, wanted, cast).take(values.indices)
     if pa.types.is_struct(wanted):
         children = [_child(values, field, cast) for field in wanted]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=values.is_null())
@@ -70,10 +105,21 @@ def _fit(values: pa.Array, wanted: pa.DataType, cast: Cast) -> pa.Array:
         items = _fit(values.items, wanted.item_type, cast)
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=wanted, mask=values.is_null())
     if pa.types.is_list(wanted):
-        if not pa.types.is_list(values.type):
-            values = values.cast(pa.list_(values.type.value_field))
+        values = _as_list(values)
         return pa.ListArray.from_arrays(_offsets(values), _fit(values.values, wanted.value_type, cast), type=wanted, mask=values.is_null())
     return cast(values, wanted)
+
+
+def _as_list(values: pa.Array) -> pa.ListArray:
+    if pa.types.is_list(values.type):
+        return values
+    wanted = pa.list_(values.type.value_field)
+    if not (pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type)):
+        return values.cast(wanted)
+    # Arrow's own cast takes the offsets of a view, which has none for the end, for those of a list.
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(values), 0))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, values.flatten(), type=wanted, mask=values.is_null())
 
 
 def _child(values: pa.StructArray, wanted: pa.Field, cast: Cast) -> pa.Array:

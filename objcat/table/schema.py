@@ -216,7 +216,7 @@ def type_from_arrow(data_type: pa.DataType, ids: Ids, *, path: str) -> ColumnTyp
     if pa.types.is_map(data_type):
         key = column_from_arrow(data_type.key_field.with_name("key"), ids, path=f"{path}.key")
         return MapType(key=key, value=column_from_arrow(data_type.item_field.with_name("value"), ids, path=f"{path}.value"))
-    if _is_list(data_type):
+    if is_list(data_type):
         return ListType(element=column_from_arrow(data_type.value_field.with_name("element"), ids, path=f"{path}.element"))
     for matches, name in _RULES:
         if matches(data_type):
@@ -227,7 +227,8 @@ def type_from_arrow(data_type: pa.DataType, ids: Ids, *, path: str) -> ColumnTyp
     )
 
 
-def _is_list(data_type: pa.DataType) -> bool:
+def is_list(data_type: pa.DataType) -> bool:
+    """Whether a type is one of lists, in any of Arrow's forms."""
     kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view, pa.types.is_large_list_view)
     return any(kind(data_type) for kind in kinds)
 

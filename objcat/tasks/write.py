@@ -14,6 +14,7 @@ from objcat.predicate import Predicate
 from objcat.storage.batch import conform, conform_delete, conform_mixed
 from objcat.storage.files import log_path, write_log
 from objcat.storage.fitting import fitted as under
+from objcat.storage.fitting import plain
 from objcat.storage.hashing import key_digests, spark_hash
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, winners
 from objcat.table import LogRows, TableSpec
@@ -252,7 +253,8 @@ def gather(batches: Iterable[pa.RecordBatch], size_max: int | None = None) -> It
     size_max = LOG_BATCH_BYTES if size_max is None else size_max
     held: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
+    # As polars and pandas give them, columns are of kinds that Arrow does not sort, nor take rows of.
+    for batch in map(plain, batches):
         if batch.num_rows == 0:
             continue
         held.append(batch)
@@ -269,11 +271,4 @@ def _given_up(held: list[pa.RecordBatch]) -> pa.Table:
     """The batches as a table, which nobody holds but who takes it."""
     rows = pa.Table.from_batches(held)
     held.clear()
-    # Views, as polars gives, are nothing that Arrow sorts or takes rows of.
-    plain = [_PLAIN_TYPES.get(field.type, field.type) for field in rows.schema]
-    if plain == rows.schema.types:
-        return rows
-    return rows.cast(pa.schema([field.with_type(data_type) for field, data_type in zip(rows.schema, plain, strict=True)]))
-
-
-_PLAIN_TYPES = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -37,11 +38,28 @@ def test_a_double_that_would_be_rounded_is_refused() -> None:
         pa.array(["a", None], pa.large_string()),
         pa.array(["a", None], pa.string_view()),
         pa.array(["a", None]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays(pa.array([1, None], pa.uint32()), pa.array(["b", "a"], pa.string_view())),
     ],
 )
 def test_every_encoding_of_text_fits(column: pa.Array) -> None:
     fitted = conform(pa.table({"id": [1, 2], "v": column}), spec(v=pa.string()))
     assert fitted.column("v").to_pylist() == ["a", None]
+
+
+def test_whole_numbers_become_decimals_where_they_fit() -> None:
+    table = spec(v=pa.decimal128(5, 2), w=pa.decimal128(38, 38))
+    for given in (pa.int64(), pa.uint64(), pa.int8()):
+        fitted = conform(pa.table({"id": [1, 2], "v": pa.array([99, None], given), "w": pa.array([0, 0], given)}), table)
+        assert fitted.column("v").to_pylist() == [Decimal("99.00"), None]
+    for column in ({"v": [1000]}, {"w": [1]}):
+        with pytest.raises(InvalidBatch, match="does not fit in precision"):
+            conform(pa.table({"id": [1], **column}), table)
+
+
+@pytest.mark.parametrize(("given", "says"), [("citi", "did you mean 'city'\\?$"), ("zzzz", "valid ones are city, id$")])
+def test_an_unknown_column_is_told_with_what_would_fit(given: str, says: str) -> None:
+    with pytest.raises(InvalidBatch, match=f"{given}', which the table does not, so nothing was written: {says}"):
+        conform(pa.table({"id": [1], given: ["Rome"]}), spec(city=pa.string()))
 
 
 def test_a_null_struct_has_no_null_in_a_field_that_may_not_be_null() -> None:

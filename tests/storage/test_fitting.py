@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from objcat.storage.fitting import fitted, relabelled
+from objcat.storage.fitting import fitted, plain, relabelled
 
 OLD = pa.struct([("a", pa.int32()), ("gone", pa.string())])
 NEW = pa.struct([("new", pa.string()), ("a", pa.int64())])
@@ -53,6 +53,39 @@ def test_nested_columns_fit_by_the_names_of_their_fields_in_slices_too(start: in
     maps: list[Any] = [[("k", one[0]), ("l", None)], None, [], [("m", one[3])]]
     fitting: list[Any] = [[("k", fits[0]), ("l", None)], None, [], [("m", fits[3])]]
     assert fit_one(pa.array(maps, pa.map_(pa.string(), OLD)).slice(start), pa.map_(pa.string(), NEW)).to_pylist() == fitting[start:]
+
+
+VIEWS = {
+    pa.list_view: (pa.ListViewArray, pa.int32()),
+    pa.large_list_view: (pa.LargeListViewArray, pa.int64()),
+}
+
+
+@pytest.mark.parametrize("start", [0, 1, 3])
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
+def test_views_of_lists_become_lists_wherever_their_rows_lie(view: Any, start: int) -> None:
+    made, numbers = VIEWS[view]
+    inner = pa.array([1, 2, None, 4], pa.int32())
+    values = made.from_arrays(pa.array([2, 0, 0, 1, 4], numbers), pa.array([2, 3, 0, 2, 0], numbers), inner).slice(start)
+    assert fit_one(values, pa.list_(pa.int64())).to_pylist() == [[None, 4], [1, 2, None], [], [2, None], []][start:]
+    rows: list[Any] = [[[1], None], None, [], [[2, None], []]]
+    nested = pa.array(rows, view(view(pa.int8()))).slice(start)
+    fitting = fit_one(nested, pa.list_(pa.list_(pa.int16())))
+    fitting.validate(full=True)
+    assert fitting.to_pylist() == rows[start:]
+
+
+@pytest.mark.parametrize("form", [pa.Table, pa.RecordBatch], ids=lambda form: form.__name__)
+def test_rows_are_plain_without_views_and_dictionaries_at_any_depth(form: Any) -> None:
+    cities = pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.uint32()), pa.array(["Rome", "Oslo"], pa.string_view()))
+    nested = pa.array(
+        [{"m": [("k", [b"x"])]}, None, {"m": None}], pa.struct([("m", pa.map_(pa.string_view(), pa.list_view(pa.binary_view())))])
+    )
+    rows = form.from_arrays([cities, nested, pa.array([1, 2, 3])], names=["city", "nested", "n"])
+    found = plain(rows.slice(1))
+    assert found.schema.types == [pa.string(), pa.struct([("m", pa.map_(pa.string(), pa.list_(pa.binary())))]), pa.int64()]
+    assert found.to_pylist() == rows.to_pylist()[1:]
+    assert plain(found) is found
 
 
 @pytest.mark.parametrize("start", [0, 1])

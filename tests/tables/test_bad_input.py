@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -122,3 +123,36 @@ def test_rows_are_sorted_by_text_that_is_given_as_views(kind: str) -> None:
     table = lake.create_table("t", pa.schema([("city", pa.string()), ("raw", pa.binary())]), key=None, kind=kind)
     table.bulk_insert(pl.DataFrame({"city": ["Rome", "Oslo", None], "raw": [b"\xff", None, b""]}), sort=["city", "raw"])
     assert table.scan().to_arrow().column("city").to_pylist() == ["Oslo", "Rome", None]
+
+
+CHOICES: dict[str, Any] = {"text": pl.String, "categories": pl.Categorical, "choices": pl.Enum(["Rome", "Oslo", "d", "u"])}
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("form", CHOICES)
+@pytest.mark.parametrize(
+    "index", [objcat.Simple(), objcat.Bloom(), objcat.Memory(), objcat.Record(2)], ids=lambda index: type(index).__name__
+)
+def test_frames_of_polars_where_keys_are_looked_up(index: Any, form: str, kind: str) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
+    table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], kind=kind, index=index)
+    assert table.spec.is_global
+    table.insert(pl.DataFrame({"id": [1, 2], "city": pl.Series(["Rome", "Oslo"], dtype=CHOICES[form])}))
+    changes: dict[str, Any] = {"id": [1, 2, 3], "city": ["Oslo", "Oslo", "Rome"], "op": ["u", "d", "u"]}
+    batch = pl.DataFrame(
+        {**changes, "city": pl.Series(changes["city"], dtype=CHOICES[form]), "op": pl.Series(changes["op"], dtype=CHOICES[form])}
+    )
+    table.upsert(batch, delete_when="op = 'd'")
+    assert {(row["id"], row["city"]) for row in table.scan().to_arrow().to_pylist()} == {(1, "Oslo"), (3, "Rome")}
+    table.delete(batch.filter(pl.col("id") == 3))
+    assert table.scan().to_arrow()["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    "values", [pa.array(["b", "a", None]).dictionary_encode(), pd.Categorical(["b", "a", None])], ids=["Arrow", "pandas"]
+)
+def test_rows_are_sorted_by_categories(values: Any) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
+    table = lake.create_table("t", pa.schema([("city", pa.string())]), key=None)
+    table.bulk_insert(pa.table({"city": values}) if isinstance(values, pa.Array) else pd.DataFrame({"city": values}), sort=["city"])
+    assert table.scan().to_arrow().column("city").to_pylist() == ["a", "b", None]
