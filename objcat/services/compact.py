@@ -98,7 +98,7 @@ def plan_compaction(
         strategy = EVERYTHING
     else:
         instance(strategy, CompactionStrategy, what="strategy", such_as="an objcat.CompactionStrategy(log_bytes_min=...)")
-    snapshot = snapshot_of(view, table, where=table)
+    snapshot = snapshot_of(view, table, where=manifests.url)
     where = parse_filter(strategy.where, snapshot.spec.table_schema)
     pruning = None if where is None else where.to_pruning()
     unmerged = snapshot.file_groups(manifests, where=pruning, homes=homes, unmerged=True)

@@ -29,7 +29,8 @@ def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
     arrays = []
     for column in columns:
         if column.name in given:
-            arrays.append(_cast(batch.column(column.name), column))
+            cast = _placing if column.id in spec.bounded else _cast
+            arrays.append(cast(batch.column(column.name), column))
         else:
             arrays.append(nulls(batch.num_rows, arrow_type(column.type, physical=True)))
     fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical())
@@ -50,7 +51,7 @@ def conform_delete(batch: pa.Table, spec: TableSpec) -> pa.Table:
     arrays = []
     for column in spec.table_schema.columns:
         if column.name in names:
-            arrays.append(_cast(batch.column(column.name), column))
+            arrays.append(_placing(batch.column(column.name), column))
         else:
             arrays.append(nulls(batch.num_rows, arrow_type(column.type, physical=True)))
     fitted = pa.Table.from_arrays(arrays, schema=spec.table_schema.to_arrow_physical(nullable=True))
@@ -95,14 +96,14 @@ def located(batch: pa.Table, spec: TableSpec) -> pa.Table:
     columns = spec.partition_columns
     schema = spec.table_schema.to_arrow_physical(nullable=True)
     fields = [schema.field(column.physical) for column in columns]
-    return pa.Table.from_arrays([_cast(batch.column(column.name), column) for column in columns], schema=pa.schema(fields))
+    return pa.Table.from_arrays([_placing(batch.column(column.name), column) for column in columns], schema=pa.schema(fields))
 
 
 def keyed(batch: pa.Table, spec: TableSpec) -> pa.Table:
     """The columns of a batch that say which row is meant and where it lives, under physical names. Raises InvalidBatch and NullKey."""
     columns = _located_by(spec)
     schema = spec.table_schema.to_arrow_physical(nullable=True)
-    arrays = [_cast(batch.column(column.name), column) for column in columns]
+    arrays = [_placing(batch.column(column.name), column) for column in columns]
     rows = pa.Table.from_arrays(arrays, schema=pa.schema([schema.field(column.physical) for column in columns]))
     for column in spec.key_columns:
         _refuse_null(rows, column, role="key")
@@ -113,7 +114,7 @@ def key_values(batch: pa.Table, spec: TableSpec) -> pa.Table:
     """The key columns of a batch, under physical names; whatever else it has is left out. Raises InvalidBatch and NullKey."""
     _check_columns(batch.column_names, spec.table_schema.names, required=[column.name for column in spec.key_columns])
     fields = [spec.table_schema.to_arrow_physical(nullable=True).field(column.physical) for column in spec.key_columns]
-    rows = pa.Table.from_arrays([_cast(batch.column(column.name), column) for column in spec.key_columns], schema=pa.schema(fields))
+    rows = pa.Table.from_arrays([_placing(batch.column(column.name), column) for column in spec.key_columns], schema=pa.schema(fields))
     for column in spec.key_columns:
         _refuse_null(rows, column, role="key")
     return rows
@@ -124,7 +125,7 @@ def ordered(batch: pa.Table, spec: TableSpec) -> pa.ChunkedArray | None:
     column = spec.ordering_column
     if column is None or column.name not in batch.column_names:
         return None
-    values = _cast(batch.column(column.name), column)
+    values = _placing(batch.column(column.name), column)
     _refuse_null(pa.table({column.physical: values}), column, role="ordering")
     return values
 
@@ -174,6 +175,20 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
         for chunk in values.chunks:
             _check_nulls_inside(chunk, column.name)
     return relabelled(values, physical)
+
+
+def _placing(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    """As `_cast`, of a column by whose values rows are found: no row is found again by text that nobody can read."""
+    values = _cast(values, column)
+    if column.type == "string":
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidBatch(
+                f"the column {column.name!r} of the batch holds text that is not valid UTF-8 ({str(error).splitlines()[0]}): mend it; "
+                "nothing was written"
+            ) from error
+    return values
 
 
 _INTEGER_DIGITS_MAX = 20

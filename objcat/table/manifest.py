@@ -201,6 +201,11 @@ class Manifests:
     def after_fork(self) -> None:
         self._lock = threading.Lock()
 
+    @property
+    def url(self) -> str:
+        """Of the store that they lie in."""
+        return self._fileio.url
+
     def load(self, refs: Sequence[ShardRef]) -> list[Shard]:
         """The shards, in order: one GET, in parallel, for each that is not kept.
 

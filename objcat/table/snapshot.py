@@ -330,5 +330,7 @@ def snapshot_of(view: View[Tables], table: str | None = None, *, where: str) -> 
         raise CorruptTable(f"the log of {where} does not hold the table {table or 'of that name'}: is this the prefix of an objcat table?")
     closed_at = view.log.marks(table).closed_at
     if closed_at is not None:
-        raise TableClosed(f"table {table} at {where} was dropped at slot {closed_at}")
+        raise TableClosed(
+            f"table {table} at {where} was dropped at slot {closed_at}: bring it back with undrop_table(), as long as it is not purged"
+        )
     return Snapshot(view.log, view.state[table])

@@ -125,14 +125,31 @@ def test_rows_are_sorted_by_text_that_is_given_as_views(kind: str) -> None:
     assert table.scan().to_arrow().column("city").to_pylist() == ["Oslo", "Rome", None]
 
 
+UNREADABLE = pa.array([b"\xff\xfe", b"b"]).view(pa.string())
+INDEXES = [objcat.Bucket(2), objcat.Simple(), objcat.Bloom(), objcat.Memory(), objcat.Record(2)]
+
+
+@pytest.mark.parametrize("role", ["key", "place", "at"])
+@pytest.mark.parametrize("index", INDEXES, ids=lambda index: type(index).__name__)
+def test_text_by_which_rows_are_found_is_text(index: Any, role: str) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
+    schema = pa.schema([(name, pa.string()) for name in ("key", "place", "at", "said")])
+    table = lake.create_table("t", schema, key=["key"], partition_by=["place"], key_scope="partition", ordering="at", index=index)
+    table.insert([{"key": "a", "place": "b", "at": "c"}])
+    rows = pa.table({name: UNREADABLE if name in (role, "said") else pa.array(["b", "c"]) for name in schema.names})
+    for call in (lambda: table.upsert(rows), lambda: table.insert(rows), lambda: table.delete(rows.drop_columns(["said"]))):
+        refused(table, call, InvalidBatch, f"'{role}' of the batch holds text that is not valid UTF-8")
+    table.upsert(rows.set_column(schema.names.index(role), role, pa.array(["b", "c"])))
+    table.compact()
+    assert table.scan().count() == 3
+
+
 CHOICES: dict[str, Any] = {"text": pl.String, "categories": pl.Categorical, "choices": pl.Enum(["Rome", "Oslo", "d", "u"])}
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("form", CHOICES)
-@pytest.mark.parametrize(
-    "index", [objcat.Simple(), objcat.Bloom(), objcat.Memory(), objcat.Record(2)], ids=lambda index: type(index).__name__
-)
+@pytest.mark.parametrize("index", INDEXES[1:], ids=lambda index: type(index).__name__)
 def test_frames_of_polars_where_keys_are_looked_up(index: Any, form: str, kind: str) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
     table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], kind=kind, index=index)

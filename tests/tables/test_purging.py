@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -200,6 +201,43 @@ def test_a_handle_from_before_the_drop_cleans_nothing(world: World, kept: dict[s
     with pytest.raises(TableClosed, match="was dropped at slot 3"):
         table.clean(**kept)
     assert rows_of(world.lake().undrop_table("t")) == ROWS
+
+
+CLOSED: dict[str, Callable[[objcat.Table], object]] = {
+    "compact": lambda table: table.compact(),
+    "schedule": lambda table: table.schedule_compaction(),
+    "cluster": lambda table: table.cluster(["value"]),
+    "upsert": lambda table: table.upsert([{"id": 1, "value": "late"}]),
+    "scan": lambda table: table.refresh(),
+}
+
+
+@pytest.mark.parametrize("what", CLOSED)
+def test_who_holds_a_dropped_table_is_told_where_it_was_and_how_it_comes_back(world: World, what: str) -> None:
+    table = fill(world.create("t"))
+    world.lake().drop_table("t")
+    with pytest.raises(TableClosed, match=f"at {re.escape(table.fileio.url)} was dropped at slot 3: .*undrop_table"):
+        CLOSED[what](table)
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["purged", "brought back"])
+def test_a_clean_that_was_cut_short_before_the_drop_is_finished(world: World, back: bool) -> None:
+    fill(world.create("t")).compact()
+    rule = Rule(kinds=frozenset({"delete"}), key=lambda key: "/data/" in key, fault=Fault.BEFORE, times=99)
+    cut = world.lake(FaultyBackend(world.memory, [rule])).table("t")
+    left = cut.clean(keep_slots=1).files
+    assert left > 0
+    kept = set(cut.snapshot.paths(cut.manifests))
+    world.lake().drop_table("t")
+    report = examine(cut.timeline, deep=True)
+    assert report.healthy and not report.findings
+    if back:
+        again = world.lake().undrop_table("t")
+        assert (again.clean(keep_slots=1).earlier, len(world.files())) == (left, len(kept))
+        assert rows_of(again) == ROWS
+    else:
+        assert world.lake().purge_table("t", older_than_s=0).earlier == left
+        assert world.files() == set()
 
 
 def test_a_clean_that_a_drop_overtakes_deletes_nothing(world: World) -> None:
