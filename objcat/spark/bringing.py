@@ -13,7 +13,7 @@ from pyspark.sql.types import AtomicType, BinaryType, StringType
 
 from objcat.spark.names import quoted
 
-ROWS_MAX, BYTES_MAX = 128 * 1024, 64 * 1024**2
+ROWS_MAX, BYTES_MAX = 512 * 1024, 64 * 1024**2
 """Of a batch that comes to this process."""
 _PLAIN_BYTES = 16
 """Of a value, at most, beside the text that it holds."""
