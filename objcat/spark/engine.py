@@ -81,6 +81,7 @@ class SparkEngine:
                 f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame"
             )
         _check(data, spec, operation, delete_when)
+        _known_schema(data)
         self.name = f"spark {data.sparkSession.version}"
 
     def partitions(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> None:
@@ -93,12 +94,10 @@ class SparkEngine:
 
     def schema(self, data: DataFrame) -> pa.Schema:
         """The columns of the frame. Raises InvalidBatch for a type that Arrow does not have."""
-        try:
-            return arrow_schema(data.schema)
-        except PySparkException as error:
-            raise InvalidBatch(
-                f"the frame has a column of a type that Parquet does not hold ({error}): cast it; nothing was written"
-            ) from error
+        found = _known_schema(data)
+        if found is None:
+            raise InvalidBatch("the frame has a list or a map whose elements have no type: cast it to one that has; nothing was written")
+        return found
 
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
         """Write every partition; the files in the order of the partitions.
@@ -135,10 +134,10 @@ class SparkEngine:
         """The frame, which Spark computes once. here: a small one comes to this process, where no more jobs are needed to write it. Raises
         storage errors of the executors."""
         with kept_frame(data) as frame:
-            rows = None
-            if here:
+            rows, schema = None, _known_schema(data) if here else None
+            if schema is not None:
                 with described(data.sparkSession, f"objcat: look at the rows for {self._table}"):
-                    rows = frame.brought(self.schema(data))
+                    rows = frame.brought(schema)
             if rows is None:
                 yield self, frame
             else:
@@ -211,6 +210,18 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     asks_for_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if asks_for_zone else {}
     return to_arrow_schema(schema, **zone)
+
+
+def _known_schema(data: DataFrame) -> pa.Schema | None:
+    """The columns of a frame; None where Arrow does not name what Spark has: `array()` has elements without a type that are never null.
+    Raises InvalidBatch for a type that Arrow does not have."""
+    try:
+        return arrow_schema(data.schema)
+    except PySparkException as error:
+        says = f"the frame has a column of a type that Parquet does not hold ({' '.join(str(error).split())}): cast it; nothing was written"
+        raise InvalidBatch(says) from error
+    except ValueError:
+        return None
 
 
 def _laid_out(data: DataFrame, spec: TableSpec, layout: Layout) -> DataFrame:

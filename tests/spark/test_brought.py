@@ -183,3 +183,17 @@ def test_a_first_load_of_files_refuses_what_others_refuse(spark: SparkSession, t
     with pytest.raises(InvalidInput, match="memory index"):
         memory.bulk_insert(spark.read.parquet(str(tmp_path / "null")))
     assert table.refresh().slot == 0 and table.scan().count() == 0
+
+
+@pytest.mark.parametrize("index", [objcat.Bucket(2), *LOCATED], ids=lambda index: type(index).__name__)
+def test_types_that_arrow_lacks_are_refused_in_one_sentence_and_lists_without_a_type_are_empty(
+    spark: SparkSession, tmp_path: Path, index: Index
+) -> None:
+    table = table_of(tmp_path, index)
+    with pytest.raises(InvalidBatch, match="of a type that Parquet does not hold .*: cast it; nothing was written"):
+        table.upsert(spark.range(3).selectExpr("id", "interval '1-2' year to month as `a.b ü`"))
+    table.upsert(spark.range(3).selectExpr("id", "array() as few"))
+    assert table.scan(columns=["few"]).to_arrow()["few"].to_pylist() == [[]] * 3
+    with pytest.raises(InvalidBatch, match="elements have no type"):
+        table.upsert(spark.range(3).selectExpr("id", "array() as few"), delete_when="id = 1")
+    assert table.refresh().slot == 1
