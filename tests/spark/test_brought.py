@@ -190,7 +190,7 @@ def test_types_that_arrow_lacks_are_refused_in_one_sentence_and_lists_without_a_
     spark: SparkSession, tmp_path: Path, index: Index
 ) -> None:
     table = table_of(tmp_path, index)
-    with pytest.raises(InvalidBatch, match="of a type that Parquet does not hold .*: cast it; nothing was written"):
+    with pytest.raises(InvalidBatch, match=r"of a type that Parquet does not hold .*: cast it; nothing was written"):
         table.upsert(spark.range(3).selectExpr("id", "interval '1-2' year to month as `a.b ü`"))
     table.upsert(spark.range(3).selectExpr("id", "array() as few"))
     assert table.scan(columns=["few"]).to_arrow()["few"].to_pylist() == [[]] * 3
