@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from fileio.azure_client import PUT_BYTES_MAX, AzureOptions, container_client, credential_of, customer_key_of, resolve
@@ -140,9 +141,14 @@ class AzureBackend(Backend):
     ) -> GetResult | NotModified:
         from azure.core.exceptions import AzureError
 
+        sent: list[str] = []
+
+        def hear(answer: Any) -> None:
+            sent.append(answer.http_response.headers.get("date", ""))
+
         try:
             # Always with an offset: without one the SDK answers 416 (an empty object) by a second GET, whose etag may be a newer object's.
-            download = self._blob(key).download_blob(start, length, **self._reading, **condition)
+            download = self._blob(key).download_blob(start, length, raw_response_hook=hear, **self._reading, **condition)
             data = next(download.chunks(), b"")
         except AzureError as error:
             status = getattr(error, "status_code", None)
@@ -155,7 +161,8 @@ class AzureBackend(Backend):
             raise self._failure(error, "read", key) from None
         properties = download.properties
         size = int(properties.content_range.rpartition("/")[2])  # type: ignore[union-attr]
-        return GetResult(_meta(key, properties, size), data, min(start, size))
+        sent_ms = _ms(parsedate_to_datetime(sent[-1])) if sent and sent[-1] else None
+        return GetResult(_meta(key, properties, size), data, min(start, size), sent_ms)
 
     def _get_nothing(self, key: str, start: int, end: int | None, if_none_match: Version | None) -> GetResult | NotModified:
         """The answer to a range that holds no byte of the object."""

@@ -144,11 +144,16 @@ class ObjectMeta:
 
 @dataclass(frozen=True, slots=True)
 class GetResult:
-    """Bytes of an object. offset: where `data` begins within it."""
+    """Bytes of an object.
+
+    offset: where `data` begins within it. store_time_ms: the store's own clock at the response (ms since 1970 UTC), None where it does not
+    tell that with a read.
+    """
 
     meta: ObjectMeta
     data: bytes
     offset: int = 0
+    store_time_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

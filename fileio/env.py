@@ -6,6 +6,7 @@ a state explorer. `time`, `random`, `uuid`, `datetime.now` and thread pools are 
 
 from __future__ import annotations
 
+import heapq
 import os
 import random
 import secrets
@@ -14,6 +15,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -51,9 +54,10 @@ class Env(Protocol):
         Tasks may wait for such calls, so the calls have threads of their own; a call waits for nothing but the store.
         """
 
-    def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
-        """Call `function` every so many seconds, the first time after as many, beside everything else, until what is returned is called.
+    def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
+        """Call `function` every so many seconds, beside everything else, until what is returned is called.
 
+        first_s: when to call it first, in seconds from now; after `every_s` when None. What is stopped before costs next to nothing.
         It must not raise. A call that is under way when it is stopped comes to its end. It ends with the process; a forked one has none.
         """
 
@@ -121,15 +125,10 @@ class SystemEnv:
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
         return self._io.submit(function)
 
-    def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
-        stopped = threading.Event()
-
-        def run() -> None:
-            while not stopped.wait(every_s):
-                function()
-
-        threading.Thread(target=run, name="objcat-repeat", daemon=True).start()
-        return stopped.set
+    def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
+        repetition = _Repetition(function, every_s)
+        _alarm.ring(every_s if first_s is None else first_s, repetition)
+        return repetition.stop
 
 
 class Forkable(Protocol):
@@ -187,6 +186,70 @@ class _Pool:
 
     def _mark(self) -> None:
         self._mine.yes = True
+
+
+@dataclass(eq=False, slots=True)
+class _Repetition:
+    """A function that is called again and again, in a thread of its own from its first call on."""
+
+    function: Callable[[], None]
+    every_s: float
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        while not self.stopped.is_set():
+            self.function()
+            self.stopped.wait(self.every_s)
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.function = _do_nothing  # The alarm may hold this for a while, and must not hold what the function needs.
+
+
+def _do_nothing() -> None:
+    pass
+
+
+class _Alarm:
+    """One thread that waits for the first calls of all repetitions, since most are stopped before: so they need no thread each."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, _Repetition]] = []
+        self._count = 0
+        self._is_awake = False
+
+    def ring(self, seconds: float, repetition: _Repetition) -> None:
+        """Begin a repetition after so many seconds, unless it is stopped by then."""
+        with self._changed:
+            self._count += 1
+            due = (time.monotonic() + seconds, self._count, repetition)
+            heapq.heappush(self._due, due)
+            if not self._is_awake:
+                self._is_awake = True
+                threading.Thread(target=self._watch, args=(self._changed,), name="objcat-alarm", daemon=True).start()
+            elif self._due[0] is due:
+                self._changed.notify()
+
+    def _watch(self, changed: threading.Condition) -> None:
+        with changed:
+            while True:
+                while self._due and self._due[0][2].stopped.is_set():
+                    heapq.heappop(self._due)
+                pause_s = self._due[0][0] - time.monotonic() if self._due else None
+                if pause_s is None or pause_s > 0:
+                    changed.wait(pause_s)
+                    continue
+                repetition = heapq.heappop(self._due)[2]
+                with suppress(RuntimeError):  # The process is about to end.
+                    threading.Thread(target=repetition.run, name="objcat-repeat", daemon=True).start()
+
+
+_alarm = _Alarm()
 
 
 def done_at_once(function: Callable[[], R]) -> Future[R]:

@@ -147,10 +147,12 @@ class GCSBackend(Backend):
         if meta.version == if_none_match:
             return NotModified()
         offset, end = bounds(byte_range, meta.size)
+        sent = response.headers.get("date")
+        sent_ms = None if sent is None else int(parsedate_to_datetime(sent).timestamp() * 1000)
         if response.status_code == 206:
-            return GetResult(meta, data, offset)
+            return GetResult(meta, data, offset, sent_ms)
         check_crc32c(f"{self.url}/{key}", data, response.headers.get("x-goog-hash", ""))
-        return GetResult(meta, data[offset:end] if byte_range else data, offset)
+        return GetResult(meta, data[offset:end] if byte_range else data, offset, sent_ms)
 
     def _nothing_of(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
         """The answer to a range that holds no byte of the object."""

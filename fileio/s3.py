@@ -107,13 +107,13 @@ class S3Backend(Backend):
         content_range = response.get("ContentRange")
         if content_range is not None:
             bounds, _, size_text = content_range.removeprefix("bytes ").partition("/")
-            return GetResult(_meta(key, response, int(size_text)), data, int(bounds.partition("-")[0]))
+            return GetResult(_meta(key, response, int(size_text)), data, int(bounds.partition("-")[0]), _sent_ms(response))
         meta = _meta(key, response, len(data))
         if header is None:
-            return GetResult(meta, data)
+            return GetResult(meta, data, store_time_ms=_sent_ms(response))
         # A server may answer a range of an empty object, or any range at all, with the whole object.
         start, end = _bounds(byte_range, len(data))
-        return GetResult(meta, data[start:end], start)
+        return GetResult(meta, data[start:end], start, _sent_ms(response))
 
     def head(self, key: str) -> ObjectMeta:
         try:
@@ -322,8 +322,13 @@ def _written(answer: Mapping[str, Any], key: str, response: Mapping[str, Any]) -
     version = str(answer.get("ETag", "")).strip('"')
     if not version:
         return Unknown(Unavailable(f"the store's answer to a write of {key!r} names no etag"))
+    return Written(Version(version), _sent_ms(response))
+
+
+def _sent_ms(response: Mapping[str, Any]) -> int | None:
+    """When the store sent a response, by its own clock."""
     sent = parsedate(response["ResponseMetadata"]["HTTPHeaders"].get("date", ""))
-    return Written(Version(version), None if sent is None else timegm(sent) * 1000)
+    return None if sent is None else timegm(sent) * 1000
 
 
 def _meta(key: str, answer: Mapping[str, Any], size: int) -> ObjectMeta:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from fileio.base import (
@@ -30,6 +30,7 @@ from fileio.base import (
     Update,
     Upload,
     Version,
+    Written,
     as_bytes,
     check_key,
     check_key_part,
@@ -49,6 +50,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_STREAM_SETTINGS = StreamSettings()
+
+CLOCK_READ_S_MAX = 1.0
+"""An answer that took longer does not say what time it is: nobody knows at which moment the store looked at its clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """What the clock of the store and the local one said at one moment, ms since 1970 UTC.
+
+    local_ms: of the moments between request and answer that at which the two differ least. at_s: of the answer, by `Env.monotonic_s`.
+    """
+
+    store_ms: int
+    local_ms: int
+    at_s: float
 
 
 class FileIO:
@@ -72,6 +88,7 @@ class FileIO:
         self._bare = backend
         self._backend: Backend = Metered(backend, self.metrics, self._env)
         self._description = description
+        self._clock: ClockReading | None = None
 
     # ---- what it is
 
@@ -88,6 +105,14 @@ class FileIO:
     @property
     def env(self) -> Env:
         return self._env
+
+    def clock(self, *, since_s: float) -> ClockReading | None:
+        """What time it is at the store, by the newest answer to a `put` or `get` of this instance that came quickly and says so.
+
+        since_s: answers before this moment of `Env.monotonic_s` do not count. None: there is no such answer, or the store has no clock.
+        """
+        reading = self._clock
+        return None if reading is None or reading.at_s < since_s else reading
 
     def describe(self) -> StoreDescription:
         """A picklable description that opens the same store in another process. Raises Unsupported for a hand-made store."""
@@ -122,7 +147,15 @@ class FileIO:
     def get(self, key: str, *, byte_range: ByteRange | None = None, if_none_match: Version | None = None) -> GetResult | NotModified:
         """The object, or a range of it; NotModified when it still has the version `if_none_match`. Raises NotFound."""
         check_key(key)
-        return self._retry(lambda: self._backend.get(key, byte_range, if_none_match))
+
+        def attempt() -> GetResult | NotModified:
+            began_s = self._env.monotonic_s()
+            result = self._backend.get(key, byte_range, if_none_match)
+            if isinstance(result, GetResult):
+                self._read_clock(result.store_time_ms, began_s)
+            return result
+
+        return self._retry(attempt)
 
     def read(self, key: str, *, byte_range: ByteRange | None = None) -> bytes:
         """The bytes of the object, or of a range of it. Raises NotFound."""
@@ -219,8 +252,16 @@ class FileIO:
             raise Unsupported(f"{self.url} ignores conditions on put, so {key!r} cannot be written under one: use another store")
         write_id = self._env.new_id()
         marks = {**(metadata or {}), **write_metadata(write_id, mode)}
+
+        def attempt() -> PutOutcome:
+            began_s = self._env.monotonic_s()
+            outcome = self._backend.put(key, data, mode, marks)
+            if isinstance(outcome, Written):
+                self._read_clock(outcome.store_time_ms, began_s)
+            return outcome
+
         if not want_found:
-            return self._settle(key, write_id, mode, lambda: self._backend.put(key, data, mode, marks))
+            return self._settle(key, write_id, mode, attempt)
         found: list[GetResult] = []
 
         def read_back() -> Evidence:
@@ -232,7 +273,7 @@ class FileIO:
             found.append(result)
             return evidence_of(result.meta, write_id, mode)
 
-        outcome = self._settle_with(read_back, mode, lambda: self._backend.put(key, data, mode, marks))
+        outcome = self._settle_with(read_back, mode, attempt)
         return replace(outcome, found=found[-1]) if isinstance(outcome, Conflict) and found else outcome
 
     def append(self, key: str, data: Buffer, *, offset: int) -> PutOutcome:
@@ -304,6 +345,14 @@ class FileIO:
         return WriteStream(self, check_key(key), mode or Overwrite(), check_metadata(metadata), settings)
 
     # ---- how
+
+    def _read_clock(self, store_ms: int | None, began_s: float) -> None:
+        if store_ms is None:
+            return
+        now_s, now_ms = self._env.monotonic_s(), self._env.now_ms()
+        took_s = now_s - began_s
+        if took_s <= CLOCK_READ_S_MAX:
+            self._clock = ClockReading(store_ms, min(now_ms, max(store_ms, now_ms - int(took_s * 1000))), now_s)
 
     def _retry(self, call: Callable[[], T]) -> T:
         return retry(call, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry)

@@ -62,7 +62,7 @@ class FakeEnv:
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
         return done_at_once(function)
 
-    def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:  # noqa: ARG002
+    def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:  # noqa: ARG002
         """Keeps the function in `repeated` until it is stopped."""
         self.repeated.append(function)
         return lambda: self.repeated.remove(function) if function in self.repeated else None

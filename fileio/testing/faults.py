@@ -442,10 +442,10 @@ def _cut(state: GetResult, byte_range: ByteRange | None) -> GetResult:
         case None:
             return state
         case Range(start, end):
-            return GetResult(state.meta, state.data[start:end], min(start, size))
+            return GetResult(state.meta, state.data[start:end], min(start, size), state.store_time_ms)
         case Suffix(length):
             start = max(0, size - length)
-            return GetResult(state.meta, state.data[start:], start)
+            return GetResult(state.meta, state.data[start:], start, state.store_time_ms)
 
 
 __all__ = [

@@ -107,6 +107,9 @@ def test_get_returns_what_was_put(store: FileIO) -> None:
     assert replace(head, modified_ms=found.meta.modified_ms) == found.meta
     assert abs(head.modified_ms - found.meta.modified_ms) < 1000, "more than the whole seconds of an HTTP date apart"
     assert (outcome.store_time_ms is not None) == store.capabilities.store_clock
+    if found.store_time_ms is not None:
+        assert outcome.store_time_ms is not None
+        assert abs(found.store_time_ms - outcome.store_time_ms) <= 60_000, "the store has two clocks"
 
 
 @pytest.mark.parametrize("case", RANGES)

@@ -250,7 +250,7 @@ class ActorEnv:
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
         return done_at_once(function)
 
-    def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
+    def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
         """Time stands still, so nothing comes again but in a pause of a slow actor."""
         self._repeated.append(function)
         return lambda: self._repeated.remove(function)

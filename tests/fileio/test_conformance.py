@@ -12,6 +12,7 @@ import pytest
 
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
+from fileio.base import GetResult, Range, Suffix, Written
 from fileio.env import default_env
 from fileio.errors import FileIOError
 from fileio.memory import MemoryBackend, MemoryOptions, drop_memory, open_memory
@@ -204,3 +205,15 @@ def test_every_deviation_names_a_test() -> None:
         for deviation in deviations:
             assert deviation.test in globals(), f"{name}: there is no test {deviation.test!r}"
             assert deviation.reason
+
+
+@pytest.mark.parametrize("name", ["versitygw", "seaweedfs", "moto", "fake-gcs-server", "azurite"])
+def test_clouds_tell_the_time_with_every_read(servers: Callable[[str], ServerHandle], name: ServerName) -> None:
+    handle = servers(name).fresh_bucket()
+    store = open_store(handle.url, handle.options)
+    written = store.put("key", b"0123456789")
+    assert isinstance(written, Written) and written.store_time_ms is not None
+    for asked in (None, Range(2, 4), Suffix(3)):
+        found = store.get("key", byte_range=asked)
+        assert isinstance(found, GetResult) and found.store_time_ms is not None
+        assert abs(found.store_time_ms - written.store_time_ms) <= 60_000

@@ -89,7 +89,7 @@ def test_a_writer_is_heard_while_it_runs_and_no_longer() -> None:
     """With real threads: the heart beats beside the work."""
 
     class Fast(SystemEnv):
-        def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
+        def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
             assert every_s == HEARTBEAT_S
             return super().repeat(function, 0.01)
 

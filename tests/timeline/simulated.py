@@ -83,7 +83,7 @@ class Simulation:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return iter([function(item) for item in items])
 
-    def repeat(self, function: Callable[[], None], every_s: float) -> Callable[[], None]:
+    def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
         """Nothing comes again: no writer here lives long enough."""
         return lambda: None
 

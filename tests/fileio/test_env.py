@@ -1,0 +1,84 @@
+"""What the one source of time and threads promises: calls that come again and again, and what they cost when they are stopped in time."""
+
+from __future__ import annotations
+
+import threading
+
+from fileio.env import SystemEnv, default_env
+from tests.fileio.test_fork import in_child
+
+
+def names_of_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_what_repeats_is_called_until_it_is_stopped() -> None:
+    called = threading.Semaphore(0)
+    stop = default_env().repeat(called.release, 0.001)
+    for _ in range(3):
+        assert called.acquire(timeout=60)
+    stop()
+
+
+def test_the_first_call_may_come_earlier_or_later_than_the_others() -> None:
+    order: list[str] = []
+    done = threading.Event()
+
+    def late() -> None:
+        order.append("late")
+        done.set()
+
+    env = SystemEnv()
+    stops = [
+        env.repeat(late, 3600, first_s=0.05),
+        env.repeat(lambda: order.append("early"), 3600, first_s=0),
+        env.repeat(lambda: order.append("never"), 0.01, first_s=3600),
+    ]
+    assert done.wait(60)
+    for stop in stops:
+        stop()
+    assert order == ["early", "late"]
+
+
+def test_a_call_that_takes_long_does_not_hold_up_the_others() -> None:
+    env = SystemEnv()
+    begun, held, called = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert held.wait(60)
+
+    stops = [env.repeat(hold, 3600, first_s=0), env.repeat(called.set, 3600, first_s=0.01)]
+    assert begun.wait(60) and called.wait(60)
+    held.set()
+    for stop in stops:
+        stop()
+
+
+def test_what_is_stopped_before_its_first_call_has_no_thread_and_is_not_called() -> None:
+    env = SystemEnv()
+    called = threading.Event()
+    before = names_of_threads().count("objcat-repeat")
+    for _ in range(100):
+        env.repeat(called.set, 3600, first_s=0.01)()
+    after = threading.Event()
+    stop = env.repeat(after.set, 3600, first_s=0.02)
+    assert after.wait(60)
+    stop()
+    assert not called.is_set()
+    assert names_of_threads().count("objcat-alarm") == 1
+    assert names_of_threads().count("objcat-repeat") <= before + 1
+
+
+def test_a_forked_process_has_none_and_begins_its_own() -> None:
+    env = SystemEnv()
+    parents = env.repeat(lambda: None, 0.01, first_s=3600)
+
+    def act() -> None:
+        assert "objcat-alarm" not in names_of_threads()
+        called = threading.Event()
+        env.repeat(called.set, 3600, first_s=0)
+        assert called.wait(60)
+
+    assert in_child(act) == 0
+    parents()
