@@ -83,7 +83,7 @@ class Maker:
     def commit(self, bases: Sequence[Home], logs: Sequence[Home], *, as_of: int | None = None) -> None:
         """One commit of base files, or of log rows, for these homes."""
         txn = new_txn(self.fileio.env)
-        intent = self._committer.announce(
+        skew_ms = self._committer.announce_if_slow(
             txn, Action.COMPACTION if as_of is not None else Action.DELTA_COMMIT, self.view.log, engine="bench"
         )
         delta = TableDelta(bases=tuple(self._base(txn, home) for home in bases), logs=self._logs(txn, logs), as_of=as_of)
@@ -95,7 +95,7 @@ class Maker:
             changes={self.table: encode_delta(delta)},
             footprint={self.table: footprint},
         )
-        committed = self._committer.commit(candidate, skew_ms=intent.result())
+        committed = self._committer.commit(candidate, skew_ms=skew_ms())
         self._committer.retract(txn).result()
         self.view = self.timeline.advance(self.view, [*committed.read, committed.entry])
 

@@ -26,6 +26,7 @@ from objcat.errors import (
     InvalidInput,
     NamespaceNotFound,
     ObjcatError,
+    SharedTransaction,
     TableNotFound,
 )
 from objcat.timeline import Action, Beaten, Candidate, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
@@ -445,6 +446,9 @@ class Catalog:
                 "lake.resolve(txn) settles it, before you try again",
                 own,
             ) from error
+        except SharedTransaction:
+            self._committer.intents.silence(own)
+            raise
         except (ObjcatError, FileIOError):
             self._clean_up(own)
             raise

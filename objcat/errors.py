@@ -22,6 +22,7 @@ ObjcatError                 root
 │   ├── AlreadyApplied      this version of the application is in the table: go on with the next one
 │   ├── AlreadyDone         somebody else executed the same plan: there is nothing left to do
 │   └── StreamRewound       a RESTORE took back what the application had written: start it again from the version that the message names
+├── SharedTransaction       another operation has the id of this one: nothing of this one is visible, and nothing was deleted; write again
 ├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
 └── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; table.resolve(txn) settles it
 """
@@ -138,6 +139,10 @@ class StreamRewound(CommitConflict):
 
 class SnapshotExpired(ObjcatError):
     """The slot lies below the bound of cleaning, and no savepoint keeps it."""
+
+
+class SharedTransaction(ObjcatError):
+    """Another operation has the same transaction id. Nothing of this one is visible; nothing was deleted, since it may be the other's."""
 
 
 class Fenced(ObjcatError):

@@ -1,4 +1,4 @@
-"""Writes: announce, run the tasks, commit one slot; where another commit touched the same homes first, these homes are done again.
+"""Writes: run the tasks, announce what takes long, commit one slot; where another commit touched the same homes, these are done again.
 
 A redo keeps the transaction, and the files of all homes that nobody else touched: only what was read or placed too early is written anew.
 """
@@ -6,7 +6,7 @@ A redo keeps the transaction, and the files of all homes that nobody else touche
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
 from objcat.advice import SizeAdvice
-from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, TableNotFound
+from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, SharedTransaction, TableNotFound
 from objcat.parts import Change, Engine, Part
 from objcat.predicate import Predicate
 from objcat.table import Manifests, Snapshot, Tables
@@ -237,17 +237,19 @@ class _Attempt:
         return ", ".join(dict.fromkeys(change.engine.name for part in self._parts.values() for change in part.changes))
 
     def run(self) -> Committed:
-        """Raises as `commit_parts`; whatever it raises but CommitUnknown, nothing of the transaction is left."""
+        """Raises as `commit_parts`; whatever it raises but CommitUnknown and SharedTransaction, nothing of the transaction is left."""
         action = self._action()
-        intent = self._committer.announce(self.txn, action, self.view.log, engine=self._engines)
+        skew_ms = self._committer.announce_if_slow(self.txn, action, self.view.log, engine=self._engines)
         base = self._fileio.env.submit_io(partial(Log(self._fileio).read_slot, self.view.slot))
         try:
-            committed = self._run(intent, base)
+            committed = self._run(skew_ms, base)
         except CommitUnknown:
+            raise
+        except SharedTransaction:
+            self._committer.intents.silence(self.txn)
             raise
         except Exception:
             # Whatever went wrong, a full memory or a failed job of Spark's too: either no slot was asked for, or all that were are others'.
-            intent.exception()
             self._clean_up()
             raise
         except BaseException:
@@ -291,7 +293,7 @@ class _Attempt:
             winner_slot=cleans[0],
         )
 
-    def _run(self, intent: Future[int], base: Future[Entry | None]) -> Committed:
+    def _run(self, skew_ms: Callable[[], int], base: Future[Entry | None]) -> Committed:
         env = self._fileio.env
         began_s = env.monotonic_s()
         for table, part in self._parts.items():
@@ -301,7 +303,7 @@ class _Attempt:
         pause_s = 0.0
         while True:
             candidate = self._candidate()
-            outcome = self._committer.try_commit(candidate, skew_ms=intent.result())
+            outcome = self._committer.try_commit(candidate, skew_ms=skew_ms())
             if isinstance(outcome, Committed):
                 return outcome
             homes = self._forestalled(outcome)

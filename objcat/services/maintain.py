@@ -26,7 +26,7 @@ from objcat.timeline.archive import FILE_SLOTS_MAX, archive
 from objcat.timeline.collect import collect_checkpoints
 from objcat.timeline.entry import Intent
 from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
-from objcat.timeline.sweep import sweep
+from objcat.timeline.sweep import has_dead, sweep
 
 COMPACT_AFTER_COMMITS = 16
 COMPACT_AFTER_S = 3600
@@ -36,6 +36,8 @@ COMPACTED_BYTES_MAX = 10 * 1024**3
 SMALL_GROUPS_MAX = 16
 """Of a table without a key, in one partition: more are joined."""
 DEAD_AFTER_S = 3600
+LOOKED_BACK_S = 3 * 86_400
+"""Writers that died before they had an intent are looked for among those that began as lately: else each round would list all files."""
 BUSY_S = 60
 """A compaction of somebody else that has touched its intent within so many seconds is left to it."""
 KEPT_SLOTS = 1000
@@ -151,10 +153,9 @@ class _Round:
     # ---- the services, each of which finds out whether it is due
 
     def _roll_back(self) -> None:
-        now_ms = self._env.now_ms()
-        ages = [meta.modified_ms for page in self._fileio.list("intents/") for meta in page.objects if not _is_plan(meta.key)]
-        if any(now_ms - at_ms > DEAD_AFTER_S * 1000 for at_ms in ages):
-            swept = sweep(self._timeline, self._timeline.open(), older_than_s=DEAD_AFTER_S, names_of=files_named_by)
+        view = self._timeline.open()
+        if has_dead(self._timeline, view, older_than_s=DEAD_AFTER_S, begun_within_s=LOOKED_BACK_S):
+            swept = sweep(self._timeline, view, older_than_s=DEAD_AFTER_S, names_of=files_named_by)
             self._did("rollback", f"{len(swept)} transactions of writers that died were settled")
 
     def _execute(self) -> None:

@@ -11,7 +11,15 @@ import msgspec
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
-from objcat.errors import AlreadyDone, CheckpointCollected, CommitUnknown, CorruptTable, ObjcatError, SnapshotExpired
+from objcat.errors import (
+    AlreadyDone,
+    CheckpointCollected,
+    CommitUnknown,
+    CorruptTable,
+    ObjcatError,
+    SharedTransaction,
+    SnapshotExpired,
+)
 from objcat.table import Tables
 from objcat.timeline import (
     Action,
@@ -130,6 +138,9 @@ def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, vi
     try:
         candidate, proposal = _prepare(service, plan, view, txn, began, fileio)
         skew_ms = intent.result()
+    except SharedTransaction:
+        committer.intents.silence(txn)
+        raise
     except Exception as error:
         # No slot was asked for, so none can be ours.
         intent.exception()
@@ -142,7 +153,7 @@ def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, vi
         raise
     try:
         outcome, kept = _claim(committer, service, candidate, proposal, skew_ms=skew_ms)
-    except CommitUnknown:
+    except (CommitUnknown, SharedTransaction):
         raise
     except (ObjcatError, FileIOError) as error:
         _clean_up(committer, fileio, txn, plan=service.plan_txn if isinstance(error, AlreadyDone) else None)

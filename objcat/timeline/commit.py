@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +14,17 @@ from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
 from objcat.arguments import instance
-from objcat.errors import AlreadyApplied, AlreadyDone, CommitConflict, CommitUnknown, Contention, CorruptTable, Fenced, StreamRewound
+from objcat.errors import (
+    AlreadyApplied,
+    AlreadyDone,
+    CommitConflict,
+    CommitUnknown,
+    Contention,
+    CorruptTable,
+    Fenced,
+    SharedTransaction,
+    StreamRewound,
+)
 from objcat.timeline.conflicts import Overlap, find_conflicts
 from objcat.timeline.entry import (
     FORMAT_VERSION,
@@ -25,6 +35,7 @@ from objcat.timeline.entry import (
     Summary,
     Txn,
     check_writable,
+    decode_entry,
     encode_entry,
     log_key,
 )
@@ -143,6 +154,11 @@ class Committer:
         check_writable(base.writer_features, where=self._fileio.url)
         return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of)
 
+    def announce_if_slow(self, txn: Txn, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
+        """The first step of a write, whose files tell of it where it dies young: see `Intents.announce_if_slow`. Raises as `announce`."""
+        check_writable(base.writer_features, where=self._fileio.url)
+        return self.intents.announce_if_slow(txn, action, base.slot, engine=engine)
+
     def retract(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
         """See `Intents.retract`."""
         return self.intents.retract(txn, plan=plan)
@@ -161,12 +177,15 @@ class Committer:
         before it. A store without a clock cannot tell who is right: there the local clock is recorded. One that is behind is recorded as
         1 ms after the commit before; one that is ahead takes the times of all later commits along, until the others have caught up.
         Raises Fenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention and UnsupportedFormat (certain: nothing of it is visible),
-        CommitUnknown (delete nothing), and storage errors that certainly had no effect.
+        CommitUnknown and SharedTransaction (delete nothing), and storage errors that certainly had no effect.
         """
         try:
             return self._try_commit(candidate, skew_ms=skew_ms)
+        except CommitUnknown:
+            self.intents.leave(candidate.txn)
+            raise
         except BaseException as error:
-            if isinstance(error, CommitUnknown) or not isinstance(error, Exception):
+            if isinstance(error, SharedTransaction) or not isinstance(error, Exception):
                 self.intents.silence(candidate.txn)
             raise
 
@@ -195,6 +214,7 @@ class Committer:
                             candidate.txn,
                         ) from cause
                     if taken.txn == candidate.txn:
+                        _check_is_ours(entry, taken)
                         return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
                 case Conflict(found=taken_by):
                     pass
@@ -206,6 +226,7 @@ class Committer:
             read += later.read
             state = state.advance(later.read)
             if later.own is not None:
+                _check_is_ours(entry, later.own)
                 return Committed(later.own, tuple(read), slots_lost)
             if later.overlaps:
                 return Beaten(candidate.txn, later.overlaps, tuple(read), slots_lost)
@@ -325,6 +346,27 @@ def _settled_by(candidate: Candidate, found: Entry) -> Entry | None:
     if candidate.plan is not None and candidate.plan in (found.plan, found.txn):
         raise AlreadyDone(f"the plan {candidate.plan} was executed by {found.txn} at slot {found.slot}", winner_slot=found.slot)
     return None
+
+
+def _check_is_ours(own: Entry, found: Entry) -> None:
+    """Raises SharedTransaction when the entry that is found of our txn does something else than ours: two operations drew the same id.
+
+    Files have names of their own, so operations that do the same are one: a committer that was asked twice, say.
+    """
+    if found.txn != own.txn or found.history is not None:
+        return  # Another txn settles a ROLLBACK. What stands in the place of an archived entry no longer says what changed.
+    if _did(decode_entry(encode_entry(own), key=log_key(own.slot))) != _did(found):
+        raise SharedTransaction(
+            f"slot {found.slot} is of another operation that has the id of this one, {own.txn}: nothing of this one is visible, and its "
+            "files stay where they are; write again, and find out why random numbers repeat on this machine"
+        )
+
+
+def _did(entry: Entry) -> object:
+    """What the operation of an entry changed."""
+    if entry.side is not None:
+        return entry.action, entry.side.sha256
+    return entry.action, {table: msgspec.json.decode(raw) for table, raw in entry.changes.items()} or entry.footprint
 
 
 def check_app(own: AppVersion | None, tables: Iterable[str], state: LogState) -> None:

@@ -280,8 +280,13 @@ def parse_txn(text: str) -> Txn:
 
 def new_txn(env: Env) -> Txn:
     """A fresh transaction id from the clock (for the reader's eye) and 64 random bits (for uniqueness)."""
-    when = datetime.fromtimestamp(env.now_ms() / 1000, UTC)
-    return Txn(f"{when:%Y%m%dT%H%M%S}{when.microsecond // 1000:03d}Z-{env.new_id()}")
+    return Txn(f"{txn_time(env.now_ms())}-{env.new_id()}")
+
+
+def txn_time(at_ms: int) -> str:
+    """How the ids of transactions begin that were drawn at a time, ms since 1970 UTC: in the order of time."""
+    when = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return f"{when:%Y%m%dT%H%M%S}{when.microsecond // 1000:03d}Z"
 
 
 def log_key(slot: int) -> str:

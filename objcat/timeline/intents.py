@@ -1,7 +1,8 @@
 """Intents: who is at work, or has planned work for somebody else. Advice only: what happened is for the log to say.
 
 An operation under way is an object that its writer touches every `HEARTBEAT_S` seconds, so that others can tell a slow writer from a dead
-one, politely. A plan is an object of its own that waits for an executor; executing it is a transaction that names the plan.
+one, politely. A write that is over before anybody would ask has none: what it leaves when it dies is its files. A plan is an object of its
+own that waits for an executor; executing it is a transaction that names the plan.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -16,15 +18,18 @@ from concurrent.futures import Future
 import msgspec
 
 from fileio.base import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
-from fileio.env import Env, map_io
+from fileio.env import Env, done_at_once, map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
-from objcat.errors import CorruptTable
+from objcat.errors import CorruptTable, SharedTransaction
 from objcat.timeline.entry import FORMAT_VERSION, Action, Intent, Txn, intent_key, new_txn, requested_key
 
 logger = logging.getLogger("objcat.timeline")
 
 HEARTBEAT_S = 10.0
+ANNOUNCED_AFTER_S = 1.0
+"""A write that runs as long is announced. Small ones take a few tenths of a second, lost slots and repeated requests included; and it is
+little beside a heartbeat, and beside the age at which anybody thinks a writer dead."""
 CLOCK_WARNING_MS = 300_000
 REQUESTED_SUFFIX = ".requested.json"
 
@@ -37,7 +42,7 @@ class Intents:
 
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
-        self._hearts: dict[Txn, Callable[[], None]] = {}
+        self._hearts: dict[Txn, tuple[_Heart, Callable[[], None]]] = {}
         # Whoever drops this without a word, an interrupted cell of a notebook say, looks dead from then on.
         weakref.finalize(self, _stop_all, self._hearts)
 
@@ -47,63 +52,169 @@ class Intents:
         plan_of: the txn of the plan that it executes. The future holds how far the store's clock is ahead of the local one, in ms: 0 where
         it has none, or where they agree to the second (which is how finely most stores tell the time).
         """
-        env = self._fileio.env
-        heart = _Heart(self._fileio, msgspec.structs.replace(_begun(env, txn, action, base, engine), plan_of=plan_of))
-        self._hearts[txn] = env.repeat(heart.beat, HEARTBEAT_S)
-        return env.submit_io(heart.begin)
+        heart = self._begin(txn, action, base, engine, plan_of, first_s=HEARTBEAT_S)
+        heart.was_sent = True
+        return self._fileio.env.submit_io(heart.announce)
+
+    def announce_if_slow(self, txn: Txn, action: Action, base: int, *, engine: str) -> Callable[[], int]:
+        """As `announce`, but the intent is only put when the operation runs for `ANNOUNCED_AFTER_S`: one that ends before sends nothing.
+
+        What is returned tells how far the store's clock is ahead. It asks nobody where an answer has told that since; else it puts the
+        intent for the sake of the answer, and raises what that raises.
+        """
+        return self._begin(txn, action, base, engine, None, first_s=ANNOUNCED_AFTER_S).skew_ms
 
     def silence(self, txn: Txn) -> None:
-        """Touch the intent no more, and leave it: its writer stops without knowing how it ends."""
-        stop = self._hearts.pop(txn, None)
-        if stop is not None:
-            stop()
+        """Touch the intent no more, and leave it, where there is one: its writer stops without knowing how it ends."""
+        self._stop(txn)
+
+    def leave(self, txn: Txn) -> None:
+        """Touch the intent no more, but see to it that there is one, off the critical path: nobody knows whether `txn` is committed, and it
+        may have no files that tell of it. Failure is logged."""
+        heart = self._stop(txn)
+        if heart is not None and not heart.was_sent:
+            self._fileio.env.submit_io(heart.testify)
 
     def retract(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
-        """Delete the intent of a settled txn, and the plan that is settled with it, off the critical path.
+        """Delete the intent of a settled txn, and the plan that is settled with it, off the critical path. What is not there costs nothing.
 
-        Failure is logged and harmless: whoever finds them finds them settled.
+        A put of the intent that is under way comes to its end first. Failure is logged and harmless: whoever finds them finds them settled.
         """
-        self.silence(txn)
-        keys = [intent_key(txn)] if plan is None else [intent_key(txn), requested_key(plan)]
+        heart = self._stop(txn)
+        keys = [] if heart is not None and not heart.was_sent else [intent_key(txn)]
+        if plan is not None:
+            keys.append(requested_key(plan))
 
         def delete() -> None:
+            if heart is not None:
+                heart.wait()
             remove_files(self._fileio, keys, why=txn)
 
-        return self._fileio.env.submit_io(delete)
+        return self._fileio.env.submit_io(delete) if keys else done_at_once(lambda: None)
+
+    def _begin(self, txn: Txn, action: Action, base: int, engine: str, plan_of: Txn | None, *, first_s: float) -> _Heart:
+        env = self._fileio.env
+        heart = _Heart(self._fileio, msgspec.structs.replace(_begun(env, txn, action, base, engine), plan_of=plan_of))
+        self._hearts[txn] = heart, env.repeat(heart.beat, HEARTBEAT_S, first_s=first_s)
+        return heart
+
+    def _stop(self, txn: Txn) -> _Heart | None:
+        """The heart of a txn, which begins no request any more; None when it was stopped before."""
+        heart, stop = self._hearts.pop(txn, (None, _do_nothing))
+        stop()
+        if heart is not None:
+            heart.stop()
+        return heart
 
 
-def _stop_all(hearts: dict[Txn, Callable[[], None]]) -> None:
+def _do_nothing() -> None:
+    pass
+
+
+def _stop_all(hearts: dict[Txn, tuple[_Heart, Callable[[], None]]]) -> None:
     for txn in list(hearts):
-        hearts.pop(txn)()
+        hearts.pop(txn)[1]()
 
 
 class _Heart:
-    """The intent of one operation, as its writer keeps it. `begin` and `beat` may run in different threads."""
+    """The intent of one operation, as its writer keeps it. Its methods may run in different threads.
+
+    was_sent: whether the intent may be there, now or when the request under way has landed. After `stop` it changes no more.
+    """
 
     def __init__(self, fileio: FileIO, intent: Intent) -> None:
         self._fileio = fileio
         self._intent = intent
+        self._began_s = fileio.env.monotonic_s()
         self._version: Version | None = None
+        self._skew_ms: int | None = None
+        self._may_be_there = False
+        self._is_stopped = False
+        self.was_sent = False
+        # Two locks, so that whoever stops the heart waits for no store: one for the two flags, and one for the request under way.
+        self._flags = threading.Lock()
+        self._request = threading.Lock()
 
-    def begin(self) -> int:
-        """Put the intent. Returns how far the store's clock is ahead, ms."""
-        fileio, key = self._fileio, intent_key(self._intent.txn)
-        match fileio.put(key, encode_intent(self._intent), Create()):
-            case Written(version, store_time_ms):
-                self._version = version
-                if store_time_ms is None and fileio.capabilities.store_clock:
-                    # The answer was lost and the intent found by reading back: the store noted when it landed. It may be gone by now,
-                    # with a rollback: then the log will say so.
-                    with contextlib.suppress(NotFound):
-                        store_time_ms = fileio.head(key).modified_ms
-                return 0 if store_time_ms is None else _skew_ms(store_time_ms, fileio.env.now_ms())
-            case Conflict():
-                raise CorruptTable(f"the intent of {self._intent.txn} exists already: two processes share one random state")
-            case Unknown(cause):
-                raise cause
+    def announce(self) -> int:
+        """Put the intent, unless it was put. Returns how far the store's clock is ahead, ms."""
+        with self._request:
+            return self._announce()
+
+    def skew_ms(self) -> int:
+        """How far the store's clock is ahead, ms: by the answers since the operation began, else by that to the intent."""
+        if not self._fileio.capabilities.store_clock:
+            return 0
+        reading = self._fileio.clock(since_s=self._began_s)
+        return self.announce() if reading is None else _skew_ms(reading.store_ms, reading.local_ms)
 
     def beat(self) -> None:
         """Say that the writer lives. Whatever goes wrong is tried again at the next beat; an intent that somebody deleted stays deleted."""
+        if not self._request.acquire(blocking=False):
+            return  # What is under way says it too.
+        try:
+            if not self._may_send():
+                return
+            if self._skew_ms is None:
+                self._announce()
+            else:
+                self._touch()
+        except Exception as error:  # noqa: BLE001 - a heartbeat is only advice
+            logger.info("the intent of %s could not be touched: %s", self._intent.txn, error)
+        finally:
+            self._request.release()
+
+    def testify(self) -> None:
+        """Put the intent as the last thing that is heard of its writer."""
+        try:
+            self.announce()
+        except Exception as error:  # noqa: BLE001 - an intent is only advice
+            logger.warning("%s, whose outcome is not known, leaves no intent: %s", self._intent.txn, error)
+
+    def stop(self) -> None:
+        """Let `beat` begin no request any more."""
+        with self._flags:
+            self._is_stopped = True
+
+    def wait(self) -> None:
+        """Until no request is under way."""
+        with self._request:
+            return
+
+    def _may_send(self) -> bool:
+        with self._flags:
+            self.was_sent = self.was_sent or not self._is_stopped
+            return not self._is_stopped
+
+    def _announce(self) -> int:
+        if self._skew_ms is not None:
+            return self._skew_ms
+        fileio, key = self._fileio, intent_key(self._intent.txn)
+        self.was_sent = True
+        try:
+            outcome = fileio.put(key, encode_intent(self._intent), Create())
+        except FileIOError:
+            self.was_sent = self._may_be_there
+            raise
+        store_ms: int | None = None
+        match outcome:
+            case Written(version, store_ms):
+                self._version, self._may_be_there = version, True
+            case Unknown(cause):
+                self._may_be_there = True
+                raise cause
+            case Conflict() if not self._may_be_there:
+                self.was_sent = False
+                raise SharedTransaction(f"the intent of {self._intent.txn} exists already: another operation has the same id; write again")
+        if store_ms is None and (fileio.capabilities.store_clock or self._version is None):
+            # The answer was lost and the intent found by reading back: the store noted when it landed. It may be gone by now, with a
+            # rollback: then the log will say so.
+            with contextlib.suppress(NotFound):
+                found = fileio.head(key)
+                self._version, store_ms = found.version, found.modified_ms if fileio.capabilities.store_clock else None
+        self._skew_ms = 0 if store_ms is None else _skew_ms(store_ms, fileio.env.now_ms())
+        return self._skew_ms
+
+    def _touch(self) -> None:
         if self._version is None:
             return
         key = intent_key(self._intent.txn)
@@ -113,8 +224,6 @@ class _Heart:
             self._version = outcome.version if isinstance(outcome, Written) else self._fileio.head(key).version
         except NotFound:
             self._version = None
-        except Exception as error:  # noqa: BLE001 - a heartbeat is only advice
-            logger.info("the intent of %s could not be touched: %s", self._intent.txn, error)
 
 
 def request(fileio: FileIO, action: Action, base: int, *, engine: str, plan: Mapping[str, msgspec.Raw]) -> Txn:

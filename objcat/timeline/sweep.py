@@ -11,7 +11,7 @@ from fileio.store import FileIO
 from objcat.arguments import seconds
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, new_txn, parse_txn, requested_key
+from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, new_txn, parse_txn, requested_key, txn_time
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 from objcat.timeline.side import with_changes
@@ -103,15 +103,33 @@ def find_leftovers(
     return left
 
 
-def _find(fileio: FileIO) -> tuple[Mapping[Txn, _Traces], Sequence[Txn]]:
-    """What every transaction left, and the plans.
+def has_dead(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, begun_within_s: float) -> bool:
+    """Whether a sweep would find somebody dead: a transaction that has written nothing for so long, and has left an intent, or files
+    although no slot up to `view` commits it.
+
+    begun_within_s: of those without an intent, only ids that were drawn as lately are looked at. Ages are told by the local clock. Costs a
+    LIST for every 1,000 intents, and for every 1,000 files that were written as lately; and a GET for some of their outcomes.
+    """
+    fileio = timeline.fileio
+    now_ms = fileio.env.now_ms()
+    traces, _ = _find(fileio, begun_after_ms=now_ms - int(begun_within_s * 1000))
+    silent = {txn: found for txn, found in traces.items() if found.touched_ms <= now_ms - int(older_than_s * 1000)}
+    if any(found.has_intent for found in silent.values()):
+        return True
+    committed = [txn for txn, outcome in view.outcomes.find_all(fileio, silent.keys()).items() if outcome.committed]
+    return len(committed) < len(silent)
+
+
+def _find(fileio: FileIO, *, begun_after_ms: int | None = None) -> tuple[Mapping[Txn, _Traces], Sequence[Txn]]:
+    """What every transaction left, and the plans. begun_after_ms: files of transactions that began before are left out.
 
     Files are listed flat, not by prefix: a page of keys costs as much as a page of prefixes, and says how old and which they are.
     """
     traces: dict[Txn, _Traces] = {}
     plans: list[Txn] = []
     for folder in ("intents/", "data/"):
-        for page in fileio.list(folder):
+        begin = None if begun_after_ms is None or folder == "intents/" else folder + txn_time(begun_after_ms)
+        for page in fileio.list(folder, start_after=begin):
             for meta in page.objects:
                 name = meta.key.split("/")[1]
                 try:

@@ -82,10 +82,10 @@ def delete(session: Session, name: str) -> Step:
 
 
 def roll_back(session: Session, name: str) -> Step:
-    """Settle every transaction that has an intent, as if their writers were all dead. Most of them are alive."""
+    """Settle every transaction that is under way, as if their writers were all dead. Most of them are alive."""
 
     def run() -> Said:
-        txns = [txn_of_intent(key) for key in session.store.list_keys("intents/")]
+        txns = under_way(session.table)
         return "settled", {"resolved": [resolution(txn, session.table.resolve(txn)) for txn in txns]}
 
     return Step({}, run)
@@ -127,6 +127,13 @@ OPERATIONS: Mapping[str, tuple[int, Callable[[Session, str], Step]]] = {
 def choose(session: Session) -> str:
     weights = [weight for weight, _ in OPERATIONS.values()]
     return session.chance.choices(list(OPERATIONS), weights)[0]
+
+
+def under_way(table: Any) -> list[str]:
+    """The transactions that have an intent, or files and no slot."""
+    found = {txn_of_intent(key) for key in table.fileio.list_keys("intents/")}
+    found |= {key.split("/")[1] for key in table.fileio.list_keys("data/")} - {entry.txn for entry in table.history()}
+    return sorted(found)
 
 
 def txn_of_intent(key: str) -> str:

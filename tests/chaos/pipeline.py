@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import objcat
 from fileio.errors import FileIOError
 from tests.chaos.journal import Journal
-from tests.chaos.operations import Said, Step, acknowledged, resolution, txn_of_intent
+from tests.chaos.operations import Said, Step, acknowledged, resolution, under_way
 from tests.chaos.worker import HASTY, perform, stop_file
 
 CHANGES, COPY, TOTALS = "changes", "copy", "totals"
@@ -175,13 +175,8 @@ def served(result: Any) -> Said:
 
 
 def roll_back(tables: Mapping[str, objcat.Table]) -> Said:
-    """Settle every transaction of every table that has an intent, as if their writers were all dead."""
-    resolved = []
-    for table in tables.values():
-        for key in list(table.fileio.list_keys("intents/")):
-            txn = txn_of_intent(key)
-            resolved.append(resolution(txn, table.resolve(txn)))
-    return "settled", {"resolved": resolved}
+    """Settle every transaction of every table that is under way, as if their writers were all dead."""
+    return "settled", {"resolved": [resolution(txn, table.resolve(txn)) for table in tables.values() for txn in under_way(table)]}
 
 
 def recomputed(rows: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:

@@ -31,7 +31,7 @@ from fileio.env import done_at_once
 from fileio.errors import FileIOError, Unsupported
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from objcat.errors import CorruptTable, ObjcatError
+from objcat.errors import CorruptTable, ObjcatError, SharedTransaction
 from objcat.table import Tables
 from objcat.timeline import View
 from tests.explorer.store import (
@@ -208,7 +208,7 @@ def owner_of(txn: str) -> int:
 class ActorEnv:
     """The world of one actor: a clock that stands still, identifiers that carry its number, no pauses, no threads.
 
-    is_slow: every pause is so long that what repeats comes again.
+    slow_after: after so many pauses, each further one is so long that what repeats comes again; None: no pause is.
     """
 
     def __init__(self, actor: Actor) -> None:
@@ -216,7 +216,7 @@ class ActorEnv:
         self._number = actor.number
         self._ids = 0
         self._repeated: list[Callable[[], None]] = []
-        self.is_slow = False
+        self.slow_after: int | None = None
 
     @property
     def parallelism(self) -> int:
@@ -230,9 +230,12 @@ class ActorEnv:
 
     def sleep(self, seconds: float) -> None:
         """A pause is no request, so nothing can be seen of it but what repeats meanwhile."""
+        if self.slow_after is None or self.slow_after > 0:
+            self.slow_after = None if self.slow_after is None else self.slow_after - 1
+            return
         repeated, self._repeated = self._repeated, []  # None of them comes again while it waits itself.
         try:
-            for function in repeated if self.is_slow else ():
+            for function in repeated:
                 function()
         finally:
             self._repeated = repeated
@@ -459,8 +462,8 @@ def _play(role: Role, me: Participant) -> bool:
         role(me)
     except _Paused:
         return False
-    except CorruptTable as error:
-        me.note(Broke(f"CorruptTable: {error}"))
+    except (CorruptTable, SharedTransaction) as error:
+        me.note(Broke(f"{type(error).__name__}: {error}"))
     except (ObjcatError, FileIOError) as error:
         me.note(Refused(type(error).__name__))
     except Exception as error:  # noqa: BLE001  (whatever it is, it is a counterexample)

@@ -23,8 +23,13 @@ def inserter(number: int, *buckets: int) -> Actor:
 
 
 def slow_writer(number: int, **settings: int) -> Actor:
-    """A writer whose work takes so long that its heart beats."""
+    """A writer whose work takes so long that it is announced and its heart beats."""
     return Actor(f"slow writer {number}", number, Slowly(Write()), **settings)
+
+
+def late_writer(number: int, **settings: int) -> Actor:
+    """A writer that is announced when its data is there already, and may have been settled for them."""
+    return Actor(f"late writer {number}", number, Slowly(Write(), after=1), **settings)
 
 
 def rollback(number: int, *owners: int) -> Actor:

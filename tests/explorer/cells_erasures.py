@@ -33,7 +33,7 @@ _CELLS: tuple[Cell, ...] = (
         actors=(play("delete", 1, DeleteWhere(KEYS[0])), writer(2)),
         prelude=ROWS,
         all_succeed=True,
-        states_min=200,
+        states_min=128,
     ),
     alone(ERASURE, HIDDEN, faults_max=1, states_min=4_900, slow=True),
     Cell(
@@ -58,7 +58,7 @@ _CELLS: tuple[Cell, ...] = (
         states_min=660,
     ),
     Cell(name="erasure, save", actors=(ERASURE, play("save", 5, Save(2))), prelude=HIDDEN, states_min=4_400),
-    Cell(name="erasure, write", actors=(ERASURE, writer(1)), prelude=ROWS, states_min=6_300, slow=True),
+    Cell(name="erasure, write", actors=(ERASURE, writer(1)), prelude=ROWS, states_min=2_650, slow=True),
     Cell(name="erasure, compaction", actors=(ERASURE, COMPACTION), prelude=ROWS, all_succeed=True, states_min=11_900, slow=True),
     Cell(
         name="erasure, compaction: record",
@@ -79,8 +79,8 @@ _CELLS: tuple[Cell, ...] = (
         slow=True,
     ),
     Cell(name="erasure, clean", actors=(ERASURE, CLEAN), prelude=ROWS, states_min=3_000, slow=True),
-    Cell(name="erasure, clustering", actors=(ERASURE, CLUSTERING), prelude=SCATTERED, states_min=37_000, slow=True),
-    Cell(name="erasure, append", actors=(ERASURE, APPEND), prelude=SCATTERED, all_succeed=True, states_min=22_000, slow=True),
+    Cell(name="erasure, clustering", actors=(ERASURE, CLUSTERING), prelude=SCATTERED, states_min=67_100, slow=True),
+    Cell(name="erasure, append", actors=(ERASURE, APPEND), prelude=SCATTERED, all_succeed=True, states_min=9_660, slow=True),
 )
 
 ERASURE_CELLS = tuple(replace(cell, solo_steps_max=150) if ERASURE in cell.actors else cell for cell in _CELLS)

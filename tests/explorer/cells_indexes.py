@@ -41,34 +41,34 @@ def beside_clustering(name: str, actor: Actor, prelude: tuple[Actor, ...], state
 
 INDEX_CELLS: tuple[Cell, ...] = (
     *(
-        Cell(name=f"place, place: {index}", actors=PLACES, prelude=table(index), all_succeed=True, states_min=200)
+        Cell(name=f"place, place: {index}", actors=PLACES, prelude=table(index), all_succeed=True, states_min=109)
         for index in ("bloom", "memory")
     ),
-    Cell(name="place, place: record", actors=PLACES, prelude=table("record"), all_succeed=True, states_min=220),
-    Cell(name="place, place elsewhere: record", actors=(PLACES[0], OTHER), prelude=table("record"), all_succeed=True, states_min=230),
+    Cell(name="place, place: record", actors=PLACES, prelude=table("record"), all_succeed=True, states_min=126),
+    Cell(name="place, place elsewhere: record", actors=(PLACES[0], OTHER), prelude=table("record"), all_succeed=True, states_min=132),
     Cell(
         name="update, place elsewhere: record, copy on write",
         actors=(PLACES[0], OTHER),
         prelude=placed("record", COPY_ON_WRITE),
         all_succeed=True,
-        states_min=290,
+        states_min=171,
     ),
-    Cell(name="move, move: record", actors=MOVES, prelude=placed("record", moves=True), all_succeed=True, states_min=350),
+    Cell(name="move, move: record", actors=MOVES, prelude=placed("record", moves=True), all_succeed=True, states_min=216),
     Cell(
-        name="place elsewhere, compaction: record", actors=(OTHER, COMPACTION), prelude=placed("record"), all_succeed=True, states_min=200
+        name="place elsewhere, compaction: record", actors=(OTHER, COMPACTION), prelude=placed("record"), all_succeed=True, states_min=156
     ),
     Cell(
         name="update, round of upkeep: record, copy on write",
         actors=(PLACES[0], play("maintenance", 3, Maintain())),
         prelude=placed("record", COPY_ON_WRITE),
-        states_min=5_200,
+        states_min=2_670,
         slow=True,
     ),
     Cell(
         name="place elsewhere, round of upkeep: record, copy on write",
         actors=(OTHER, play("maintenance", 3, Maintain())),
         prelude=placed("record", COPY_ON_WRITE),
-        states_min=5_500,
+        states_min=3_440,
     ),
     Cell(
         name="compaction, compaction: record",
@@ -78,12 +78,12 @@ INDEX_CELLS: tuple[Cell, ...] = (
         states_min=140,
     ),
     alone(CLUSTERING, two_placed("record"), faults_max=1, states_min=250),
-    beside_clustering("update: bloom", PLACES[0], two_placed("bloom"), 320),
-    beside_clustering("update: memory", PLACES[0], two_placed("memory"), 320),
-    beside_clustering("update: record", PLACES[0], two_placed("record"), 350),
-    beside_clustering("update: record, copy on write", PLACES[0], two_placed("record", COPY_ON_WRITE), 350),
-    beside_clustering("place elsewhere: record", OTHER, placed("record"), 240),
-    beside_clustering("move: record", MOVES[0], placed("record", moves=True), 275),
+    beside_clustering("update: bloom", PLACES[0], two_placed("bloom"), 267),
+    beside_clustering("update: memory", PLACES[0], two_placed("memory"), 267),
+    beside_clustering("update: record", PLACES[0], two_placed("record"), 293),
+    beside_clustering("update: record, copy on write", PLACES[0], two_placed("record", COPY_ON_WRITE), 295),
+    beside_clustering("place elsewhere: record", OTHER, placed("record"), 187),
+    beside_clustering("move: record", MOVES[0], placed("record", moves=True), 221),
     beside_clustering("compaction: record", COMPACTION, two_placed("record"), 330),
     beside_clustering("other clustering: record", play("other clustering", 5, Sort()), two_placed("record"), 320),
     beside_clustering("restore: record", play("restore", 6, Restore(1)), two_placed("record"), 275, all_succeed=False),
@@ -93,7 +93,7 @@ INDEX_CELLS: tuple[Cell, ...] = (
         actors=(PLACES[0], PLACES[1], CLUSTERING),
         prelude=placed("record"),
         all_succeed=True,
-        states_min=12_000,
+        states_min=6_150,
         slow=True,
     ),
     Cell(
@@ -103,7 +103,7 @@ INDEX_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         where=LOG,
         faults=FRESH,
-        states_min=365,
+        states_min=286,
     ),
     Cell(
         name="place, place: record, 1 fault at the log",
@@ -113,7 +113,7 @@ INDEX_CELLS: tuple[Cell, ...] = (
         where=LOG,
         faults=FRESH,
         all_succeed=True,
-        states_min=3_000,
+        states_min=1_360,
         slow=True,
     ),
 )

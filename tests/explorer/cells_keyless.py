@@ -52,10 +52,10 @@ BESIDE: dict[str, tuple[Actor, tuple[Actor, ...]]] = {
 KEYLESS_CELLS: tuple[Cell, ...] = (
     alone(CLUSTERING, SCATTERED, faults_max=1, states_min=220),
     alone(CLUSTERING, SCATTERED, states_min=2_200, slow=True),
-    alone(APPEND, SCATTERED, faults_max=1, states_min=200),
+    alone(APPEND, SCATTERED, faults_max=1, states_min=106),
     alone(DELETE, SCATTERED, faults_max=1, states_min=500),
     *(
-        Cell(name=f"{name}, clustering", actors=(actor, CLUSTERING), prelude=prelude, all_succeed=True, states_min=250)
+        Cell(name=f"{name}, clustering", actors=(actor, CLUSTERING), prelude=prelude, all_succeed=True, states_min=216)
         for name, (actor, prelude) in BESIDE.items()
     ),
     Cell(
@@ -72,7 +72,7 @@ KEYLESS_CELLS: tuple[Cell, ...] = (
         actors=(APPEND, DELETE, CLUSTERING),
         prelude=SCATTERED,
         all_succeed=True,
-        states_min=25_700,
+        states_min=17_300,
         slow=True,
     ),
     *(
@@ -84,7 +84,7 @@ KEYLESS_CELLS: tuple[Cell, ...] = (
             faults_max=faults_max,
             crashes_max=1,
             faults=FRESH,
-            states_min=4_800 if faults_max else 380,
+            states_min=4_170 if faults_max else 333,
             slow=bool(faults_max),
         )
         for name, (actor, prelude) in BESIDE.items()
@@ -96,7 +96,7 @@ KEYLESS_CELLS: tuple[Cell, ...] = (
         actors=(play("append", 1, Append(8, "a8")), play("worker", 6, ExecuteScheduled())),
         prelude=PLANNED,
         all_succeed=True,
-        states_min=380,
+        states_min=229,
     ),
     Cell(
         name="append, clustering: 1 late request at the log",
@@ -105,6 +105,6 @@ KEYLESS_CELLS: tuple[Cell, ...] = (
         where=LOG,
         faults_max=1,
         faults=LATE,
-        states_min=4_000,
+        states_min=2_770,
     ),
 )

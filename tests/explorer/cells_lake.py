@@ -19,8 +19,8 @@ ALONE = (
     (play("renamer", 2, Rename("a.x", "a.y")), LAKE, 560),
     (play("space maker", 2, MakeSpace("b.c")), LAKE, 500),
     (play("space dropper", 2, DropSpace("b")), (Actor("lake", 15, MakeSpace("b")),), 500),
-    (play("writer", 2, WriteNamed("a.x")), LAKE, 1_730),
-    (play("hasty writer", 2, WriteNamed("a.x"), attempts_max=1), LAKE, 710),
+    (play("writer", 2, WriteNamed("a.x")), LAKE, 629),
+    (play("hasty writer", 2, WriteNamed("a.x"), attempts_max=1), LAKE, 208),
 )
 
 LAKE_CELLS: tuple[Cell, ...] = (
@@ -68,13 +68,13 @@ LAKE_CELLS: tuple[Cell, ...] = (
         where=CATALOG_LOG,
         states_min=1_540,
     ),
-    Cell(name="drop, write", actors=(play("dropper", 1, Drop("a.x")), play("writer", 2, WriteNamed("a.x"))), prelude=LAKE, states_min=330),
+    Cell(name="drop, write", actors=(play("dropper", 1, Drop("a.x")), play("writer", 2, WriteNamed("a.x"))), prelude=LAKE, states_min=279),
     Cell(
         name="drop, write: 1 crash",
         actors=(play("dropper", 1, Drop("a.x")), play("writer", 2, WriteNamed("a.x"))),
         prelude=LAKE,
         crashes_max=1,
-        states_min=630,
+        states_min=488,
     ),
     Cell(name="drop, drop", actors=(play("dropper", 1, Drop("a.x")), play("dropper", 2, Drop("a.x"))), prelude=LAKE, states_min=610),
     Cell(

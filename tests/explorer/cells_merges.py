@@ -20,10 +20,10 @@ MERGE_CELLS: tuple[Cell, ...] = (
     Cell(name="merge, merge", actors=(MERGE, OTHER_MERGE), prelude=ROWS, all_succeed=True, states_min=180),
     Cell(name="merge, merge, both insert", actors=(MERGE, OTHER_MERGE), prelude=CREATED, all_succeed=True, states_min=145),
     Cell(name="merge, merge elsewhere", actors=(MERGE, MERGE_ELSEWHERE), prelude=ROWS, all_succeed=True, states_min=130),
-    Cell(name="merge, write", actors=(MERGE, writer(3)), prelude=ROWS, all_succeed=True, states_min=105),
+    Cell(name="merge, write", actors=(MERGE, writer(3)), prelude=ROWS, all_succeed=True, states_min=67),
     Cell(name="merge, compaction", actors=(MERGE, COMPACTION), prelude=ROWS, all_succeed=True, states_min=145),
     Cell(name="merge, merge, copy on write", actors=(MERGE, OTHER_MERGE), prelude=ADDED, all_succeed=True, states_min=200),
-    Cell(name="merge, merge, write", actors=(MERGE, OTHER_MERGE, writer(3)), prelude=ROWS, all_succeed=True, states_min=5_350),
+    Cell(name="merge, merge, write", actors=(MERGE, OTHER_MERGE, writer(3)), prelude=ROWS, all_succeed=True, states_min=3_100),
     Cell(
         name="merge, merge: 1 fault at the log",
         actors=(MERGE, OTHER_MERGE),

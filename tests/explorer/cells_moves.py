@@ -24,19 +24,19 @@ REPLACEMENT = play("replacement", 1, Replace("b1"))
 """Its key comes from the partition of `IN_PLACE`."""
 
 MOVE_CELLS: tuple[Cell, ...] = (
-    Cell(name="move, move", actors=MOVES, prelude=PLACED, all_succeed=True, states_min=300),
-    Cell(name="move, move: copy on write", actors=MOVES, prelude=REPLACED, all_succeed=True, states_min=330),
-    Cell(name="move, move: one comes late", actors=MOVES, prelude=MEASURED, all_succeed=True, states_min=300),
-    Cell(name="move, update in place", actors=(MOVES[0], IN_PLACE), prelude=PLACED, all_succeed=True, states_min=280),
-    Cell(name="two first writes to two partitions", actors=MOVES, prelude=EMPTY, all_succeed=True, states_min=220),
-    Cell(name="replacement, move", actors=(REPLACEMENT, MOVES[1]), prelude=PLACED, all_succeed=True, states_min=480),
-    Cell(name="replacement, update in place", actors=(REPLACEMENT, IN_PLACE), prelude=REPLACED, all_succeed=True, states_min=500),
+    Cell(name="move, move", actors=MOVES, prelude=PLACED, all_succeed=True, states_min=167),
+    Cell(name="move, move: copy on write", actors=MOVES, prelude=REPLACED, all_succeed=True, states_min=188),
+    Cell(name="move, move: one comes late", actors=MOVES, prelude=MEASURED, all_succeed=True, states_min=164),
+    Cell(name="move, update in place", actors=(MOVES[0], IN_PLACE), prelude=PLACED, all_succeed=True, states_min=152),
+    Cell(name="two first writes to two partitions", actors=MOVES, prelude=EMPTY, all_succeed=True, states_min=115),
+    Cell(name="replacement, move", actors=(REPLACEMENT, MOVES[1]), prelude=PLACED, all_succeed=True, states_min=378),
+    Cell(name="replacement, update in place", actors=(REPLACEMENT, IN_PLACE), prelude=REPLACED, all_succeed=True, states_min=399),
     Cell(
         name="replacement, row of the partition: record",
         actors=(REPLACEMENT, play("place", 2, Move("b2", bucket=1))),
         prelude=KNOWN,
         all_succeed=True,
-        states_min=500,
+        states_min=387,
     ),
     Cell(
         name="replacement, replacement",
@@ -53,7 +53,7 @@ MOVE_CELLS: tuple[Cell, ...] = (
         where=LOG,
         faults=FRESH,
         all_succeed=True,
-        states_min=4_600,
+        states_min=1_920,
         slow=True,
     ),
 )

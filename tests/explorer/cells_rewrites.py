@@ -34,14 +34,14 @@ LATE_WRITE = play("late write", 2, ChangeRow(3, "6"))
 """Comes too late where the delete of 7 came first."""
 
 REWRITE_CELLS: tuple[Cell, ...] = (
-    alone(writer(1, 0, 1), COUNTERS, states_min=2_080),
-    alone(inserter(1, 0, 1), REWRITTEN, states_min=1_710),
-    alone(TRANSACTION, COUNTER_PAIR, states_min=1_710),
-    alone(DELETE, ORDERED, faults_max=1, states_min=290),
-    alone(DELETE, ORDERED, states_min=3_360, slow=True),
+    alone(writer(1, 0, 1), COUNTERS, states_min=722),
+    alone(inserter(1, 0, 1), REWRITTEN, states_min=576),
+    alone(TRANSACTION, COUNTER_PAIR, states_min=576),
+    alone(DELETE, ORDERED, faults_max=1, states_min=180),
+    alone(DELETE, ORDERED, states_min=1_460, slow=True),
     # Copy on write: what a write adds to a row is computed from what it reads.
-    Cell(name="rewrite, rewrite", actors=(writer(1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=110),
-    Cell(name="rewrite of two homes, rewrite", actors=(writer(1, 0, 1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=130),
+    Cell(name="rewrite, rewrite", actors=(writer(1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=58),
+    Cell(name="rewrite of two homes, rewrite", actors=(writer(1, 0, 1), writer(2)), prelude=COUNTERS, all_succeed=True, states_min=71),
     Cell(
         name="rewrite, rewrite: 1 fault at the log",
         actors=(writer(1), writer(2)),
@@ -50,7 +50,7 @@ REWRITE_CELLS: tuple[Cell, ...] = (
         faults_max=1,
         faults=FRESH,
         all_succeed=True,
-        states_min=1_440,
+        states_min=594,
     ),
     Cell(
         name="rewrite, rewrite: 2 faults at the log",
@@ -59,7 +59,7 @@ REWRITE_CELLS: tuple[Cell, ...] = (
         faults_max=2,
         where=LOG,
         faults=FRESH,
-        states_min=11_000,
+        states_min=4_620,
         slow=True,
     ),
     Cell(
@@ -67,7 +67,7 @@ REWRITE_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), writer(2), writer(3)),
         prelude=COUNTERS,
         all_succeed=True,
-        states_min=5_220,
+        states_min=1_650,
         slow=True,
     ),
     Cell(
@@ -77,12 +77,12 @@ REWRITE_CELLS: tuple[Cell, ...] = (
         faults_max=1,
         where=LOG,
         faults=FRESH,
-        states_min=1_450,
+        states_min=736,
     ),
-    Cell(name="first rewrite, first rewrite", actors=(writer(1), writer(2)), prelude=REWRITTEN, all_succeed=True, states_min=100),
-    Cell(name="rewrite, rewrite, read", actors=(writer(1), writer(2), READER), prelude=COUNTERS, all_succeed=True, states_min=3_610),
+    Cell(name="first rewrite, first rewrite", actors=(writer(1), writer(2)), prelude=REWRITTEN, all_succeed=True, states_min=48),
+    Cell(name="rewrite, rewrite, read", actors=(writer(1), writer(2), READER), prelude=COUNTERS, all_succeed=True, states_min=1_520),
     # Two tables of one log: what a transaction adds to a row of each is computed from what it reads.
-    Cell(name="transaction, write", actors=(TRANSACTION, ONE_OF_TWO), prelude=COUNTER_PAIR, all_succeed=True, states_min=110),
+    Cell(name="transaction, write", actors=(TRANSACTION, ONE_OF_TWO), prelude=COUNTER_PAIR, all_succeed=True, states_min=54),
     *(
         Cell(
             name=f"transaction, write: 1 {what} at the slot that both want",
@@ -93,22 +93,22 @@ REWRITE_CELLS: tuple[Cell, ...] = (
             faults_max=faults_max,
             crashes_max=1 - faults_max,
             all_succeed=bool(faults_max),
-            states_min=1_050 if faults_max else 180,
+            states_min=412 if faults_max else 109,
         )
         for what, faults_max in (("fault", 1), ("crash", 0))
     ),
-    Cell(name="transaction, transaction", actors=(TRANSACTION, OTHER_TRANSACTION), prelude=COUNTER_PAIR, all_succeed=True, states_min=130),
-    Cell(name="transaction, transaction, inserts", actors=INSERTS, prelude=PAIR, all_succeed=True, states_min=110),
+    Cell(name="transaction, transaction", actors=(TRANSACTION, OTHER_TRANSACTION), prelude=COUNTER_PAIR, all_succeed=True, states_min=65),
+    Cell(name="transaction, transaction, inserts", actors=INSERTS, prelude=PAIR, all_succeed=True, states_min=58),
     Cell(
         name="transaction, write, read",
         actors=(TRANSACTION, ONE_OF_TWO, COLD_READER),
         prelude=COUNTER_PAIR,
         all_succeed=True,
-        states_min=1_230,
+        states_min=535,
     ),
     # Rewrites beside a clean, which takes the files that they are computed from.
-    Cell(name="rewrite, clean", actors=(writer(1), CLEAN), prelude=RECOUNTED, all_succeed=True, states_min=180),
-    Cell(name="rewrite, rewrite, clean", actors=(writer(1), writer(2), CLEAN), prelude=RECOUNTED, all_succeed=True, states_min=6_540),
+    Cell(name="rewrite, clean", actors=(writer(1), CLEAN), prelude=RECOUNTED, all_succeed=True, states_min=133),
+    Cell(name="rewrite, rewrite, clean", actors=(writer(1), writer(2), CLEAN), prelude=RECOUNTED, all_succeed=True, states_min=2_970),
     Cell(
         name="rewrite, clean: 1 fault, 1 crash at the log",
         actors=(writer(1), CLEAN),
@@ -117,7 +117,7 @@ REWRITE_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         where=LOG,
         faults=FRESH,
-        states_min=4_100,
+        states_min=2_890,
     ),
     Cell(
         name="rewrite, rewrite, clean: 1 fault at the log",
@@ -126,18 +126,18 @@ REWRITE_CELLS: tuple[Cell, ...] = (
         faults_max=1,
         where=LOG,
         faults=FRESH,
-        states_min=179_000,
+        states_min=72_100,
         slow=True,
     ),
     # Deletes that are measured by a value, beside a compaction, which must keep them.
-    Cell(name="ordered delete, compaction", actors=(DELETE, COMPACTION), prelude=ORDERED, all_succeed=True, states_min=340),
-    Cell(name="lone ordered delete, compaction", actors=(LONE_DELETE, COMPACTION), prelude=ORDERED, all_succeed=True, states_min=320),
+    Cell(name="ordered delete, compaction", actors=(DELETE, COMPACTION), prelude=ORDERED, all_succeed=True, states_min=293),
+    Cell(name="lone ordered delete, compaction", actors=(LONE_DELETE, COMPACTION), prelude=ORDERED, all_succeed=True, states_min=270),
     Cell(
         name="lone ordered delete, late write, compaction",
         actors=(LONE_DELETE, LATE_WRITE, COMPACTION),
         prelude=ORDERED,
         all_succeed=True,
-        states_min=13_000,
+        states_min=8_090,
     ),
     Cell(
         name="ordered delete, compaction: 1 fault, 1 crash at the log",
@@ -147,7 +147,7 @@ REWRITE_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         where=LOG,
         faults=FRESH,
-        states_min=7_060,
+        states_min=5_690,
         slow=True,
     ),
 )

@@ -111,17 +111,17 @@ def alone(
 
 ALONE_CELLS = (
     alone(CREATE_1, (), states_min=310),
-    alone(inserter(2, 0, 1), CREATED, states_min=1_710),
-    alone(STREAM[0], ROWS, states_min=1_070),
+    alone(inserter(2, 0, 1), CREATED, states_min=576),
+    alone(STREAM[0], ROWS, states_min=282),
     alone(rollback(3, 11), ABANDONED, states_min=1_170),
     alone(READER, MORE_ROWS, states_min=640),
     alone(COMPACTION, MORE_ROWS, faults_max=1, states_min=280),
     alone(COMPACTION, MORE_ROWS, states_min=2_890, slow=True),
     alone(play("executor", 5, Execute(1)), ROWS, faults_max=1, states_min=140),
     alone(play("executor", 5, Execute(1)), ROWS, states_min=1_270, slow=True),
-    alone(play("scheduler", 5, Schedule()), ROWS, faults_max=3, states_min=95),
+    alone(play("scheduler", 5, Schedule()), ROWS, faults_max=3, states_min=222),
     alone(WORKERS[0], SCHEDULED, faults_max=1, states_min=170),
-    alone(MAINTENANCE, ABANDONED, DUE, faults_max=1, states_min=2_200),
+    alone(MAINTENANCE, ABANDONED, DUE, faults_max=1, states_min=3_890),
     alone(CLEAN, COMPACTED, faults_max=1, states_min=220),
     alone(CLEAN, COMPACTED, states_min=1_900, slow=True),
     alone(LEFTOVERS, CLEANED, faults_max=1, states_min=250),
@@ -132,14 +132,14 @@ ALONE_CELLS = (
     alone(SPLIT, ROWS, states_min=570),
     alone(PROPERTY, ROWS, states_min=310),
     alone(SCAN, COMPACTED, states_min=530),
-    alone(play("place", 1, Place()), ROWS, DIGESTS_ASIDE, states_min=1_400),
+    alone(play("place", 1, Place()), ROWS, DIGESTS_ASIDE, states_min=761),
     alone(CHECKPOINT, MORE_ROWS, SMALL, states_min=1_800),
     alone(ARCHIVE, CHECKPOINTED, SMALL, states_min=1_240),
     alone(SCAN, CHECKPOINTED, SMALL, states_min=270),
     # Two faults at one put: it is lost, and so is the last look at what became of it.
     alone(replace(CHECKPOINT, attempts_max=1), MORE_ROWS, SMALL, states_min=170),
     alone(replace(ARCHIVE, attempts_max=1), CHECKPOINTED, SMALL, states_min=210),
-    alone(play("place", 1, Place(), attempts_max=1), ROWS, DIGESTS_ASIDE, states_min=490),
+    alone(play("place", 1, Place(), attempts_max=1), ROWS, DIGESTS_ASIDE, states_min=248),
     alone(SWEEP, ABANDONED, states_min=4_090),
     alone(COLLECTION, TWICE_CHECKPOINTED, SMALL, states_min=5_720),
 )
@@ -147,7 +147,7 @@ ALONE_CELLS = (
 SERVICE_CELLS: tuple[Cell, ...] = (
     *ALONE_CELLS,
     # Compaction.
-    Cell(name="write, compaction, write", actors=(writer(1), COMPACTION, writer(2)), prelude=ROWS, all_succeed=True, states_min=1_650),
+    Cell(name="write, compaction, write", actors=(writer(1), COMPACTION, writer(2)), prelude=ROWS, all_succeed=True, states_min=666),
     Cell(
         name="write, compaction: 1 fault at the log",
         actors=(writer(1), COMPACTION),
@@ -156,7 +156,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         where=LOG,
         faults_max=1,
         faults=FRESH,
-        states_min=1_060,
+        states_min=630,
     ),
     Cell(
         name="write, compaction: 1 fault, 1 crash at the log",
@@ -166,7 +166,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         where=LOG,
         faults=FRESH,
-        states_min=1_630,
+        states_min=1_120,
     ),
     Cell(name="compaction, compaction", actors=(COMPACTION, OTHER_COMPACTION), prelude=MORE_ROWS, all_succeed=True, states_min=300),
     Cell(
@@ -180,8 +180,8 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         states_min=1_550,
         slow=True,
     ),
-    Cell(name="insert, compaction", actors=(inserter(1, 0, 1), COMPACTION), prelude=ROWS, all_succeed=True, states_min=120),
-    Cell(name="compaction, rollback", actors=(COMPACTION, rollback(3, 5)), prelude=ROWS, states_min=110),
+    Cell(name="insert, compaction", actors=(inserter(1, 0, 1), COMPACTION), prelude=ROWS, all_succeed=True, states_min=89),
+    Cell(name="compaction, rollback", actors=(COMPACTION, rollback(3, 5)), prelude=ROWS, states_min=244),
     Cell(name="two executors of one plan", actors=EXECUTORS, prelude=ROWS, states_min=110),
     Cell(
         name="two executors of one plan: 1 fault at the log",
@@ -200,8 +200,8 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     ),
     # Clustering within file groups.
     alone(SORT, MORE_ROWS, faults_max=1, states_min=250),
-    Cell(name="write, sort, write", actors=(writer(1), SORT, writer(2)), prelude=ROWS, all_succeed=True, states_min=1_650),
-    Cell(name="write, write to what is sorted", actors=(writer(1), writer(2), SCAN), prelude=SORTED, states_min=2_600),
+    Cell(name="write, sort, write", actors=(writer(1), SORT, writer(2)), prelude=ROWS, all_succeed=True, states_min=666),
+    Cell(name="write, write to what is sorted", actors=(writer(1), writer(2), SCAN), prelude=SORTED, states_min=980),
     Cell(
         name="write and compaction, sort",
         actors=(Actor("tidy writer", 1, InTurn((Write(), Compact()))), SORT),
@@ -219,10 +219,10 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         where=LOG,
         faults=FRESH,
-        states_min=1_630,
+        states_min=1_120,
     ),
     # Cleaning, savepoints.
-    Cell(name="write, write, clean", actors=(writer(1), writer(2), CLEAN), prelude=COMPACTED, states_min=2_350),
+    Cell(name="write, write, clean", actors=(writer(1), writer(2), CLEAN), prelude=COMPACTED, states_min=954),
     Cell(
         name="write, clean: 1 fault at the log",
         actors=(writer(1), CLEAN),
@@ -230,9 +230,9 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         where=LOG,
         faults_max=1,
         faults=FRESH,
-        states_min=2_110,
+        states_min=1_320,
     ),
-    Cell(name="write, clean, scan", actors=(writer(1), CLEAN, SCAN), prelude=COMPACTED, states_min=6_000),
+    Cell(name="write, clean, scan", actors=(writer(1), CLEAN, SCAN), prelude=COMPACTED, states_min=3_530),
     Cell(name="compaction, clean, scan", actors=(OTHER_COMPACTION, CLEAN, SCAN), prelude=ROWS, states_min=2_030),
     Cell(
         name="clean, clean: 1 fault, 1 crash",
@@ -248,13 +248,13 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         name="write, clean after a compaction of one home",
         actors=(writer(1), CLEAN),
         prelude=(*MORE_ROWS, Actor("former compaction", 14, Compact(0))),
-        states_min=135,
+        states_min=89,
     ),
     Cell(
         name="write, clean after a restore",
         actors=(writer(1), LESS_CLEAN),
         prelude=(*COMPACTED, Actor("former restore", 11, Restore(2))),
-        states_min=185,
+        states_min=115,
     ),
     Cell(name="worker, worker", actors=WORKERS, prelude=SCHEDULED, states_min=300),
     *(
@@ -273,20 +273,20 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     ),
     Cell(name="worker, worker: 1 crash", actors=WORKERS, prelude=SCHEDULED, crashes_max=1, states_min=520),
     Cell(name="worker, sweep", actors=(WORKERS[0], SWEEP), prelude=SCHEDULED, states_min=1_760),
-    Cell(name="scheduler, worker, write", actors=(play("scheduler", 6, Schedule()), WORKERS[0], writer(1)), prelude=ROWS, states_min=250),
+    Cell(name="scheduler, worker, write", actors=(play("scheduler", 6, Schedule()), WORKERS[0], writer(1)), prelude=ROWS, states_min=117),
     Cell(
-        name="worker, compaction, write", actors=(WORKERS[0], OTHER_COMPACTION, writer(1)), prelude=SCHEDULED, states_min=9_000, slow=True
+        name="worker, compaction, write", actors=(WORKERS[0], OTHER_COMPACTION, writer(1)), prelude=SCHEDULED, states_min=3_090, slow=True
     ),
-    Cell(name="maintenance, write", actors=(MAINTENANCE, writer(1)), prelude=ROWS, settings=DUE, all_succeed=True, states_min=4_200),
+    Cell(name="maintenance, write", actors=(MAINTENANCE, writer(1)), prelude=ROWS, settings=DUE, all_succeed=True, states_min=1_670),
     Cell(
         name="maintenance, maintenance",
         actors=(MAINTENANCE, play("maintenance", 6, Maintain())),
         prelude=ROWS,
         settings=DUE,
-        states_min=65_000,
+        states_min=251_000,
         slow=True,
     ),
-    Cell(name="clean by commits, write", actors=(play("clean", 5, CleanAllBut(1)), writer(1)), prelude=COMPACTED, states_min=95),
+    Cell(name="clean by commits, write", actors=(play("clean", 5, CleanAllBut(1)), writer(1)), prelude=COMPACTED, states_min=59),
     Cell(name="save, clean", actors=(play("save", 6, Save(2)), CLEAN), prelude=COMPACTED, states_min=320),
     Cell(
         name="save, clean: 1 fault at the log",
@@ -311,18 +311,18 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         states_min=6_700,
         slow=True,
     ),
-    Cell(name="savepoint, write, clean", actors=(writer(1), CLEAN), prelude=SAVED, states_min=120),
+    Cell(name="savepoint, write, clean", actors=(writer(1), CLEAN), prelude=SAVED, states_min=76),
     Cell(name="savepoint, restore, clean", actors=(play("restore", 6, Restore(1)), CLEAN), prelude=SAVED, states_min=260),
     Cell(name="clean, clean, save", actors=(CLEAN, LESS_CLEAN, play("save", 7, Save(4))), prelude=CLEANED, states_min=23_000),
     # Keys of an index that has to be asked.
-    Cell(name="place, place", actors=PLACES, all_succeed=True, states_min=97),
-    Cell(name="place, place: 1 fault at the log", actors=PLACES, faults_max=1, where=LOG, faults=FRESH, all_succeed=True, states_min=850),
+    Cell(name="place, place", actors=PLACES, all_succeed=True, states_min=80),
+    Cell(name="place, place: 1 fault at the log", actors=PLACES, faults_max=1, where=LOG, faults=FRESH, all_succeed=True, states_min=733),
     Cell(
         name="place, place, digests in objects",
         actors=PLACES,
         settings=DIGESTS_ASIDE,
         all_succeed=True,
-        states_min=120,
+        states_min=102,
     ),
     Cell(
         name="place, place, digests in objects: 1 fault, 1 crash there",
@@ -345,7 +345,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         crashes_max=1,
         states_min=1_370,
     ),
-    Cell(name="split, write", actors=(SPLIT, writer(1)), prelude=ROWS, all_succeed=True, states_min=75),
+    Cell(name="split, write", actors=(SPLIT, writer(1)), prelude=ROWS, all_succeed=True, states_min=48),
     Cell(
         name="split, write: 1 fault, 1 crash at the log",
         actors=(SPLIT, writer(1)),
@@ -353,29 +353,29 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         where=LOG,
         faults_max=1,
         crashes_max=1,
-        states_min=1_500,
+        states_min=1_000,
     ),
     Cell(name="split, compaction", actors=(SPLIT, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=280),
-    Cell(name="split, write, compaction", actors=(SPLIT, writer(1), OTHER_COMPACTION), prelude=ROWS, states_min=3_490, slow=True),
-    Cell(name="split, write, read", actors=(SPLIT, writer(1), READER), prelude=ROWS, states_min=2_250),
-    Cell(name="split, insert", actors=(SPLIT, inserter(1, 0, 1)), prelude=ROWS, states_min=120),
-    Cell(name="split, rewrite", actors=(SPLIT, writer(1)), prelude=COUNTERS, states_min=120),
+    Cell(name="split, write, compaction", actors=(SPLIT, writer(1), OTHER_COMPACTION), prelude=ROWS, states_min=2_050, slow=True),
+    Cell(name="split, write, read", actors=(SPLIT, writer(1), READER), prelude=ROWS, states_min=1_320),
+    Cell(name="split, insert", actors=(SPLIT, inserter(1, 0, 1)), prelude=ROWS, states_min=86),
+    Cell(name="split, rewrite", actors=(SPLIT, writer(1)), prelude=COUNTERS, states_min=86),
     # Restores.
-    Cell(name="restore, write", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, states_min=110),
+    Cell(name="restore, write", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, states_min=72),
     Cell(
-        name="restore, write: 1 fault at the log", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, where=LOG, faults_max=1, states_min=1_530
+        name="restore, write: 1 fault at the log", actors=(RESTORE, writer(1)), prelude=MORE_ROWS, where=LOG, faults_max=1, states_min=939
     ),
-    Cell(name="restore, rewrite", actors=(RESTORE, writer(1)), prelude=(*COUNTERS, Actor("second", 13, Write((0,)))), states_min=150),
+    Cell(name="restore, rewrite", actors=(RESTORE, writer(1)), prelude=(*COUNTERS, Actor("second", 13, Write((0,)))), states_min=114),
     Cell(name="restore, compaction", actors=(RESTORE, OTHER_COMPACTION), prelude=MORE_ROWS, states_min=280),
     # Applications.
-    Cell(name="one batch, twice", actors=STREAM, states_min=83),
-    Cell(name="one batch, twice: 2 faults at the log", actors=STREAM, faults_max=2, faults=FRESH, where=LOG, states_min=6_750),
-    Cell(name="one batch, twice, rollback", actors=(*STREAM, rollback(3, 1)), states_min=3_610),
+    Cell(name="one batch, twice", actors=STREAM, states_min=41),
+    Cell(name="one batch, twice: 2 faults at the log", actors=STREAM, faults_max=2, faults=FRESH, where=LOG, states_min=2_970),
+    Cell(name="one batch, twice, rollback", actors=(*STREAM, rollback(3, 1)), states_min=1_330),
     Cell(
         name="one batch, restore, one batch", actors=(play("restore", 5, Restore(1)), STREAM[0], STREAM[1]), prelude=BATCHED, states_min=210
     ),
     # Properties.
-    Cell(name="property, write", actors=(PROPERTY, writer(1)), prelude=ROWS, all_succeed=True, states_min=39),
+    Cell(name="property, write", actors=(PROPERTY, writer(1)), prelude=ROWS, all_succeed=True, states_min=27),
     Cell(
         name="property, write: 1 fault, 1 crash at the log",
         actors=(PROPERTY, writer(1)),
@@ -383,9 +383,9 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         faults_max=1,
         crashes_max=1,
         where=LOG,
-        states_min=820,
+        states_min=561,
     ),
-    Cell(name="property, write: 2 faults", actors=(PROPERTY, writer(1)), prelude=ROWS, faults_max=2, states_min=21_000, slow=True),
+    Cell(name="property, write: 2 faults", actors=(PROPERTY, writer(1)), prelude=ROWS, faults_max=2, states_min=8_200, slow=True),
     Cell(name="property, property", actors=(PROPERTY, OTHER_PROPERTY), all_succeed=True, states_min=50),
     Cell(
         name="property, property: 1 fault, 1 crash at the log",
@@ -396,7 +396,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         states_min=1_300,
     ),
     Cell(
-        name="property, restore, write", actors=(PROPERTY, play("restore", 6, Restore(1)), writer(1)), prelude=MORE_ROWS, states_min=1_800
+        name="property, restore, write", actors=(PROPERTY, play("restore", 6, Restore(1)), writer(1)), prelude=MORE_ROWS, states_min=1_150
     ),
     Cell(
         name="property, compaction, split",
@@ -406,7 +406,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         slow=True,
     ),
     # Archives, sweeps.
-    Cell(name="archive, write, scan", actors=(ARCHIVE, writer(1), SCAN), prelude=CHECKPOINTED, settings=SMALL, states_min=2_930),
+    Cell(name="archive, write, scan", actors=(ARCHIVE, writer(1), SCAN), prelude=CHECKPOINTED, settings=SMALL, states_min=1_620),
     Cell(
         name="archive, archive: 1 fault, 1 crash at the history files",
         actors=(ARCHIVE, OTHER_ARCHIVE),
@@ -434,7 +434,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), rollback(3, 1), CHECKPOINT, ARCHIVE),
         prelude=ROWS,
         settings=SMALL,
-        states_min=24_000,
+        states_min=12_900,
         slow=True,
     ),
     Cell(
@@ -442,7 +442,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), Actor("tidy", 4, InTurn((RollBack((1,)), Write((1,)), Write((1,)), Publish(), Archive())))),
         prelude=ROWS,
         settings=SMALL,
-        states_min=4_330,
+        states_min=1_980,
     ),
     Cell(
         name="stalled rollback, archive",
@@ -451,9 +451,9 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         settings=SMALL,
         states_min=780,
     ),
-    Cell(name="write, sweep", actors=(writer(1), SWEEP), prelude=ROWS, states_min=420),
-    Cell(name="write, sweep: 1 crash", actors=(writer(1), SWEEP), prelude=ROWS, crashes_max=1, states_min=880),
-    Cell(name="rewrite, rewrite, sweep", actors=(writer(1), writer(2), SWEEP), prelude=COUNTERS, states_min=111_000, slow=True),
+    Cell(name="write, sweep", actors=(writer(1), SWEEP), prelude=ROWS, states_min=119),
+    Cell(name="write, sweep: 1 crash", actors=(writer(1), SWEEP), prelude=ROWS, crashes_max=1, states_min=245),
+    Cell(name="rewrite, rewrite, sweep", actors=(writer(1), writer(2), SWEEP), prelude=COUNTERS, states_min=8_890, slow=True),
     Cell(
         name="executor, rollback of its plan",
         actors=(play("executor", 5, Execute(1)), play("rollback", 3, Settle(PLAN_TXN))),
@@ -483,7 +483,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         prelude=MORE_ROWS,
         settings=SMALL,
         all_succeed=True,
-        states_min=3_690,
+        states_min=2_140,
     ),
     *(
         Cell(
@@ -532,7 +532,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), writer(2), CHECKPOINT, Actor("reader", 9, Read(1))),
         prelude=ROWS,
         settings=SMALL,
-        states_min=12_000,
+        states_min=4_650,
     ),
     # Collection of checkpoints, beside a publisher that it overtakes.
     Cell(

@@ -138,8 +138,10 @@ class OneFile:
         return result
 
     def _put(self, path: str, **columns: list[Any]) -> None:
-        self.participant.fileio.env.sleep(HEARTBEAT_S)  # The work that a file is: long enough for a heart to beat, where one is slow.
-        require_written(self.participant.fileio.put(path, encode_rows(**columns), Create()), path)
+        fileio = self.participant.fileio
+        fileio.env.sleep(HEARTBEAT_S)  # The work that a file is: long enough for an intent, or for a heart to beat, where one is slow.
+        require_written(fileio.put(path, encode_rows(**columns), Create()), path)
+        fileio.env.sleep(HEARTBEAT_S)  # And its upload.
 
     def _read(self, group: FileGroup) -> dict[int, str]:
         """The rows of the base file of a home, which is all there is of a home of a copy-on-write table."""
@@ -233,7 +235,7 @@ class Place:
         spec = snapshot_of(view, where="explorer").spec
         committer = WatchedCommitter(me)
         txn = new_txn(me.fileio.env)
-        intent = committer.announce(txn, Action.DELTA_COMMIT, view.log, engine="explorer")
+        skew_ms = committer.announce_if_slow(txn, Action.DELTA_COMMIT, view.log, engine="explorer")
         written = OneFile(me).write((self.bucket,), WriteTask(spec, txn, Operation.UPSERT))
         key, mark = KEYS[self.bucket], mark_of(me)
         for _ in range(3):
@@ -254,7 +256,7 @@ class Place:
                 },
                 metadata=means("put" if known else "place", key, mark=mark),
             )
-            outcome = committer.try_commit(candidate, skew_ms=intent.result())
+            outcome = committer.try_commit(candidate, skew_ms=skew_ms())
             if isinstance(outcome, Committed):
                 return
             view = timeline.advance(view, outcome.read)
@@ -263,13 +265,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Slowly:
-    """Does something so slowly that its heart beats before every file, and whenever it waits."""
+    """Does something so slowly that it is announced, and that its heart beats around every file and whenever it waits.
+
+    after: so many pauses pass quickly; after 1, a write has its first file before it is announced.
+    """
 
     role: Role
+    after: int = 0
 
     def __call__(self, me: Participant) -> None:
         assert isinstance(me.fileio.env, ActorEnv)
-        me.fileio.env.is_slow = True
+        me.fileio.env.slow_after = self.after
         self.role(me)
 
 
@@ -290,14 +296,14 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """Finds whom it thinks dead by the intents, and rolls each one back. owners: of the transactions that it is after."""
+    """Finds whom it thinks dead by intents and files, and rolls each one back. owners: of the transactions that it is after."""
 
     owners: tuple[int, ...]
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
-        for key in list(me.fileio.list_keys("intents/")):
-            txn = key.partition("/")[2].partition(".")[0]
+        keys = [key for folder in ("intents/", "data/") for key in me.fileio.list_keys(folder)]
+        for txn in dict.fromkeys(key.split("/")[1].partition(".")[0] for key in keys):
             if owner_of(txn) in self.owners:
                 settle(me, txn)
 

@@ -125,7 +125,7 @@ def test_faults_that_no_budget_reaches_are_missed() -> None:
     start = beginning(Profile())
     Search(Cell(name="calm", actors=(writer(1),), states_min=0), start, universe).run()
     assert any(fault is Fault.CRASH_AFTER for _, fault in universe.coverage.missed)
-    Search(Cell(name="faults", actors=(writer(1),), faults_max=2, crashes_max=1, states_min=0), start, universe).run()
+    Search(Cell(name="faults", actors=(writer(1),), faults_max=3, crashes_max=1, states_min=0), start, universe).run()
     assert not any(": put " in site for site, _ in universe.coverage.missed)
 
 

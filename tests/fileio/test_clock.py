@@ -16,7 +16,7 @@ AHEAD_MS = 3_600_000
 
 
 class Clocked(MemoryBackend):
-    """A store whose clock is ahead by `ahead_ms`, whose requests take as long as `takes_s` says, and which tells the time with reads too."""
+    """A store whose clock is ahead by `ahead_ms`, whose requests take `takes_s`, and which tells the time with reads too."""
 
     def __init__(self, here: FakeEnv, *, store_clock: bool = True) -> None:
         self.here = here

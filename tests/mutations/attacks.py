@@ -113,6 +113,9 @@ ATTACKS: Mapping[str, tuple[str, ...]] = {
         "tests/tables/test_intents.py::test_without_a_clock_in_the_store_one_that_is_ahead_is_recorded_and_the_others_follow",
         "raw wall clock",
     ),
+    "two operations that draw one id": (
+        "tests/tables/test_intents.py::test_of_two_operations_that_draw_one_id_only_one_takes_itself_for_committed",
+    ),
     "mixed bucket counts under one BucketSpec": (
         f"{CONFLICTS}test_mixed_bucket_counts_under_one_bucket_spec",
         "tests/tables/test_manifest.py::test_a_table_is_read_the_same_in_the_middle_of_a_split",

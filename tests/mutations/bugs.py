@@ -63,7 +63,7 @@ def _not_ours(meta: Any, write_id: str, mode: Any) -> Any:
     return Foreign(found.version, came_instead=True) if isinstance(found, Ours) else found
 
 
-@bug("own failed condition taken as defeat", "P0", "write, write: 1 fault")
+@bug("own failed condition taken as defeat", "P0", "write, rollback: 1 fault")
 def _own_conflict(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fileio.store, "evidence_of", _not_ours)
 
@@ -84,7 +84,7 @@ def _all_ours(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fileio.store, "evidence_of", lambda meta, write_id, mode: Ours(meta.version))
 
 
-@bug("a failed condition believed without reading back", "P0", "write, write: 1 fault")
+@bug("a failed condition believed without reading back", "P0", "write, rollback: 1 fault")
 def _no_read_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fileio.settle, "_judge", lambda read_back, *, mode, ambiguous: Conflict(None))
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import objcat
 from devkit.fault_proxy import FaultKind
 from devkit.handle import ServerHandle, StoreScheme
+from fileio.env import SystemEnv
 from fileio.errors import FileIOError
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
@@ -37,10 +38,19 @@ Work = Literal["upsert", "insert", "delete", "upsert once", "settle A", "scan"]
 
 @dataclass(frozen=True, slots=True)
 class Does:
-    """An actor: its call and the keys that this is about."""
+    """An actor: its call and the keys that this is about. slow: it has taken so long before its first request that it is announced then."""
 
     work: Work = "upsert"
     keys: tuple[int, ...] = (1,)
+    slow: bool = False
+
+
+class SlowEnv(SystemEnv):
+    """Whatever is to be called again and again is called for the first time at once, before the call that asks for it goes on."""
+
+    def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
+        function()
+        return super().repeat(function, every_s, first_s=first_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +209,8 @@ class _Entered:
 def _actor(who: str, schedule: Schedule, store: ServerHandle, place: str) -> Actor:
     does = schedule.actors.get(who, Does())
     gate = Gate(store.endpoint, store.scheme)
-    table = objcat.table_at(open_store(place, dict(store.through(gate.url).options), policy=POLICY))
+    env = SlowEnv() if does.slow else None
+    table = objcat.table_at(open_store(place, dict(store.through(gate.url).options), policy=POLICY, env=env))
     gate.clear()
     changes = does.work not in ("settle A", "scan")
     writes = {key: None if does.work == "delete" else f"{who}:{key}" for key in does.keys if changes}

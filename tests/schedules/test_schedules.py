@@ -20,12 +20,14 @@ from tests.schedules.stage import EVERY_TRY, Broken, Does, Schedule, go, hold, l
 SERVERS: Mapping[StoreScheme, str] = {"s3": "versitygw", "gs": "fake-gcs-server", "az": "azurite"}
 
 INSERT, DELETE, SETTLE_A, SCAN, ONCE = Does("insert"), Does("delete"), Does("settle A"), Does("scan"), Does("upsert once")
+SLOW = {"A": Does(slow=True)}
 
 
 def alone(name: str, fault: Broken, told: str = "slot 1", **more: Any) -> Schedule:
     """One writer, one fault."""
     rows = {} if more.pop("fails", False) else {1: "A"}
-    return Schedule(name=name, steps=more.pop("steps", [run("A")]), expect={"A": told}, rows=rows, faults=[fault], **more)
+    faults = [fault, *more.pop("more", ())]
+    return Schedule(name=name, steps=more.pop("steps", [run("A")]), expect={"A": told}, rows=rows, faults=faults, **more)
 
 
 ONE_WRITER = [
@@ -61,16 +63,22 @@ ONE_WRITER = [
         "CommitUnknown -> slot 1",
         steps=[run("A"), land("A")],
     ),
-    alone("the intent's answer is lost", Broken("A", "drop_after", "intent")),
-    alone("the intent's request arrives twice", Broken("A", "duplicate", "intent")),
-    alone("503 instead of the intent", Broken("A", "status_before", "intent", code=503)),
-    alone("the intent's request is lost every time", Broken("A", "drop_before", "intent", EVERY_TRY), "Unavailable", fails=True),
+    alone("the intent's answer is lost", Broken("A", "drop_after", "intent"), actors=SLOW),
+    alone("the intent's request arrives twice", Broken("A", "duplicate", "intent"), actors=SLOW),
+    alone("503 instead of the intent", Broken("A", "status_before", "intent", code=503), actors=SLOW),
+    alone("the intent's request is lost every time", Broken("A", "drop_before", "intent", EVERY_TRY), actors=SLOW),
     alone(
-        "every copy of the intent's request lands after its writer gave up",
+        "every copy of the intent's request lands after its writer was done",
         Broken("A", "delayed_landing", "intent", EVERY_TRY),
-        "Unavailable",
-        fails=True,
+        actors=SLOW,
         steps=[run("A"), land("A")],
+    ),
+    alone(
+        "the answers to the data and to the intent are lost",
+        Broken("A", "drop_after", "data"),
+        "slot 1",
+        actors=SLOW,
+        more=[Broken("A", "drop_after", "intent")],
     ),
     alone("a data file's answer is lost", Broken("A", "drop_after", "data")),
     alone("a copy of a data file lands after the commit", Broken("A", "delayed_landing", "data"), steps=[run("A"), land("A")]),
@@ -225,7 +233,7 @@ ROLLBACKS = [
     ),
     Schedule(
         name="A is rolled back before its data is written",
-        actors={"C": SETTLE_A},
+        actors={"C": SETTLE_A, **SLOW},
         steps=[hold("A", "after", "intent"), run("C"), go("A")],
         expect={"A": "Fenced", "C": "rolled back at 1"},
         rows={},
@@ -306,7 +314,7 @@ ROLLBACKS = [
     ),
     Schedule(
         name="the answer of A's intent is lost, and A is rolled back while it looks for it",
-        actors={"C": SETTLE_A},
+        actors={"C": SETTLE_A, **SLOW},
         faults=[Broken("A", "drop_after", "intent")],
         steps=[hold("A", "before", "look", 2), run("C"), go("A")],
         expect={"A": "Fenced", "C": "rolled back at 1"},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,19 +14,33 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import Create
+from fileio.base import Buffer, ByteRange, Create, GetResult, NotModified, PutMode, PutOutcome, Version
 from fileio.env import SystemEnv
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
+from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
-from objcat.errors import AlreadyDone, Fenced, InvalidInput
+from objcat.doctor import examine
+from objcat.errors import AlreadyDone, CommitUnknown, Fenced, InvalidInput, SharedTransaction
+from objcat.local import LocalEngine
+from objcat.parts import Change, Part
+from objcat.tasks import Operation
 from objcat.timeline import Action, Candidate, Committer, Footprint, LogState, Txn, new_txn, resolve
 from objcat.timeline.entry import Intent, intent_key
-from objcat.timeline.intents import HEARTBEAT_S, decode_intent, pending_plans, request
+from objcat.timeline.intents import ANNOUNCED_AFTER_S, HEARTBEAT_S, decode_intent, pending_plans, request
+from objcat.write import CommitResult, commit_parts
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string())])
+
+
+class SlowEnv(FakeEnv):
+    """Whatever is to be called again and again is called for the first time at once: all that is done here takes long."""
+
+    def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
+        function()
+        return super().repeat(function, every_s, first_s=first_s)
 
 
 def rows(*keys: int) -> list[dict[str, Any]]:
@@ -90,7 +105,7 @@ def test_a_writer_is_heard_while_it_runs_and_no_longer() -> None:
 
     class Fast(SystemEnv):
         def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
-            assert every_s == HEARTBEAT_S
+            assert first_s == every_s == HEARTBEAT_S
             return super().repeat(function, 0.01)
 
     fileio = FileIO(MemoryBackend("threads"), env=Fast())
@@ -101,6 +116,170 @@ def test_a_writer_is_heard_while_it_runs_and_no_longer() -> None:
         pass
     committer.retract(txn).result()
     assert not fileio.exists(intent_key(txn))
+
+
+def test_a_write_that_is_over_soon_leaves_no_trace_but_its_data_and_its_slot() -> None:
+    env = FakeEnv()
+    table = create(MemoryBackend("soon"), env)
+    table.upsert(rows(1))
+    before = table.fileio.metrics.snapshot()
+    result = table.upsert(rows(2))
+    assert (table.fileio.metrics.snapshot() - before).requests == result.requests == {"get": 1, "put_create": 2}
+    assert env.repeated == []
+
+
+def test_a_write_that_takes_long_is_announced_and_heard_until_it_is_over() -> None:
+    env = SlowEnv()
+    backend = RacingBackend("long", env=env)
+    table = create(backend, env)
+    seen: list[Intent] = []
+
+    def look() -> None:
+        (key,) = table.fileio.list_keys("intents/")
+        (beat,) = env.repeated
+        beat()
+        seen.append(intent_of(table, key.removeprefix("intents/").partition(".")[0]))
+
+    backend.races = [look]
+    result = table.upsert(rows(1))
+    (intent,) = seen
+    assert (intent.txn, intent.action, intent.base, intent.beats) == (result.txn, Action.DELTA_COMMIT, 0, 1)
+    assert env.repeated == [] and not list(table.fileio.list_keys("intents/"))
+
+
+def test_a_heart_that_is_stopped_before_its_time_announces_nothing() -> None:
+    env = FakeEnv()
+    table = create(MemoryBackend("stopped"), env)
+    committer, txn = Committer(table.fileio), new_txn(env)
+    committer.announce_if_slow(txn, Action.DELTA_COMMIT, LogState(slot=0), engine="test")
+    (late,) = env.repeated
+    before = table.fileio.metrics.snapshot()
+    committer.retract(txn).result()
+    late()
+    assert (table.fileio.metrics.snapshot() - before).requests == {}
+
+
+def test_an_intent_whose_put_is_under_way_when_its_writer_ends_goes_all_the_same() -> None:
+    """With real threads: the writer does not wait for the put, and whoever deletes does."""
+
+    class Held(MemoryBackend):
+        arrived, released = threading.Event(), threading.Event()
+
+        def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+            if "intents/" in key:
+                self.arrived.set()
+                assert self.released.wait(60)
+            return super().put(key, data, mode, metadata)
+
+    class Hasty(SystemEnv):
+        def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
+            assert first_s == ANNOUNCED_AFTER_S
+            return super().repeat(function, every_s, first_s=0)
+
+    backend = Held("held")
+    fileio = FileIO(backend, env=Hasty())
+    committer, txn = Committer(fileio), new_txn(fileio.env)
+    committer.announce_if_slow(txn, Action.COMMIT, LogState(slot=0), engine="test")
+    assert backend.arrived.wait(60)
+    gone = committer.retract(txn)
+    assert not gone.done()
+    backend.released.set()
+    gone.result()
+    assert not fileio.exists(intent_key(txn))
+
+
+def test_an_intent_that_cannot_be_put_does_not_fail_a_write_and_is_tried_again() -> None:
+    memory = MemoryBackend("refused")
+    create(memory)
+    rules = [Rule(kinds=frozenset({"put"}), key=lambda key: "intents/" in key, fault=Fault.THROTTLE, times=2)]
+    env = SlowEnv(3)
+    backend = FaultyBackend(memory, rules)
+    table = objcat.Lake(FileIO(backend, env=env, policy=RetryPolicy(attempts_max=2))).table("t")
+    committer, txn = Committer(table.fileio), new_txn(env)
+    committer.announce_if_slow(txn, Action.DELTA_COMMIT, LogState(slot=0), engine="test")
+    assert not table.fileio.exists(intent_key(txn))
+    (beat,) = env.repeated
+    beat()
+    assert intent_of(table, txn).beats == 0
+    committer.retract(txn).result()
+    assert not table.fileio.exists(intent_key(txn))
+    assert table.upsert(rows(1)).slot == 1
+
+
+@pytest.mark.parametrize("failing", [1, 2], ids=["the look whose it is fails", "the look when it landed fails"])
+def test_an_intent_whose_put_was_in_doubt_is_taken_for_the_own_one_that_it_is(failing: int) -> None:
+    store = FakeEnv()
+    memory = MemoryBackend("doubt", env=store, capabilities=replace(MEMORY_CAPABILITIES, store_clock=True))
+    create(memory, store)
+    rules = [
+        Rule(kinds=frozenset({"put"}), key=lambda key: "intents/" in key, fault=Fault.AFTER),
+        Rule(kinds=frozenset({"head"}), key=lambda key: "intents/" in key, fault=Fault.BEFORE, nth=failing),
+    ]
+    env = FakeEnv(10)
+    backend = FaultyBackend(memory, rules)
+    table = objcat.Lake(FileIO(backend, env=env, policy=RetryPolicy(attempts_max=1))).table("t")
+    committer, txn = Committer(table.fileio), new_txn(env)
+    committer.announce_if_slow(txn, Action.DELTA_COMMIT, LogState(slot=0), engine="test")
+    (beat,) = env.repeated
+    for _ in range(3):
+        beat()
+    assert len(backend.fired) == 2
+    assert intent_of(table, txn).beats == 1
+    committer.retract(txn).result()
+    assert not table.fileio.exists(intent_key(txn))
+
+
+def test_a_commit_that_nobody_knows_of_leaves_an_intent_whether_it_has_files_or_not() -> None:
+    memory = MemoryBackend("unknown", env=FakeEnv())
+    create(memory, kind="copy_on_write")
+    for number, files in enumerate([1, 0]):
+        rules = [Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.BEFORE, times=99)]
+        fileio = FileIO(FaultyBackend(memory, rules), env=FakeEnv(20 + number), policy=RetryPolicy(attempts_max=1))
+        table = objcat.Lake(fileio).table("t")
+        with pytest.raises(CommitUnknown) as caught:
+            table.upsert(rows(1)) if files else table.delete([{"id": 1}])
+        assert intent_of(table, caught.value.txn).base == table.refresh().slot
+        assert len(list(table.fileio.list_keys("data/"))) == files
+        (swept,) = later(memory, 3601).rollback_dead()
+        assert swept.txn == caught.value.txn and isinstance(swept.outcome, objcat.RolledBackAt)
+
+
+def test_of_two_operations_that_draw_one_id_only_one_takes_itself_for_committed() -> None:
+    """What both write lies below one prefix: so the loser deletes nothing either."""
+    backend = RacingBackend("shared", env=FakeEnv())
+    first = create(backend)
+    second = objcat.Lake(FileIO(backend, env=FakeEnv(8))).table("t")
+    txn = new_txn(FakeEnv(5))
+
+    def write(table: objcat.Table, *ids: int) -> CommitResult:
+        part = Part(
+            table.fileio,
+            table.manifests,
+            table.id,
+            [Change(LocalEngine(table.fileio), pa.Table.from_pylist(rows(*ids), SCHEMA), Operation.UPSERT)],
+        )
+        view = table.timeline.open()
+        return commit_parts(table.timeline, Committer(table.fileio), [part], view, metadata={}, txn=txn)[0]
+
+    backend.races = [lambda: write(first, 1)]
+    with pytest.raises(SharedTransaction, match="slot 1 is of another operation"):
+        write(second, 2)
+    assert keys(first) == keys(later(backend, 0)) == [1]
+    assert not list(first.fileio.list_keys("intents/"))
+
+
+def test_a_service_whose_id_is_announced_already_deletes_nothing_that_may_be_another_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(MemoryBackend("announced"))
+    table.upsert(rows(1))
+    txn = new_txn(FakeEnv(5))
+    others = [intent_key(txn), f"data/{txn}/local-0-0.log.parquet"]
+    for key in others:
+        table.fileio.put(key, b"of another", Create())
+    monkeypatch.setattr("objcat.services.perform.new_txn", lambda _: txn)
+    with pytest.raises(SharedTransaction, match="exists already"):
+        table.compact()
+    assert all(table.fileio.exists(key) for key in others)
+    assert table.refresh().slot == 1
 
 
 # ---- planned
@@ -166,10 +345,10 @@ def memory() -> MemoryBackend:
     return MemoryBackend("dead", env=FakeEnv())
 
 
-def die(memory: MemoryBackend, at: str, *, after: bool = False, kind: str = "put") -> None:
-    """A writer whose process ends at a request."""
-    rule = Rule(kinds=frozenset({kind}), key=lambda key: at in key, fault=Fault.CRASH_AFTER if after else Fault.CRASH_BEFORE)  # type: ignore[arg-type]
-    lake = objcat.Lake(FileIO(FaultyBackend(memory, [rule]), env=FakeEnv(9)))
+def die(memory: MemoryBackend, at: str, *, after: bool = False, slow: bool = False) -> None:
+    """A writer whose process ends at a put. slow: it had been at work for long enough to be announced."""
+    rule = Rule(kinds=frozenset({"put"}), key=lambda key: at in key, fault=Fault.CRASH_AFTER if after else Fault.CRASH_BEFORE)
+    lake = objcat.Lake(FileIO(FaultyBackend(memory, [rule]), env=SlowEnv(9) if slow else FakeEnv(9)))
     with pytest.raises(Crash):
         lake.table("t").upsert(rows(66))
 
@@ -180,10 +359,12 @@ def later(memory: MemoryBackend, seconds: float) -> objcat.Table:
     return objcat.Lake(FileIO(memory, env=env)).table("t")
 
 
-def test_the_dead_are_rolled_back_and_nothing_of_them_stays(memory: MemoryBackend) -> None:
+@pytest.mark.parametrize("slow", [False, True])
+def test_the_dead_are_rolled_back_and_nothing_of_them_stays(memory: MemoryBackend, slow: bool) -> None:
     table = create(memory)
     table.upsert(rows(1))
-    die(memory, "/log/")
+    die(memory, "/log/", slow=slow)
+    assert len(list(table.fileio.list_keys("intents/"))) == slow
     left = set(table.fileio.list_keys("data/"))
     (swept,) = table.rollback_dead(older_than_s=0)
     assert isinstance(swept.outcome, objcat.RolledBackAt)
@@ -195,9 +376,37 @@ def test_the_dead_are_rolled_back_and_nothing_of_them_stays(memory: MemoryBacken
     assert table.rollback_dead(older_than_s=0) == []
 
 
+@pytest.mark.parametrize("slow", [False, True])
+def test_who_hears_of_a_dead_transaction_settles_it_by_its_id(memory: MemoryBackend, slow: bool) -> None:
+    table = create(memory)
+    die(memory, "/log/", slow=slow)
+    (path,) = table.fileio.list_keys("data/")
+    txn = path.split("/")[1]
+    report = examine(table.timeline)
+    assert report.healthy
+    (finding,) = report.findings
+    assert finding.subject == f"data/{txn}/" and "holds 1 objects of a transaction that is not in the log" in finding.says
+    assert ("its intent is there" in finding.says) == slow
+    assert table.resolve(txn) == objcat.RolledBackAt(1, 1)
+    assert not list(table.fileio.list_keys("data/")) and not list(table.fileio.list_keys("intents/"))
+    assert not examine(table.timeline).findings
+
+
+def test_a_round_of_upkeep_finds_the_dead_whether_they_had_an_intent_or_not(memory: MemoryBackend) -> None:
+    table = create(memory)
+    table.upsert(rows(1))
+    for slow, key in ((False, "/data/"), (False, "/log/"), (True, "/log/")):
+        die(memory, key, after=key == "/data/", slow=slow)
+        found = [
+            [step.why for step in later(memory, after_s).maintain().did if step.service == "rollback"] for after_s in (3500, 3700, 3700)
+        ]
+        assert found == [[], ["1 transactions of writers that died were settled"], []]
+    assert keys(later(memory, 3700)) == [1]
+
+
 def test_a_writer_that_died_after_its_slot_is_committed(memory: MemoryBackend) -> None:
     table = create(memory)
-    die(memory, "/log/", after=True)
+    die(memory, "/log/", after=True, slow=True)
     (swept,) = table.rollback_dead(older_than_s=0)
     assert (swept.outcome, swept.files) == (objcat.CommittedAt(1), 0)
     assert not list(table.fileio.list_keys("intents/"))
@@ -206,7 +415,7 @@ def test_a_writer_that_died_after_its_slot_is_committed(memory: MemoryBackend) -
 
 def test_files_without_an_intent_are_found_too(memory: MemoryBackend) -> None:
     table = create(memory)
-    die(memory, "/intents/")
+    die(memory, "/data/", after=True)
     txn = new_txn(FakeEnv(5))
     table.fileio.put(f"data/{txn}/local-0-0.log.parquet", b"rows", Create())
     swept = table.rollback_dead(older_than_s=0)
@@ -237,7 +446,7 @@ def test_changes_beside_the_log_are_named_too(memory: MemoryBackend, monkeypatch
 
 def test_who_was_heard_of_lately_is_left_alone(memory: MemoryBackend) -> None:
     table = create(memory)
-    die(memory, "/log/")
+    die(memory, "/log/", slow=True)
     assert table.rollback_dead() == []
     assert later(memory, 3590).rollback_dead() == []
     assert list(table.fileio.list_keys("intents/"))
@@ -299,6 +508,38 @@ def test_a_clock_that_is_wrong_shows_nowhere_where_the_store_has_one(hours: int,
     times = [entry.committed_at_ms for entry in table.history()]
     assert times == sorted(set(times))
     assert max(times) < now_ms + 60_000
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("reads_tell", [False, True])
+@pytest.mark.parametrize("data", ["written here", "its answer is lost", "written by others", "none"])
+def test_the_first_commit_of_a_handle_has_the_time_of_the_store_whoever_writes_its_data(
+    data: str, reads_tell: bool, slow: bool, hours: int
+) -> None:
+    """The answers to the data and to the look at the slot below tell what time it is; else that to the intent, put for its sake."""
+
+    class Clocked(MemoryBackend):
+        def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+            result = super().get(key, byte_range, if_none_match)
+            return replace(result, store_time_ms=store.now_ms()) if reads_tell and isinstance(result, GetResult) else result
+
+    store = FakeEnv(now_ms=1_800_000_000_000)
+    backend = Clocked("clocked", env=store, capabilities=replace(MEMORY_CAPABILITIES, store_clock=True))
+    create(backend, FakeEnv(1, now_ms=store.now_ms()), kind="copy_on_write")
+    store.advance(600)
+    env = (SlowEnv if slow else FakeEnv)(2, now_ms=store.now_ms() + hours * 3_600_000)
+    lost = [Rule(kinds=frozenset({"put"}), key=lambda key: "/data/" in key, fault=Fault.AFTER)] if data == "its answer is lost" else []
+    table = objcat.Lake(FileIO(FaultyBackend(backend, lost), env=env)).table("t")
+    others = objcat.Lake(FileIO(backend, env=env)).table("t").fileio
+    engine = LocalEngine(others if data == "written by others" else table.fileio)
+    operation = Operation.DELETE if data == "none" else Operation.UPSERT
+    part = Part(table.fileio, table.manifests, table.id, [Change(engine, pa.Table.from_pylist(rows(1), SCHEMA), operation)])
+    result, _ = commit_parts(table.timeline, Committer(table.fileio), [part], table.timeline.open(), metadata={})
+    assert abs(result.committed_at_ms - store.now_ms()) <= 1000
+    tries = {"written here": 1, "its answer is lost": 2}.get(data, 0)
+    assert result.requests["put_create"] == (slow or not (data == "written here" or reads_tell)) + tries + 1
+    assert not list(table.fileio.list_keys("intents/"))
 
 
 @pytest.mark.parametrize("minutes", [-60, -6])

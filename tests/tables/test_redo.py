@@ -166,8 +166,8 @@ def test_a_write_that_is_redone_keeps_its_transaction_and_can_still_be_fenced(la
     other = lake.table("t")
 
     def roll_back() -> None:
-        (key,) = other.fileio.list_keys("intents/")
-        other.resolve(key.removeprefix("intents/").partition(".")[0])
+        (txn,) = {key.split("/")[1] for key in other.fileio.list_keys("data/")} - {entry.txn for entry in other.history()}
+        other.resolve(txn)
 
     backend.races = [lambda: other.upsert(rows(1)), roll_back]
     with pytest.raises(objcat.errors.Fenced):

@@ -45,8 +45,8 @@ def test_the_entry_says_what_the_result_says(kind: str) -> None:
         assert len(files) == result.files
         assert sum(table.fileio.head(key).size for key in files) == result.bytes
         assert said.requests == {kind: count for kind, count in result.requests.items() if kind in said.requests}
-        # The intent, the slot, and the data.
-        assert said.requests["put_create"] == 2 + result.files
+        # The slot and the data.
+        assert said.requests["put_create"] == 1 + result.files
     assert [result.rows for result in results] == [3, 2, 1]
 
 

@@ -354,9 +354,8 @@ def test_what_a_transaction_asks_of_the_store(memory: MemoryBackend) -> None:
         tx["a"].upsert(row(1))
         tx["b"].upsert(row(1))
     assert tx.result is not None
-    # The intent, two log objects and the slot; the look at the base slot.
-    assert tx.result.requests.get("put_create") == 4
-    assert sum(tx.result.requests.values()) <= 6
+    # Two log objects and the slot; the look at the base slot.
+    assert tx.result.requests == {"get": 1, "put_create": 3}
 
 
 @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.AFTER, Fault.BEFORE, Fault.THROTTLE])
@@ -386,4 +385,4 @@ def test_a_fault_at_any_request_leaves_both_tables_changed_or_none(fault: Fault)
         hits += bool(backend.fired)
         if not backend.fired:
             break
-    assert hits > 4
+    assert hits >= 3, "two files and the slot at least"

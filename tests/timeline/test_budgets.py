@@ -156,8 +156,8 @@ class _Later(FakeEnv):
         return Future()
 
 
-def test_a_warm_commit_stays_within_three_conditional_writes_and_checkpoints_come_beside_it() -> None:
-    """The log's own part: the slot. The intent and, where planning is apart, the plan are the other two."""
+def test_a_warm_commit_is_one_conditional_write_and_checkpoints_come_beside_it() -> None:
+    """The log's own part: the slot. What takes long, and whatever is planned by one process and executed by another, has an intent too."""
     env = _Later(3)
     fileio = FileIO(MemoryBackend("commits"), env=env)
     timeline = open_toy(fileio)

@@ -21,9 +21,9 @@ PREPARING_S = 0.01
 
 
 def committed(fileio: FileIO, base: LogState, home: int) -> Committed:
-    """One write as a handle makes it: intent, data and a look at the base beside one another, then the slot."""
+    """One write as a handle makes it: data and a look at the base beside one another, then the slot."""
     committer, txn = Committer(fileio), new_txn(fileio.env)
-    intent = committer.announce(txn, Action.DELTA_COMMIT, base, engine="test")
+    skew_ms = committer.announce_if_slow(txn, Action.DELTA_COMMIT, base, engine="test")
     look = fileio.env.submit_io(lambda: Log(fileio).read_slot(base.slot))
     fileio.env.sleep(PREPARING_S)
     require_written(fileio.put(f"data/{txn}", b"rows", Create()), txn)
@@ -35,7 +35,7 @@ def committed(fileio: FileIO, base: LogState, home: int) -> Committed:
         changes={TABLE: msgspec.Raw(b"{}")},
         footprint={TABLE: Footprint(appends=(Home("", home, 64),))},
     )
-    done = committer.try_commit(own, skew_ms=intent.result())
+    done = committer.try_commit(own, skew_ms=skew_ms())
     assert isinstance(done, Committed)
     return done
 
