@@ -216,11 +216,19 @@ def to_rows(data: Any) -> Rows | None:
         return None
     if module != "pandas" and hasattr(type(data), "__arrow_c_stream__"):
         if module == "polars":
+            _refuse_objects(data)
             return _from_frame(lambda: pa.table(data))
         return spooled(_from_frame(lambda: pa.RecordBatchReader.from_stream(data)))
     raise InvalidBatch(
         f"a {type(data).__name__} is not a batch of rows: give an Arrow table, a pandas, polars or Spark DataFrame, or a list of dicts"
     )
+
+
+def _refuse_objects(frame: Any) -> None:
+    """Of Python objects polars hands over where they lie in memory, as bytes."""
+    for name, data_type in dict(getattr(frame, "schema", {})).items():
+        if str(data_type) == "Object":
+            raise InvalidBatch(f"the column {name!r} of the frame holds Python objects: cast it to a type of polars; nothing was written")
 
 
 def _from_rows(rows: list[dict[Any, Any]]) -> pa.Table:

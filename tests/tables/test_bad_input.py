@@ -117,6 +117,16 @@ def test_text_that_is_given_as_views_is_text(table: objcat.Table, operation: str
     assert {(row["id"], row["city"]) for row in table.scan().to_arrow().to_pylist()} == wanted
 
 
+@pytest.mark.parametrize("data_type", [pa.binary(), pa.string()], ids=str)
+def test_python_objects_in_a_frame_are_not_written_as_their_addresses(data_type: pa.DataType) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
+    table = lake.create_table("t", pa.schema([("id", pa.int64()), ("raw", data_type)]), key=["id"])
+    table.insert([{"id": 1}])
+    frame = pl.DataFrame({"id": [2], "raw": pl.Series([object()], dtype=pl.Object)})
+    for call in (lambda: table.upsert(frame), lambda: lake.write(frame, "u", key=["id"])):
+        refused(table, call, InvalidBatch, "the column 'raw' of the frame holds Python objects: cast it")
+
+
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_rows_are_sorted_by_text_that_is_given_as_views(kind: str) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
