@@ -132,10 +132,11 @@ class SparkEngine:
     @contextmanager
     def kept(self, data: DataFrame, fileio: FileIO, *, here: bool) -> Iterator[tuple[SparkEngine | LocalEngine, KeptFrame | pa.Table]]:
         """The frame, which Spark computes once. here: a small one comes to this process, where no more jobs are needed to write it. Raises
-        storage errors of the executors."""
+        InvalidBatch for a type that Arrow does not have, and storage errors of the executors."""
+        schema = self.schema(data)
         with kept_frame(data) as frame:
-            rows, schema = None, _known_schema(data) if here else None
-            if schema is not None:
+            rows = None
+            if here:
                 with described(data.sparkSession, f"objcat: look at the rows for {self._table}"):
                     rows = frame.brought(schema)
             if rows is None:
