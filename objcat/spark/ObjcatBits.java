@@ -18,6 +18,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.ThreadFactory;
+import java.util.function.Consumer;
 
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.api.python.PythonUtils;
@@ -27,6 +28,7 @@ import org.apache.spark.sql.catalyst.planning.PhysicalOperation;
 import org.apache.spark.sql.catalyst.plans.logical.*;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -45,9 +47,10 @@ public class ObjcatBits {
   static final int GATE_BITS_OF_KEY = 8, GATE_SEED = 20261;
 
   /** Gives sessions the rule. One object for each JVM, which Python holds. */
-  public static class Rules {
+  public static class Rules implements Consumer {
     /** Once for each session. */
-    public void install(org.apache.spark.sql.classic.SparkSession session) {
+    public void accept(Object given) {
+      org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) given;
       synchronized (session.experimental()) {
         scala.collection.immutable.Seq had = session.experimental().extraOptimizations();
         List rules = new ArrayList();
@@ -118,14 +121,14 @@ public class ObjcatBits {
       // Every log row is later than any base row: the key alone decides.
       if (files == null || !files.options().contains(LOW)) return join;
       long low = Long.parseLong((String) files.options().apply(LOW)), high = Long.parseLong((String) files.options().apply(HIGH));
-      return new Filter(Keys.of(logs, theirs, rank, known).between(low, high).lacks(key), rows);
+      return Keys.of(logs, theirs, rank, known).between(low, high).without(key, rows);
     }
 
     /** Log rows against each other: the rows that are beaten are known by now. Each has a rank of its own. */
     private static LogicalPlan withoutBeaten(Join join, LogicalPlan rows, Keys keys, Expression rank) {
       if (!keys.areDense()) return join;
       Bits beaten = keys.beaten();
-      return beaten == null || beaten.isEmpty() ? rows : new Filter(beaten.lacks(rank), rows);
+      return beaten == null ? rows : beaten.without(rank, rows);
     }
 
     /**
@@ -225,6 +228,10 @@ public class ObjcatBits {
     private HadoopFsRelation relation;
     private StructType required;
     private List chosen = new ArrayList();
+    /** Which rows count; null for all. */
+    private Expression passing;
+    /** What Spark's reader makes of that: pages and row groups that it need not read. */
+    private List pushed = new ArrayList();
     private scala.collection.immutable.Seq input;
     private List pieces;
 
@@ -236,20 +243,35 @@ public class ObjcatBits {
       if (!(parts._3() instanceof LogicalRelation) || !(((LogicalRelation) parts._3()).relation() instanceof HadoopFsRelation)) return null;
       if (!((HadoopFsRelation) ((Object) ((LogicalRelation) parts._3()).relation())).options().contains(LOG_ROWS)) return null;
       scala.collection.immutable.Seq filters = (scala.collection.immutable.Seq) parts._2();
-      // A null key is no key.
-      for (int q = 0; q < filters.size(); q++) if (!(filters.apply(q) instanceof IsNotNull)) return null;
+      for (int q = 0; q < filters.size(); q++) if (!canBeEvaluated((Expression) filters.apply(q))) return null;
       Files result = new Files();
       result.relation = (HadoopFsRelation) ((Object) ((LogicalRelation) parts._3()).relation());
-      result.bind((scala.collection.immutable.Seq) parts._1(), ((LogicalRelation) parts._3()).output());
+      result.bind((scala.collection.immutable.Seq) parts._1(), filters, ((LogicalRelation) parts._3()).output());
       result.pieces = result.cut();
       return result.pieces.size() > COUNT_MAX ? null : result;
     }
 
+    /** Not where Spark has to ask for something first, such as the answer of a subquery, or the worker of a Python function. */
+    private static boolean canBeEvaluated(Expression e) {
+      if (e instanceof Attribute) return true;
+      if (e instanceof Unevaluable || e instanceof PlanExpression || !e.deterministic() || e.stateful()) return false;
+      for (int c = 0; c < e.children().size(); c++) if (!canBeEvaluated((Expression) e.children().apply(c))) return false;
+      return true;
+    }
+
     /** Which columns are read, and the attributes of the rows that come: those, and the constants of a file. */
-    private void bind(scala.collection.immutable.Seq expressions, scala.collection.immutable.Seq output) {
+    private void bind(scala.collection.immutable.Seq expressions, scala.collection.immutable.Seq filters, scala.collection.immutable.Seq output) {
       Attribute row = new AttributeReference(
           ParquetFileFormat.ROW_INDEX_TEMPORARY_COLUMN_NAME(), LongType$.MODULE$, false, Metadata$.MODULE$.empty(), NamedExpression$.MODULE$.newExprId(), PythonUtils.toSeq(new ArrayList()));
       for (int e = 0; e < expressions.size(); e++) chosen.add(counted((Expression) expressions.apply(e), row));
+      for (int q = 0; q < filters.size(); q++) {
+        Expression one = counted((Expression) filters.apply(q), row);
+        // A null key is no key, and is left out by whoever takes the rows.
+        if (one instanceof IsNotNull && one.references().subsetOf(((Expression) chosen.get(0)).references())) continue;
+        passing = passing == null ? one : new And(passing, one);
+        scala.Option said = DataSourceStrategy$.MODULE$.translateFilter(one, true);
+        if (said.isDefined()) pushed.add(said.get());
+      }
       StructType data = relation.dataSchema();
       int constants = relation.partitionSchema().length();
       List fields = new ArrayList(), attributes = new ArrayList();
@@ -270,7 +292,7 @@ public class ObjcatBits {
 
     private boolean isUsed(Attribute attribute) {
       for (int e = 0; e < chosen.size(); e++) if (((Expression) chosen.get(e)).references().contains(attribute)) return true;
-      return false;
+      return passing != null && passing.references().contains(attribute);
     }
 
     /** An expression with the number of a row in its file as the column under which Spark's reader gives it. */
@@ -308,8 +330,9 @@ public class ObjcatBits {
       return result;
     }
 
-    /** By which they and what is read of them are known: files never change. */
+    /** By which they and what is read of them are known: files never change. Null where rows are left out, for a query that is its own. */
     String name() {
+      if (passing != null) return null;
       StringBuilder result = new StringBuilder(required.json());
       for (int e = 0; e < chosen.size(); e++) result.append('\n').append(((Expression) chosen.get(e)).sql());
       for (int p = 0; p < pieces.size(); p++) {
@@ -317,6 +340,14 @@ public class ObjcatBits {
         result.append('\n').append(piece.urlEncodedPath()).append(' ').append(piece.start()).append(' ').append(piece.partitionValues());
       }
       return result.toString();
+    }
+
+    /** Of the rows that come; null for all. Interpreted: a query's own literals would be compiled for it each time. */
+    BasePredicate predicate() {
+      if (passing == null) return null;
+      BasePredicate made = new InterpretedPredicate((Expression) ((Object) BindReferences$.MODULE$.bindReference(passing, new package$AttributeSeq(input), false)));
+      made.initialize(0);
+      return made;
     }
 
     /** How many log rows they hold. */
@@ -336,7 +367,7 @@ public class ObjcatBits {
       scala.collection.immutable.Map said = PythonUtils.toScalaMap(options);
       org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) ((Object) relation.sparkSession());
       scala.Function1 reader = relation.fileFormat().buildReaderWithPartitionValues(
-          session, relation.dataSchema(), relation.partitionSchema(), required, PythonUtils.toSeq(new ArrayList()), said, session.sessionState().newHadoopConfWithOptions(said));
+          session, relation.dataSchema(), relation.partitionSchema(), required, PythonUtils.toSeq(pushed), said, session.sessionState().newHadoopConfWithOptions(said));
       ExecutorService threads = Executors.newFixedThreadPool(Math.min(pieces.size(), Math.max(cores(), THREADS_MAX)), new Daemons());
       try {
         List found = new ArrayList();
@@ -381,7 +412,7 @@ public class ObjcatBits {
         Keys result = new Keys();
         Object rows = reader.apply(file);
         try {
-          result.addAll((scala.collection.Iterator) rows, UnsafeProjection.create(PythonUtils.toSeq(files.chosen), files.input));
+          result.addAll((scala.collection.Iterator) rows, files.predicate(), UnsafeProjection.create(PythonUtils.toSeq(files.chosen), files.input));
         } finally {
           if (rows instanceof Closeable) ((Closeable) rows).close();
         }
@@ -426,12 +457,13 @@ public class ObjcatBits {
       Object canonical = plan.canonicalized();
       Keys result = (Keys) known.get(canonical);
       if (result != null) return result;
-      result = files == null ? null : (Keys) Cache.get(files.name());
+      String name = files == null ? null : files.name();
+      result = name == null ? null : (Keys) Cache.get(name);
       if (result == null) {
         result = new Keys();
         if (files != null && files.addTo(result)) {
           result.measure();
-          Cache.put(files.name(), result);
+          if (name != null) Cache.put(name, result);
         } else if (byJob) {
           result.addJob(plan);
           result.measure();
@@ -444,7 +476,7 @@ public class ObjcatBits {
     private void addJob(LogicalPlan plan) {
       Object session = org.apache.spark.sql.classic.SparkSession$.MODULE$.active();
       addAll((scala.collection.Iterator) org.apache.spark.sql.classic.Dataset$.MODULE$
-          .ofRows((org.apache.spark.sql.classic.SparkSession) session, plan).queryExecution().executedPlan().executeCollectIterator()._2(), null);
+          .ofRows((org.apache.spark.sql.classic.SparkSession) session, plan).queryExecution().executedPlan().executeCollectIterator()._2(), null, null);
     }
 
     private void measure() {
@@ -459,10 +491,11 @@ public class ObjcatBits {
       }
     }
 
-    /** projection: what makes a key and a rank of a row; null for rows that are both. */
-    void addAll(scala.collection.Iterator rows, UnsafeProjection projection) {
+    /** passing: of which rows, null for all. projection: what makes a key and a rank of a row; null for rows that are both. */
+    void addAll(scala.collection.Iterator rows, BasePredicate passing, UnsafeProjection projection) {
       while (rows.hasNext()) {
         InternalRow row = (InternalRow) rows.next();
+        if (passing != null && !passing.eval(row)) continue;
         if (projection != null) row = projection.apply(row);
         if (row.isNullAt(0)) continue;
         reserve(1);
@@ -487,7 +520,11 @@ public class ObjcatBits {
     /** Those between two numbers. */
     synchronized Bits between(long low, long high) {
       if (all != null && allFrom == low && allTo == high) return all;
-      all = new Bits(allFrom = low, allTo = high);
+      allFrom = low;
+      allTo = high;
+      low = Math.max(low, this.low);
+      high = Math.min(high, this.high);
+      all = new Bits(low, count == 0 ? low : Math.max(low, high));
       for (int k = 0; k < count; k++) if (keys[k] >= low && keys[k] <= high) all.add(keys[k]);
       return all = all.trimmed();
     }
@@ -540,6 +577,8 @@ public class ObjcatBits {
   static class Bits {
     /** From which words that are empty are left out: a look is dearer then, and what is sent shorter. */
     static final int SPARSE_WORDS_MIN = 1 << 21;
+    /** Up to which numbers are said one by one: a subquery takes some milliseconds, and Spark plans around it. */
+    static final int NAMED_MAX = 16;
     private long low;
     private long[] words, blocks, full;
 
@@ -552,8 +591,6 @@ public class ObjcatBits {
 
     boolean has(long key) { return (words[(int) ((key - low) >> 6)] & 1L << (int) (key - low)) != 0; }
 
-    boolean isEmpty() { return words.length == 0; }
-
     /** Without what is empty at both ends. */
     Bits trimmed() {
       int first = 0, end = words.length;
@@ -562,6 +599,26 @@ public class ObjcatBits {
       words = Arrays.copyOfRange(words, first, end);
       low += 64L * first;
       return this;
+    }
+
+    /** The rows of which a number is not in the set; null is not. */
+    LogicalPlan without(Expression number, LogicalPlan rows) {
+      if (words.length == 0) return rows;
+      List named = named();
+      if (named == null) return new Filter(lacks(number), rows);
+      Expression is = new In(WithoutKeys.number(number, LongType$.MODULE$), PythonUtils.toSeq(named));
+      return new Filter(new Not(new Coalesce(PythonUtils.toSeq(Arrays.asList(new Expression[] {is, new Literal(Boolean.FALSE, BooleanType$.MODULE$)})))), rows);
+    }
+
+    /** All of them; null where they are not few. */
+    private List named() {
+      List result = new ArrayList();
+      for (int w = 0; w < words.length; w++)
+        for (long left = words[w]; left != 0; left &= left - 1) {
+          if (result.size() == NAMED_MAX) return null;
+          result.add(WithoutKeys.literal(low + 64L * w + Long.numberOfTrailingZeros(left)));
+        }
+      return result;
     }
 
     /**

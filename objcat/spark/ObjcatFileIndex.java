@@ -15,6 +15,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.WeakHashMap;
+import java.util.function.Consumer;
 import java.util.zip.InflaterInputStream;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -521,6 +522,11 @@ public class ObjcatFileIndex implements FileIndex {
    * -0.0 from 0.0, so that Parquet would skip rows which pass. The reader comes from a stock format, since it travels to executors.
    */
   public static class Format extends ParquetFileFormat {
+    /** Of a file with one row group all tasks but one would find nothing to read. */
+    public boolean isSplitable(org.apache.spark.sql.SparkSession session, scala.collection.immutable.Map options, Path path) {
+      return !options.contains("objcat.whole");
+    }
+
     public scala.Function1 buildReaderWithPartitionValues(
         org.apache.spark.sql.SparkSession session, StructType data, StructType constants, StructType required,
         scala.collection.immutable.Seq filters, scala.collection.immutable.Map options, Configuration conf) {
@@ -651,17 +657,22 @@ public class ObjcatFileIndex implements FileIndex {
 
   /** Makes frames. One object for each JVM, which Python holds. */
   public static class Relations {
+    private static final int SCHEMAS_MAX = 64;
     private final Map readers = new WeakHashMap();
+    private final ObjectMapper json = new ObjectMapper();
+    private final LinkedHashMap schemas = new LinkedHashMap(16, 0.75f, true);
 
     /**
      * The rows of a query of query.py, whose last step they are. files: of all relations, one after the other. steps: a JSON array; each says
-     * of which earlier ones it is. frames: those that steps take as they are, in their order; may be null.
+     * of which earlier ones it is. frames: those that steps take as they are, in their order; may be null. rules: takes the session, for those
+     * of its optimizer that a merge needs; may be null.
      */
-    public Object query(org.apache.spark.sql.classic.SparkSession session, byte[] files, String steps, List frames) throws Exception {
+    public Object query(org.apache.spark.sql.classic.SparkSession session, byte[] files, String steps, List frames, Consumer rules) throws Exception {
       Layout.install(session);
+      if (rules != null) rules.accept(session);
       List made = new ArrayList();
       int framesUsed = 0;
-      for (Iterator it = ((List) new ObjectMapper().readValue(steps, List.class)).iterator(); it.hasNext(); ) {
+      for (Iterator it = ((List) json.readValue(steps, List.class)).iterator(); it.hasNext(); ) {
         Map step = (Map) it.next();
         List of = new ArrayList();
         for (Iterator numbers = ((List) step.get("of")).iterator(); numbers.hasNext(); ) of.add(made.get(((Number) numbers.next()).intValue()));
@@ -680,8 +691,7 @@ public class ObjcatFileIndex implements FileIndex {
     }
 
     private LogicalPlan relation(org.apache.spark.sql.classic.SparkSession session, byte[] files, Map said) throws Exception {
-      StructType constants = (StructType) DataType.fromJson((String) said.get("constants"));
-      StructType schema = (StructType) DataType.fromJson((String) said.get("schema"));
+      StructType constants = schema((String) said.get("constants")), schema = schema((String) said.get("schema"));
       List range = (List) said.get("files"), hashed = (List) said.get("hashed");
       byte[] own = Arrays.copyOfRange(files, ((Number) range.get(0)).intValue(), ((Number) range.get(1)).intValue());
       FileIndex index = new ObjcatFileIndex((String) said.get("name"), own, constants, hashed);
@@ -691,18 +701,30 @@ public class ObjcatFileIndex implements FileIndex {
       scala.collection.immutable.Map options = PythonUtils.toScalaMap((Map) said.get("options"));
       org.apache.spark.sql.classic.SparkSession reader = reader(session, (Map) said.get("defaults"), (Map) said.get("settings"));
       LogicalPlan plan = LogicalRelation$.MODULE$.apply((BaseRelation) ((Object) new HadoopFsRelation(index, constants, schema, spec, new Format(), options, reader)), false);
-      List names = new ArrayList((List) said.get("columns"));
+      List names = (List) said.get("columns");
       if (said.get("row_index") != null) {
-        // Asked for as metadata, not by name: the table may have a column of that name.
-        org.apache.spark.sql.classic.Dataset rows = org.apache.spark.sql.classic.Dataset$.MODULE$.ofRows(session, plan);
-        Object[] all = {rows.col("*"), rows.metadataColumn("_metadata").getField("row_index")};
-        plan = rows.select(PythonUtils.toSeq(Arrays.asList(all))).logicalPlan();
-        names.add(said.get("row_index"));
+        // Comes last, whatever it is called: the table may have a column of that name.
+        plan = (LogicalPlan) ((Object) ((LogicalRelation) plan).withMetadataColumns());
       }
       // By position: two physical names may differ in case alone.
       List chosen = new ArrayList();
       for (int c = 0; c < names.size(); c++) chosen.add(named((Expression) plan.output().apply(c), (String) names.get(c)));
+      if (said.get("row_index") != null) {
+        Expression metadata = (Expression) plan.output().apply(names.size());
+        int at = ((StructType) metadata.dataType()).fieldIndex(ParquetFileFormat.ROW_INDEX());
+        chosen.add(named(new GetStructField(metadata, at, scala.Option.apply(ParquetFileFormat.ROW_INDEX())), (String) said.get("row_index")));
+      }
       return new Project(PythonUtils.toSeq(chosen), plan);
+    }
+
+    /** Of its text. Queries of a table say the same ones again, which take a millisecond to read. */
+    private StructType schema(String text) {
+      synchronized (schemas) {
+        StructType found = (StructType) schemas.get(text);
+        if (found == null) schemas.put(text, found = (StructType) DataType.fromJson(text));
+        if (schemas.size() > SCHEMAS_MAX) schemas.remove(schemas.keySet().iterator().next());
+        return found;
+      }
     }
 
     private static Expression named(Expression value, String name) {
@@ -710,7 +732,7 @@ public class ObjcatFileIndex implements FileIndex {
       return new Alias(value, name, NamedExpression$.MODULE$.newExprId(), none, scala.Option.apply(null), none);
     }
 
-    /** Filters, as SQL, and projections, as lists of SQL and casts. */
+    /** Filters, as SQL, and projections, as lists of SQL, and of columns by name, some of them cast. */
     private static LogicalPlan shaped(org.apache.spark.sql.classic.SparkSession session, LogicalPlan plan, List steps) throws Exception {
       ParserInterface parser = session.sessionState().sqlParser();
       for (Iterator it = steps.iterator(); it.hasNext(); ) {
@@ -726,9 +748,10 @@ public class ObjcatFileIndex implements FileIndex {
             chosen.add(parser.parseExpression((String) column));
             continue;
           }
-          Map cast = (Map) column;
-          Expression value = parser.parseExpression((String) cast.get("column"));
-          chosen.add(named(Cast$.MODULE$.apply(value, DataType.fromJson((String) cast.get("type")), false), (String) cast.get("name")));
+          Map said = (Map) column;
+          Expression value = UnresolvedAttribute$.MODULE$.quoted((String) said.get("column"));
+          if (said.get("type") != null) value = Cast$.MODULE$.apply(value, DataType.fromJson((String) said.get("type")), false);
+          chosen.add(said.get("name") == null ? value : named(value, (String) said.get("name")));
         }
         plan = new Project(PythonUtils.toSeq(chosen), plan);
       }

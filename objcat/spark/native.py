@@ -23,8 +23,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from fileio.registry import StoreDescription
-from objcat.spark.janino import compiled
 from objcat.spark.query import Query
+from objcat.storage.files import BASE_ROW_GROUP_ROWS, LOG_ROW_GROUP_ROWS
 from objcat.table.schema import Column, to_arrow_physical
 
 _CONNECTORS = {"s3": "s3a", "gs": "gs"}
@@ -57,6 +57,8 @@ SETTINGS: Mapping[str, str] = {
 
 DEFAULTS: Mapping[str, str] = {"spark.sql.files.openCostInBytes": str(1024**2)}
 """Of the private session where the user's says nothing: Spark's own 4 MiB would give most of a small log object to one task."""
+WHOLE_BYTES_MAX = 16 * 1024**2
+"""Of files that are one row group by their rows: wide ones may be several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def native_root(spark: SparkSession, store: StoreDescription) -> str | None:
     return root
 
 
-def related(spark: SparkSession, root: str, relation: Relation, *, row_index: str | None = None) -> Query:
+def related(root: str, relation: Relation, *, row_index: str | None = None) -> Query:
     """The rows of files: the table's columns under `internal` names, the hidden columns, the constants.
 
     root: as `native_root` says. row_index: what to call a further column, the number of the row in its file.
@@ -131,8 +133,6 @@ def related(spark: SparkSession, root: str, relation: Relation, *, row_index: st
         physical = physical.append(field)
     names = [internal(column) for column in relation.columns] + [field.name for field in relation.hidden]
     names += [constant.name for constant in relation.constants]
-    if relation.key_span is not None or relation.base_rows:
-        compiled(spark, "ObjcatBits", "Rules").install(spark._jsparkSession)
     said = {
         "op": "relation",
         "name": relation.name,
@@ -142,11 +142,11 @@ def related(spark: SparkSession, root: str, relation: Relation, *, row_index: st
         "buckets": relation.buckets,
         "columns": names,
         "row_index": row_index,
-        "options": {**OPTIONS, **_merge_options(relation)},
+        "options": {**OPTIONS, **_own_options(relation)},
         "defaults": dict(DEFAULTS),
         "settings": dict(SETTINGS),
     }
-    return Query(said, files=_encoded(root, relation))
+    return Query(said, files=_encoded(root, relation), has_bits=relation.key_span is not None or relation.base_rows > 0)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -169,9 +169,13 @@ def _plain_type(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def _merge_options(relation: Relation) -> Mapping[str, str]:
-    """What `ObjcatBits.java` goes by."""
+def _own_options(relation: Relation) -> Mapping[str, str]:
+    """What our Java goes by."""
     said = {"objcat.log.rows": relation.log_rows} if relation.log_rows else {}
+    rows_max = LOG_ROW_GROUP_ROWS if relation.log_rows else BASE_ROW_GROUP_ROWS
+    files = relation.files
+    if files.num_rows and pc.max(files.column("rows")).as_py() <= rows_max and pc.max(files.column("bytes")).as_py() <= WHOLE_BYTES_MAX:
+        said["objcat.whole"] = 1
     if relation.key_span is not None or relation.base_rows:
         said["objcat.base.rows"] = relation.base_rows
     if relation.key_span is not None:

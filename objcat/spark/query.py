@@ -8,7 +8,8 @@ analysed once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ JoinType = Literal["inner", "left_anti", "left_semi", "full_outer"]
 Hint = Literal["broadcast", "shuffle_hash", "merge"]
 Expressions = Sequence[str | Mapping[str, str]]
 """Of a projection: SQL texts, each a name, a star, or with a name by AS; and what `cast` gives."""
+_COLUMN = re.compile(r"(c\d+|_\w+|`(?:[^`]|``)+`)(?: AS (\w+|`(?:[^`]|``)+`))?", re.ASCII)
+"""A column, as it is or under another name, by names that mean nothing else in SQL."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,18 +31,21 @@ class Query:
     """Lazy rows. One object is one subtree of the plan, however often it is used.
 
     said: what Spark is to do, as `Relations.query` reads it. of: with the rows of which. files: of a relation, see `native.py`. frame: rows
-    that a frame has already.
+    that a frame has already. has_bits: of a relation, whether the rule of `ObjcatBits.java` may have something to do.
     """
 
     said: Mapping[str, Any]
     of: tuple[Query, ...] = ()
     files: bytes = field(default=b"", repr=False)
     frame: DataFrame | None = None
+    has_bits: bool = False
 
     def shaped(self, *steps: str | Expressions) -> Query:
         """Filters (SQL texts) and projections, one above the other."""
         return (
-            Query({"op": "shaped", "steps": [step if isinstance(step, str) else list(step) for step in steps]}, (self,)) if steps else self
+            Query({"op": "shaped", "steps": [step if isinstance(step, str) else [*map(_told, step)] for step in steps]}, (self,))
+            if steps
+            else self
         )
 
     def selected(self, expressions: Iterable[str | Mapping[str, str]]) -> Query:
@@ -65,13 +71,18 @@ class Query:
         steps: list[dict[str, Any]] = []
         files = bytearray()
         jvm: Any = spark._jvm
-        frames = jvm.java.util.ArrayList() if self._has_frame() else None
+        parts = list(self._parts())
+        frames = jvm.java.util.ArrayList() if any(part.frame is not None for part in parts) else None
+        rules = compiled(spark, "ObjcatBits", "Rules") if any(part.has_bits for part in parts) else None
         self._tell(steps, files, frames, {})
-        made = compiled(spark, "ObjcatFileIndex", "Relations").query(spark._jsparkSession, bytes(files), json.dumps(steps), frames)
+        made = compiled(spark, "ObjcatFileIndex", "Relations").query(spark._jsparkSession, bytes(files), json.dumps(steps), frames, rules)
         return DataFrame(made, spark)
 
-    def _has_frame(self) -> bool:
-        return self.frame is not None or any(one._has_frame() for one in self.of)
+    def _parts(self) -> Iterator[Query]:
+        """This query and those below it, as often as they are used."""
+        yield self
+        for one in self.of:
+            yield from one._parts()
 
     def _tell(self, steps: list[dict[str, Any]], files: bytearray, frames: Any, told: dict[int, int]) -> int:
         """Adds the steps of this query, what it is of first; gives the number of its last."""
@@ -86,6 +97,15 @@ class Query:
         steps.append(step)
         told[id(self)] = len(steps) - 1
         return told[id(self)]
+
+
+def _told(expression: str | Mapping[str, str]) -> str | Mapping[str, str]:
+    """A column by its names: Spark's parser takes longer for a few of them than all else that makes a frame."""
+    found = _COLUMN.fullmatch(expression) if isinstance(expression, str) else None
+    if found is None:
+        return expression
+    texts = [text[1:-1].replace("``", "`") if text[0] == "`" else text for text in found.groups() if text is not None]
+    return dict(zip(("column", "name"), texts, strict=False))
 
 
 def union(queries: Sequence[Query]) -> Query:

@@ -36,6 +36,8 @@ _HORIZON = "_objcat_horizon"
 _PACKED_MAX = 2**62
 SPREAD_SHARE = 16
 """Log rows are few when the base files hold so many times as many."""
+SEGMENTS_FILTERED_MAX = 32
+"""Segments of log objects that are looked for by comparing each row with all of them."""
 BITS_OF_ROW = 32
 """Bits for each base row that a set of keys may take."""
 BITS_MIN, BITS_MAX = 2**23, 2**29
@@ -147,7 +149,7 @@ class _Snapshot:
             key_span=key_span,
             base_rows=rows_merged if rows_merged >= GATED_ROWS_MIN else 0,
         )
-        rows = related(self.spark, self.root, relation)
+        rows = related(self.root, relation)
         if any(base.count for base in bases):
             rows = rows.where(f"{_COUNT} = 0 OR {self._hash_modulo(_COUNT)} = {_BUCKET}")
         return rows
@@ -161,16 +163,24 @@ class _Snapshot:
         if whole:
             found.append(self._log_relation(whole, starts, positions=row_by_row))
         if cut:
-            segments = of_frame(self.spark.createDataFrame(segment_rows(cut)))
-            rows = self._log_relation(cut, starts, positions=True)
-            at = f"shiftleft({RANK}, {RANK_BITS_BELOW}) | shiftright({_ROW}, {BLOCK_BITS})"
-            inside = f"of_block = ({at}) AND {_ROW} >= of_first AND {_ROW} < of_last"
-            if any(one.count for log in cut for one in log.segments or ()):
-                inside += f" AND (of_count = 0 OR {self._hash_modulo('cast(of_count AS int)')} = of_bucket)"
-            hidden = (*self._kept(), RANK, OP_COLUMN, _HORIZON, _START, _ROW)
-            found.append(rows.joined(segments, inside, "inner", "broadcast").selected([*hidden, f"cast(of_part AS int) AS {PART}"]))
+            found.append(self._inside(self._log_relation(cut, starts, positions=True), cut))
         names = (*self._kept(), f"{_START} + {_ROW} AS {RANK}" if row_by_row else RANK, PART, OP_COLUMN)
         return union([self._timely(rows).selected(names) for rows in found])
+
+    def _inside(self, rows: Query, logs: Sequence[LogRowsOf]) -> Query:
+        """Of the rows of log objects, those of their segments, with the PART of the segment. A few segments are a filter, not a join."""
+        segments = [(log, one) for log in logs for one in log.segments or ()]
+        if len(segments) <= SEGMENTS_FILTERED_MAX and all(one.part == log.part for log, one in segments):
+            own = [f"{RANK} = {log.rank} AND {_ROW} >= {one.start} AND {_ROW} < {one.end}" for log, one in segments]
+            buckets = [f" AND {self._hash_modulo(str(one.count))} = {one.bucket}" if one.count else "" for _, one in segments]
+            return rows.where(" OR ".join(f"({inside}{bucket})" for inside, bucket in zip(own, buckets, strict=True)))
+        at = f"shiftleft({RANK}, {RANK_BITS_BELOW}) | shiftright({_ROW}, {BLOCK_BITS})"
+        inside = f"of_block = ({at}) AND {_ROW} >= of_first AND {_ROW} < of_last"
+        if any(one.count for _, one in segments):
+            inside += f" AND (of_count = 0 OR {self._hash_modulo('cast(of_count AS int)')} = of_bucket)"
+        hidden = (*self._kept(), RANK, OP_COLUMN, _HORIZON, _START, _ROW)
+        of = of_frame(self.spark.createDataFrame(segment_rows(logs)))
+        return rows.joined(of, inside, "inner", "broadcast").selected([*hidden, f"cast(of_part AS int) AS {PART}"])
 
     def _timely(self, rows: Query) -> Query:
         """Without log rows that come too late for their slot, see `objcat.storage.lateness`. No session setting matters here."""
@@ -224,7 +234,7 @@ class _Snapshot:
             ),
             log_rows=sum(log.object.rows for log in logs),
         )
-        return related(self.spark, self.root, relation, row_index=_ROW if positions else None)
+        return related(self.root, relation, row_index=_ROW if positions else None)
 
     def _hash_modulo(self, count: str) -> str:
         """The bucket of a row, as Spark and objcat compute it."""

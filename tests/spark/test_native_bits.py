@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
+from objcat.spark import snapshot
 from tests.spark.plans import text_of
 from tests.spark.scripts import comparable
 from tests.spark.sessions import session
@@ -39,6 +40,17 @@ def agrees(table: objcat.Table, spark: SparkSession) -> bool:
 
 def joins(frame: DataFrame) -> int:
     return text_of(frame).count("HashJoin") + text_of(frame).count("SortMergeJoin")
+
+
+def jobs_of(spark: SparkSession, group: str, work: Callable[[], object]) -> int:
+    """How many jobs some work runs. group: as of `records_read`."""
+    context = spark.sparkContext
+    context.setJobGroup(group, "counted")
+    try:
+        work()
+    finally:
+        context.setJobGroup("others", "")
+    return len(context.statusTracker().getJobIdsForGroup(group))
 
 
 def records_read(spark: SparkSession, group: str, work: Callable[[], object]) -> int:
@@ -253,6 +265,47 @@ def test_of_the_log_only_the_keys_that_a_filter_can_mean_are_read(spark: SparkSe
     assert whole == count + count // 2, "the driver reads the keys of a small log by itself"
     assert one < whole / 4, "pages, of base files and of the log"
     assert [tuple(row) for row in frame.where("k in (776, 777)").orderBy("k").collect()] == [(776, "log"), (777, "base")]
+
+
+@pytest.mark.parametrize("filtered", [True, False], ids=["a filter of segments", "a join with segments"])
+def test_a_lookup_is_planned_without_a_job(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filtered: bool) -> None:
+    """Of each log object just the rows of one bucket count; few such segments are a filter, by which the driver reads the keys itself."""
+    if not filtered:
+        monkeypatch.setattr(snapshot, "SEGMENTS_FILTERED_MAX", 0)
+    table = objcat.connect(tmp_path).create_table("t", ROWS, key=["k"], index=objcat.Bucket(4))
+    table.insert(rows(range(400), "base"))
+    for turn in range(3):
+        table.upsert(rows(range(turn, 420, 3 + turn), str(turn)))
+    table.delete(rows(range(0, 400, 7), "").select(["k"]))
+    jobs = 0
+    for number, where in enumerate(["k = 1", "k = 3", "k = 7", "k = 12", "k = 415", "k IN (1, 3, 5, 7, 9, 12, 21, 415)"]):
+        scan = table.scan(where=where)
+        frame = scan.to_spark(spark)
+        jobs += jobs_of(spark, f"lookup {filtered} {number}", frame._jdf.queryExecution().executedPlan)
+        assert joins(frame) == (0 if filtered else 1), where
+        assert comparable(frame.toArrow()) == comparable(scan.to_arrow()), where
+    assert (jobs == 0) == filtered
+
+
+def test_a_filter_that_has_to_be_asked_for_first_goes_to_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path, range(100))
+    table.upsert(rows(range(0, 100, 2), "log"))
+    table.scan().to_spark(spark).createOrReplaceTempView("asked")
+    found = spark.sql("SELECT * FROM asked WHERE k >= (SELECT max(id) - 3 FROM range(100))").collect()
+    assert sorted((row.k, row.v) for row in found) == [(96, "log"), (97, "base"), (98, "log"), (99, "base")]
+
+
+def test_few_keys_are_named_in_the_plan(spark: SparkSession, tmp_path: Path) -> None:
+    """And no subquery holds them, nor any where the log has none that passes."""
+    table = table_of(tmp_path, range(2_000))
+    table.upsert(rows(range(0, 2_000, 50), "log"))
+    frame = table.scan().to_spark(spark)
+    for where, subquery, named in [("k = 77", False, False), ("k BETWEEN 90 AND 160", False, True), ("k < 1900", True, False)]:
+        text = text_of(frame.where(where))
+        assert ("Subquery" in text, "coalesce(" in text and " IN (" in text) == (subquery, named), where
+        found = {row.k: row.v for row in frame.where(where).collect()}
+        low, high = {"k = 77": (77, 78), "k BETWEEN 90 AND 160": (90, 161), "k < 1900": (0, 1900)}[where]
+        assert found == {k: "base" if k % 50 else "log" for k in range(low, high)}
 
 
 def test_the_keys_of_many_log_objects_are_read_by_a_job(spark: SparkSession, tmp_path: Path) -> None:

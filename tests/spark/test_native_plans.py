@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import objcat
+from objcat.storage.files import BASE_ROW_GROUP_ROWS
 from tests.spark.plans import exchanges, text_of
 from tests.spark.scripts import comparable
 
@@ -118,6 +119,22 @@ def test_a_filter_on_the_key_reaches_all_files(spark: SparkSession, tmp_path: Pa
     scans = [line for line in text.splitlines() if "FileScan parquet" in line]
     assert len(scans) >= 3
     assert all(f"EqualTo(o_key,{8 * APART})" in scan for scan in scans)
+
+
+def test_a_file_of_one_row_group_is_one_task(spark: SparkSession, tmp_path: Path) -> None:
+    """A lookup is one task, and not one that reads and others that find nothing."""
+
+    def tasks(name: str, count: int) -> int:
+        table = objcat.connect(tmp_path).create_table(name, pa.schema([("k", pa.int64())]), key=["k"], index=objcat.Bucket(1))
+        table.insert(pa.table({"k": range(count)}))
+        return int(table.scan(where="k = 7").to_spark(spark)._jdf.queryExecution().toRdd().getNumPartitions())
+
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "4096")
+    try:
+        assert tasks("small", BASE_ROW_GROUP_ROWS) == 1
+        assert tasks("large", BASE_ROW_GROUP_ROWS + 1) > 1
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
 def test_only_columns_that_are_needed_are_read(spark: SparkSession, tmp_path: Path) -> None:
