@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import acero
 
 from fileio.base import Create, require_written
 from fileio.env import map_io, on_fork
@@ -32,6 +33,10 @@ from objcat.timeline import Home
 from objcat.timeline.side import read_intact
 
 CACHE_BYTES_MAX = 256 * 1024**2
+THREADED_ROWS_MIN = 64 * 1024
+"""Rows of manifests that Arrow filters in threads: to hand few rows to one takes longer than to look at them, where cores are busy."""
+STATES_MAX, STATE_BYTES_MAX = 8, 4 * 1024**2
+"""How many tables of rows are kept of the states of tables, and how large each may be: to make those of a small one is most of a plan."""
 FILES_BYTES_MAX = 128 * 1024**2
 """Of what is kept of data files."""
 COMPRESSION = "zstd"
@@ -94,8 +99,10 @@ def _holds(rows: pa.Table, condition: Condition) -> Mask:
     if isinstance(condition, Junction):
         masks = np.array([_holds(rows, term) for term in condition.terms], np.bool_)
         return np.asarray(masks.all(axis=0) if condition.every else masks.any(axis=0), np.bool_)
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
+    passing = acero.Declaration("filter", acero.FilterNodeOptions(condition), inputs=[source])
     mask = np.zeros(rows.num_rows, np.bool_)
-    mask[rows.filter(condition).column("position").to_numpy()] = True
+    mask[passing.to_table(use_threads=rows.num_rows >= THREADED_ROWS_MIN).column("position").to_numpy()] = True
     return mask
 
 
@@ -195,6 +202,7 @@ class Manifests:
         self._bytes_max = bytes_max
         self.of_files: Kept[Any] = Kept(bytes_max=FILES_BYTES_MAX)
         self._kept: OrderedDict[str, Shard] = OrderedDict()
+        self._of_states: OrderedDict[tuple[int, frozenset[int] | None], tuple[object, pa.Table]] = OrderedDict()
         self._lock = threading.Lock()
         on_fork(self)
 
@@ -227,3 +235,19 @@ class Manifests:
                 path, _ = self._kept.popitem(last=False)
                 total -= sizes[path]
         return [found[ref.path] for ref in refs]
+
+    def rows_of_state(self, state: object, columns: Collection[int] | None, make: Callable[[], pa.Table]) -> pa.Table:
+        """What `make` gives: all rows of a table's state, with the bounds of some columns. Of small tables kept for the next queries, since
+        a state never changes. state: whichever object, known by its identity."""
+        key = (id(state), None if columns is None else frozenset(columns))
+        with self._lock:
+            kept, rows = self._of_states.get(key, (None, None))
+        if rows is not None and kept is state:
+            return rows
+        rows = make()
+        if rows.nbytes <= min(STATE_BYTES_MAX, self._bytes_max // STATES_MAX):
+            with self._lock:
+                self._of_states[key] = (state, rows)
+                while len(self._of_states) > STATES_MAX:
+                    self._of_states.popitem(last=False)
+        return rows

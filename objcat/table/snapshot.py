@@ -117,9 +117,21 @@ class Snapshot:
         partitions whose text says that no row in them can pass, and reads no manifest for them.
         """
         wanted = partitions if partitions is None or isinstance(partitions, Spans) else Spans.of_names(partitions)
-        if homes is not None:
+        if homes is not None and not self._is_all_in({home.partition for home in homes}):
             wanted = Spans.of_names(home.partition for home in homes if wanted is None or home.partition in wanted)
         chosen = _Chosen(self.spec, wanted, where)
+        if chosen.is_all:
+            rows = manifests.rows_of_state(self.table, columns, lambda: self._rows(manifests, columns, chosen))
+        else:
+            rows = self._rows(manifests, columns, chosen)
+        return _group(rows, self.table, homes, hashes)
+
+    def _is_all_in(self, partitions: Collection[str]) -> bool:
+        """Whether there is one partition, and it is these."""
+        ends = [home.partition for ref in self.table.manifest for home in (ref.first, ref.last)]
+        return len(partitions) == 1 and all(name in partitions for name in (*ends, *(home.partition for home in self.table.overlay)))
+
+    def _rows(self, manifests: Manifests, columns: Collection[int] | None, chosen: _Chosen) -> pa.Table:
         refs = list(self.table.manifest)
         changes = list(self.table.overlay.values())
         if not chosen.is_all:
@@ -130,7 +142,7 @@ class Snapshot:
             tables = [chosen.of(table) for table in tables]
         if changes or not tables:
             tables.append(rows_of(changes, self.spec, columns))
-        return _group(aligned(tables, self.spec), self.table, homes, hashes)
+        return aligned(tables, self.spec)
 
 
 class _Chosen:

@@ -18,7 +18,7 @@ from fileio.store import FileIO
 from objcat.alone import table_at
 from objcat.errors import CheckpointCollected, CorruptTable
 from objcat.services import compact, split_buckets
-from objcat.table import Manifests, TableDelta, TablesFold, levels
+from objcat.table import Manifests, TableDelta, TablesFold, levels, manifest
 from objcat.table.levels import GROWTH, RUNS_MAX, cut, runs_to_merge, shards_to_fold
 from objcat.timeline import Home, Timeline
 from tests.tables.metadata import ID, TABLE, History, base, log, make_table, paths_of, snapshot_at
@@ -61,6 +61,37 @@ def test_a_plan_reads_the_shards_that_match_and_each_once(history: History) -> N
     assert gets(history) - before == 1
     assert len(history.groups()) == 1000
     assert gets(history) - before == 10
+
+
+def test_rows_of_a_state_are_made_once_and_never_those_of_another(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "STATES_MAX", 2)
+    made: list[object] = []
+
+    def rows(state: object, columns: frozenset[int], count: int = 1) -> int:
+        def make() -> pa.Table:
+            made.append(state)
+            return pa.table({"n": [id(state)] * count})
+
+        assert history.manifests.rows_of_state(state, columns, make).column("n").to_pylist() == [id(state)] * count
+        return len(made)
+
+    first, second, third = History(), History(), History()
+    assert [rows(first, frozenset({1})), rows(first, frozenset({1})), rows(first, frozenset()), rows(second, frozenset())] == [1, 1, 2, 3]
+    assert [rows(second, frozenset()), rows(first, frozenset({1}))] == [3, 4], "the oldest went"
+    many = manifest.STATE_BYTES_MAX // 8 + 1
+    assert [rows(third, frozenset(), many), rows(third, frozenset(), many)] == [5, 6], "and large ones are not kept"
+
+
+def test_the_same_plan_twice_shows_what_was_written_between(history: History) -> None:
+    home = Home("", 0, BUCKETS)
+    own = History(make_table(BUCKETS))
+    for slot in range(1, 4):
+        own.add(TableDelta(bases=(base(slot, home, bounds={ID: (slot, slot, 0)}),), as_of=slot - 1))
+        assert own.groups(homes=[home]) == own.groups()
+        (group,) = own.groups()
+        assert group.base is not None and group.base.path.startswith(f"data/{slot}/")
+        bounds = snapshot_at(own.state[TABLE], slot).bounds(own.manifests, own.spec.key_columns, homes=[home])
+        assert bounds.column(f"lower_{ID}").to_pylist() == [slot]
 
 
 def test_opening_reads_no_manifest(history: History) -> None:
