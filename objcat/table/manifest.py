@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import acero
 
 from fileio.base import Create, require_written
 from fileio.env import map_io, on_fork
@@ -99,6 +98,9 @@ def _holds(rows: pa.Table, condition: Condition) -> Mask:
     if isinstance(condition, Junction):
         masks = np.array([_holds(rows, term) for term in condition.terms], np.bool_)
         return np.asarray(masks.all(axis=0) if condition.every else masks.any(axis=0), np.bool_)
+    # Loads pandas where it is there, as a filter of a table would.
+    from pyarrow import acero
+
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
     passing = acero.Declaration("filter", acero.FilterNodeOptions(condition), inputs=[source])
     mask = np.zeros(rows.num_rows, np.bool_)
