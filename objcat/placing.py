@@ -59,7 +59,7 @@ class Keeper(Protocol[D_contra]):
 
     def first(self, data: D_contra, spec: TableSpec) -> Located | None:
         """A large batch for a table that holds nothing, where no key has to be looked up; None where it had better be computed once. Raises
-        storage errors."""
+        InvalidBatch and storage errors."""
 
     def kept(self, data: D_contra, fileio: FileIO, *, here: bool) -> AbstractContextManager[tuple[Locator[Any], Any]]:
         """A batch until the end of the block, computed once, with what looks its keys up and writes it. here: a small one comes to this

@@ -121,7 +121,8 @@ class SparkEngine:
         return self._run(data.toDF(*map(str, range(len(names)))), names, task)
 
     def first(self, data: DataFrame, spec: TableSpec) -> Located | None:
-        """A large frame of what files hold, whose rows are counted beforehand, where they go by their keys alone."""
+        """A large frame of what files hold, whose rows are counted beforehand, where they go by their keys alone. Raises as `kept`."""
+        self.schema(data)
         if spec.partition_columns or spec.is_global or isinstance(spec.index, MemoryIndex) or not is_of_files(data):
             return None
         with described(data.sparkSession, f"objcat: count the rows for {self._table}"):

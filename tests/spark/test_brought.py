@@ -179,6 +179,8 @@ def test_a_first_load_of_files_refuses_what_others_refuse(spark: SparkSession, t
         table.bulk_insert(spark.read.parquet(str(tmp_path / "null")))
     with pytest.raises(InvalidBatch, match="empty"):
         table.bulk_insert(spark.read.parquet(str(tmp_path / "null")).where("id < 0"))
+    with pytest.raises(InvalidBatch, match="elements have no type: cast it"):
+        table.bulk_insert(spark.read.parquet(str(tmp_path / "null")).selectExpr("50 AS id", "array() AS few"))
     memory = objcat.connect(str(tmp_path / "lake")).create_table("m", SCHEMA, key=["id"], index=objcat.Memory())
     with pytest.raises(InvalidInput, match="memory index"):
         memory.bulk_insert(spark.read.parquet(str(tmp_path / "null")))

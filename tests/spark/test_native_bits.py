@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,25 +43,29 @@ def joins(frame: DataFrame) -> int:
     return text_of(frame).count("HashJoin") + text_of(frame).count("SortMergeJoin")
 
 
-def jobs_of(spark: SparkSession, group: str, work: Callable[[], object]) -> int:
-    """How many jobs some work runs. group: as of `records_read`."""
+@contextmanager
+def counted(spark: SparkSession, group: str) -> Iterator[None]:
+    """The jobs of the block have a group of their own."""
     context = spark.sparkContext
     context.setJobGroup(group, "counted")
     try:
-        work()
+        yield
     finally:
         context.setJobGroup("others", "")
-    return len(context.statusTracker().getJobIdsForGroup(group))
+
+
+def jobs_of(spark: SparkSession, group: str, work: Callable[[], object]) -> int:
+    """How many jobs some work runs. group: as of `records_read`."""
+    with counted(spark, group):
+        work()
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
 def records_read(spark: SparkSession, group: str, work: Callable[[], object]) -> int:
     """How many rows the scans of all jobs of some work decoded. group: a name for its jobs that no other work has."""
-    context = spark.sparkContext
-    context.setJobGroup(group, "counted")
-    try:
+    with counted(spark, group):
         work()
-    finally:
-        context.setJobGroup("others", "")
+    context = spark.sparkContext
     store = context._jsc.sc().statusStore()
     stages = {
         stage
