@@ -112,13 +112,18 @@ def rows_of(changes: Iterable[Change], spec: TableSpec, columns_bounded: Collect
         "logs": _slices([change.logs for change in listed]),
         "rows": [sum(file.rows for file in of_row) for of_row in files],
     }
-    table = pa.table([pa.array(columns[field.name], field.type) for field in CORE], schema=CORE)
-    known = {column_id for of_row in files for file in of_row for column_id in file.bounds}
+    made: dict[str, Any] = {field.name: pa.array(columns[field.name], field.type) for field in CORE}
+    # Under the bucket index many rows are of the same log objects: their bounds are put together once.
+    names = [tuple(map(id, of_row)) for of_row in files]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    distinct = list(dict(zip(names, files, strict=True)).values())
+    which = pa.array([places[name] for name in names], pa.int64())
+    known = {column_id for of_row in distinct for file in of_row for column_id in file.bounds}
     for column in bounded_columns(spec):
         if column.id in known and (columns_bounded is None or column.id in columns_bounded):
-            for name, values in _bounds(files, column).items():
-                table = table.append_column(name, values)
-    return table
+            bounds = _bounds(distinct, column)
+            made |= bounds if len(distinct) == len(files) else {name: values.take(which) for name, values in bounds.items()}
+    return pa.table(made)
 
 
 def _slices(logs: Sequence[Sequence[LogSlice]]) -> pa.Array:
@@ -360,14 +365,14 @@ def _unchanged(rows: pa.Table, group: npt.NDArray[np.intp]) -> pa.Table:
 
 
 def _merged(rows: pa.Table, members: Members, folded: Folded) -> pa.Table:
-    taken = rows.take(pa.array(folded.winner))
+    taken = rows.select(CORE.names).take(pa.array(folded.winner))
     lengths = np.bincount(folded.slice_group, minlength=len(folded.winner))
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
     slices = rows.column("logs").combine_chunks().values.take(pa.array(folded.slices))
     used = np.flatnonzero(folded.used)
     group, row = members.group[used], members.row[used]
     counts = np.bincount(group, weights=integers(rows, "rows")[row], minlength=len(folded.winner)).astype(np.int64)
-    replaced = {
+    columns = dict(zip(taken.column_names, taken.columns, strict=True)) | {
         "as_of": pa.array(folded.cut),
         "logs": pa.ListArray.from_arrays(offsets, slices),
         "rows": pa.array(counts),
@@ -376,44 +381,34 @@ def _merged(rows: pa.Table, members: Members, folded: Folded) -> pa.Table:
     only = np.full(len(folded.winner), -1, dtype=np.int64)
     only[group] = row
     several = np.bincount(group, minlength=len(folded.winner)) > 1
-    take = pa.array(only, mask=only < 0)
-    ids = [name.partition("_")[2] for name in rows.column_names if name.startswith("nulls_")]
+    names = [name for name in rows.column_names if name.partition("_")[0] in ("lower", "upper", "nulls")]
+    bounds = rows.select(names).take(pa.array(only, mask=only < 0))
+    if names and several.any():
+        chosen = several[group]
+        union = _united(rows.select([*names, "rows"]).take(pa.array(row[chosen])), group[chosen])
+        # Of groups with several rows, what is united, which lies behind the others.
+        place = np.arange(len(several))
+        place[several] = len(several) + np.arange(union.num_rows)
+        bounds = pa.concat_tables([bounds, union.select(names)]).combine_chunks().take(pa.array(place))
+    return pa.table(columns | dict(zip(names, bounds.columns, strict=True)), schema=rows.schema)
+
+
+def _united(parts: pa.Table, group: Ints) -> pa.Table:
+    """The bounds of all columns over the rows of each group, by group: not known where those of a part are not."""
+    ids = [name.partition("_")[2] for name in parts.column_names if name.startswith("nulls_")]
+    columns: dict[str, Any] = {"group": group}
+    wanted = []
     for column_id in ids:
-        names = [f"{kind}_{column_id}" for kind in ("lower", "upper", "nulls")]
-        columns = {name: rows.column(name).take(take).combine_chunks() for name in names}
-        if several.any():
-            chosen = several[group]
-            union = _united(rows.select([*names, "rows"]).take(pa.array(row[chosen])), group[chosen], names)
-            where = pa.array(several)
-            columns = {name: pc.replace_with_mask(columns[name], where, union.column(name).combine_chunks()) for name in names}
-        replaced |= columns
-    for name, values in replaced.items():
-        taken = taken.set_column(taken.column_names.index(name), taken.schema.field(name), values)
-    return taken
-
-
-def _united(parts: pa.Table, group: Ints, names: Sequence[str]) -> pa.Table:
-    """The bounds of one column over the rows of each group, by group: not known where those of a part are not."""
-    lower, upper, nulls = names
-    all_null = pc.fill_null(pc.equal(parts.column(nulls), parts.column("rows")), False)
-    grouped = pa.table(
-        {
-            "group": group,
-            lower: parts.column(lower),
-            upper: parts.column(upper),
-            nulls: parts.column(nulls),
-            "no_lower": pc.and_not(parts.column(lower).is_null(), all_null),
-            "no_upper": pc.and_not(parts.column(upper).is_null(), all_null),
-            "no_nulls": parts.column(nulls).is_null(),
-        }
-    ).group_by("group", use_threads=False)
-    wanted = [(lower, "min"), (upper, "max"), (nulls, "sum"), ("no_lower", "any"), ("no_upper", "any"), ("no_nulls", "any")]
-    united = grouped.aggregate(wanted).sort_by("group")
-    return pa.table(
-        {
-            name: pc.if_else(
-                united.column(f"{unknown}_any"), pa.scalar(None, united.column(f"{name}_{how}").type), united.column(f"{name}_{how}")
-            )
-            for name, how, unknown in ((lower, "min", "no_lower"), (upper, "max", "no_upper"), (nulls, "sum", "no_nulls"))
-        }
-    )
+        lower, upper, nulls = (f"{kind}_{column_id}" for kind in ("lower", "upper", "nulls"))
+        all_null = pc.fill_null(pc.equal(parts.column(nulls), parts.column("rows")), False)
+        columns |= {name: parts.column(name) for name in (lower, upper, nulls)}
+        columns |= {f"no_{name}": pc.and_not(parts.column(name).is_null(), all_null) for name in (lower, upper)}
+        columns[f"no_{nulls}"] = parts.column(nulls).is_null()
+        wanted += [(lower, "min"), (upper, "max"), (nulls, "sum")]
+    grouped = pa.table(columns).group_by("group", use_threads=False)
+    united = grouped.aggregate([*wanted, *((f"no_{name}", "any") for name, _ in wanted)]).sort_by("group")
+    found = {}
+    for name, how in wanted:
+        values = united.column(f"{name}_{how}")
+        found[name] = pc.if_else(united.column(f"no_{name}_any"), pa.scalar(None, values.type), values)
+    return pa.table(found)
