@@ -278,6 +278,10 @@ class LocalBackend(Backend):
                 # A delete has removed the directory, or somebody has made one where the file shall be.
                 if not os.path.exists(temporary.path):
                     raise UploadLost(f"what was written for {path!r} vanished before it was complete: write it again") from None
+            except OSError as error:
+                if not temporary.placed or error.errno is None:
+                    raise
+                return Unknown(error_of(error, path))
         raise Throttled(f"the directories of {path!r} are made and removed as fast as they are used: write again later")
 
     def _link(self, temporary: Temporary, fd: int) -> PutOutcome | None:
@@ -293,7 +297,7 @@ class LocalBackend(Backend):
                 raise Unsupported(
                     f"{temporary.target!r} is on a filesystem without hard links ({error.strerror}): use another one"
                 ) from error
-            if error.errno in _CERTAIN_ERRORS:
+            if error.errno is None or error.errno in _CERTAIN_ERRORS:
                 raise
             return Unknown(error_of(error, temporary.target))
         return temporary.written()
@@ -313,7 +317,7 @@ class LocalBackend(Backend):
             try:
                 os.replace(temporary.path, name, dst_dir_fd=fd)
             except OSError as error:
-                if error.errno in _CERTAIN_ERRORS:
+                if error.errno is None or error.errno in _CERTAIN_ERRORS:
                     raise
                 return Unknown(error_of(error, temporary.target))
             if current is not None:

@@ -202,7 +202,7 @@ def _unpack(blob: bytes, found: os.stat_result) -> dict[str, str] | None:
 
 
 class Temporary:
-    """A new file on its way to `target`, locked against the sweep for as long as it is open."""
+    """A new file on its way to `target`, locked against the sweep for as long as it is open. placed: whether it has arrived."""
 
     def __init__(self, path: str, target: str, metadata_files: MetadataFiles) -> None:
         self.path = path
@@ -210,7 +210,7 @@ class Temporary:
         self._metadata_files = metadata_files
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._sealed: os.stat_result | None = None
-        self._placed = False
+        self.placed = False
         with suppress(OSError):
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
@@ -257,16 +257,17 @@ class Temporary:
     def written(self) -> Written:
         """The outcome, once the sealed file is at its place."""
         assert self._sealed is not None
-        self._placed = True
+        self.placed = True
         return Written(version_of(self._sealed), self._sealed.st_mtime_ns // 1_000_000)
 
     def discard(self) -> None:
         """Remove the temporary name, and what belongs to the file unless it was placed. Harmless when repeated."""
         if self._fd < 0:
             return
-        with suppress(FileNotFoundError):
+        # Once the file is an object, no error may say otherwise: a name that stays is swept one day.
+        with suppress(OSError if self.placed else FileNotFoundError):
             os.unlink(self.path)
-        if not self._placed:
+        if not self.placed:
             self._forget()
         os.close(self._fd)
         self._fd = -1
@@ -293,10 +294,13 @@ def sweep_temporaries(directory: str, *, older_than_ms: int) -> None:
 
 @contextmanager
 def typed_errors(path: str) -> Iterator[None]:
-    """Errors of the system as errors of `fileio` that name `path`."""
+    """Errors of the system as errors of `fileio` that name `path`. One without a number is not of the system: a signal's handler raised it,
+    whatever had been done by then."""
     try:
         yield
     except OSError as error:
+        if error.errno is None:
+            raise
         raise error_of(error, path) from error
 
 

@@ -18,7 +18,7 @@ from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
 from objcat.advice import SizeAdvice
-from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, SharedTransaction, TableNotFound
+from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, ObjcatError, SharedTransaction, TableNotFound
 from objcat.parts import Change, Engine, Part
 from objcat.predicate import Predicate
 from objcat.table import Manifests, Snapshot, Tables
@@ -231,6 +231,8 @@ class _Attempt:
         self.number = 1
         self.slots_lost = 0
         self.read: list[Entry] = []
+        self._asks = False
+        """Whether a slot may be its own: one was asked for, and not all that were are known to be others'."""
 
     @property
     def _engines(self) -> str:
@@ -248,8 +250,16 @@ class _Attempt:
         except SharedTransaction:
             self._committer.intents.silence(self.txn)
             raise
-        except Exception:
-            # Whatever went wrong, a full memory or a failed job of Spark's too: either no slot was asked for, or all that were are others'.
+        except Exception as error:
+            if self._asks and not isinstance(error, (ObjcatError, FileIOError)):
+                # Neither the store nor the log says this: it came from outside, a signal's handler or a full memory.
+                self._committer.intents.leave(self.txn)
+                raise CommitUnknown(
+                    f"whether {self.txn} was committed is not known, as it was interrupted while it asked for a slot "
+                    f"({type(error).__name__}: {error}): nothing was deleted; table.resolve(txn) settles it, before you write again",
+                    self.txn,
+                ) from error
+            # Whatever went wrong, a failed job of Spark's too: either no slot was asked for, or all that were are others'.
             self._clean_up()
             raise
         except BaseException:
@@ -302,10 +312,12 @@ class _Attempt:
         policy = self._committer.policy
         pause_s = 0.0
         while True:
-            candidate = self._candidate()
-            outcome = self._committer.try_commit(candidate, skew_ms=skew_ms())
+            candidate, ahead_ms = self._candidate(), skew_ms()
+            self._asks = True
+            outcome = self._committer.try_commit(candidate, skew_ms=ahead_ms)
             if isinstance(outcome, Committed):
                 return outcome
+            self._asks = False
             homes = self._forestalled(outcome)
             if not homes or self.number >= policy.attempts_max or env.monotonic_s() - began_s > policy.deadline_s:
                 raise outcome.error(attempts=self.number)

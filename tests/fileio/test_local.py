@@ -17,6 +17,7 @@ import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,10 @@ from fileio.base import (
     NotModified,
     ObjectMeta,
     Overwrite,
+    PutMode,
     Range,
     Suffix,
+    Unknown,
     Update,
     Version,
     Written,
@@ -568,3 +571,36 @@ def test_errors_of_link_are_typed_and_name_the_path(
         store.put("k", b"", Create(), {})
     assert keys(store) == []
     assert hidden_files(root) == []
+
+
+@pytest.mark.parametrize(("mode", "failing"), [(Create(), "unlink"), (Overwrite(), "unlink"), (Overwrite(), "flock")])
+def test_an_error_after_an_object_is_there_does_not_say_that_it_is_not(
+    store: Backend, root: Path, mode: PutMode, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails is mounted read-only by the system, from one call to the next."""
+    calls = {"unlink": os.unlink, "flock": fcntl.flock}
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        if (root / "k").exists():
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        calls[failing](*args, **kwargs)
+
+    monkeypatch.setattr({"unlink": os, "flock": fcntl}[failing], failing, fail)
+    outcome = store.put("k", b"new", mode, {})
+    monkeypatch.undo()
+    assert isinstance(outcome, (Written, Unknown))
+    assert read(store, "k") == b"new"
+
+
+def test_the_error_of_a_signals_handler_is_none_of_the_system(store: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A typed error would say that nothing was written."""
+    link = os.link
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        link(*args, **kwargs)
+        raise TimeoutError("the time that a handler allows is over")
+
+    monkeypatch.setattr(os, "link", interrupted)
+    with pytest.raises(TimeoutError, match="a handler allows"):
+        store.put("k", b"new", Create(), {})
+    assert read(store, "k") == b"new"

@@ -244,6 +244,46 @@ def test_a_commit_that_nobody_knows_of_leaves_an_intent_whether_it_has_files_or_
         assert swept.txn == caught.value.txn and isinstance(swept.outcome, objcat.RolledBackAt)
 
 
+class HandledBackend(MemoryBackend):
+    """A signal comes while an object is put, and its handler raises an error of its own: before the object is there, or after."""
+
+    at: str | None = None
+    after = False
+
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        if self.at is None or self.at not in f"/{key}":
+            return super().put(key, data, mode, metadata)
+        self.at = None
+        if self.after:
+            super().put(key, data, mode, metadata)
+        raise TimeoutError("the time that a handler allows is over")
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("after", [False, True])
+def test_an_error_from_outside_while_a_slot_is_asked_for_does_not_take_the_files_of_a_commit(kind: str, after: bool) -> None:
+    backend = HandledBackend("handled", env=FakeEnv())
+    table = create(backend, kind=kind)
+    backend.at, backend.after = "/log/", after
+    with pytest.raises(CommitUnknown, match="TimeoutError: the time that a handler allows") as caught:
+        table.upsert(rows(1))
+    assert isinstance(caught.value.__cause__, TimeoutError)
+    assert keys(table) == ([1] if after else [])
+    assert intent_of(table, caught.value.txn).base == 0
+    assert table.resolve(caught.value.txn) == (objcat.CommittedAt(1) if after else objcat.RolledBackAt(1, 1))
+    assert keys(table) == ([1] if after else [])
+
+
+def test_an_error_from_outside_before_a_slot_is_asked_for_leaves_nothing() -> None:
+    backend = HandledBackend("handled early", env=FakeEnv())
+    table = create(backend)
+    backend.at, backend.after = "/data/", True
+    with pytest.raises(TimeoutError):
+        table.upsert(rows(1))
+    assert table.refresh().slot == 0
+    assert not list(table.fileio.list_keys("data/")) and not list(table.fileio.list_keys("intents/"))
+
+
 def test_of_two_operations_that_draw_one_id_only_one_takes_itself_for_committed() -> None:
     """What both write lies below one prefix: so the loser deletes nothing either."""
     backend = RacingBackend("shared", env=FakeEnv())
