@@ -5,6 +5,7 @@ Everything else of a table, its schema and properties too, is in the table's own
 
 from __future__ import annotations
 
+import logging
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,10 +30,12 @@ from objcat.errors import (
     SharedTransaction,
     TableNotFound,
 )
-from objcat.timeline import Action, Beaten, Candidate, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
+from objcat.timeline import Action, Beaten, Candidate, Committed, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import SideObject, check_writable, data_prefix
 from objcat.timeline.side import read_intact, side_object
+
+logger = logging.getLogger("objcat")
 
 D = TypeVar("D")
 
@@ -411,7 +414,9 @@ class Catalog:
     def change(
         self, plan: Callable[[Names], NamesDelta | None], *, txn: Txn | None = None, metadata: Mapping[str, str] | None = None
     ) -> Names:
-        """Commit what `plan` makes of the newest names; None: there is nothing to do. Returns the names with it.
+        """Commit what `plan` makes of the newest names; None: there is nothing to do.
+
+        Returns the names with it; those before it, should the store not show them after the commit.
 
         plan: a pure function; it is asked again when somebody else changed what its change touches or relies on, and may raise: then
         nothing of the change is visible. txn: of the operation that this is part of.
@@ -426,11 +431,8 @@ class Catalog:
         try:
             for _ in range(REPLANS_MAX):
                 outcome = self._committer.try_commit(_candidate(own, view, names, delta, metadata or {}), skew_ms=skew.result())
-                if not isinstance(outcome, Beaten):
-                    self._committer.retract(own).result()
-                    view, names = self._keep(self.timeline.advance(view, [*outcome.read, outcome.entry]))
-                    self.timeline.after_commit(view, self._rebase)
-                    return names
+                if isinstance(outcome, Committed):
+                    break
                 view, names = self._keep(self.timeline.advance(view, outcome.read))
                 delta = plan(names)
                 if delta is None:
@@ -452,7 +454,17 @@ class Catalog:
         except (ObjcatError, FileIOError):
             self._clean_up(own)
             raise
-        self._clean_up(own)
+        if isinstance(outcome, Beaten):
+            self._clean_up(own)
+            return names
+        self._committer.retract(own).result()
+        try:
+            view, names = self._keep(self.timeline.advance(view, [*outcome.read, outcome.entry]))
+        except (ObjcatError, FileIOError) as error:
+            # The change is durable, whatever comes after it. The handle is behind, as if another process had made it.
+            logger.warning("the catalog of %s could not be read up to slot %d, which is durable: %s", self.where, outcome.entry.slot, error)
+            return names
+        self.timeline.after_commit(view, self._rebase)
         return names
 
     def _newest(self) -> tuple[View[CatalogState], Names]:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -245,8 +245,8 @@ def test_everything_at_once_keeps_names_and_tables_together(open_lake: Callable[
 class Interrupted(FaultyBackend):
     """Before the nth PUT of a slot of the catalog or of a table, somebody else acts."""
 
-    def __init__(self, inner: MemoryBackend) -> None:
-        super().__init__(inner, before=self._look)
+    def __init__(self, inner: MemoryBackend, script: Sequence[Rule] = ()) -> None:
+        super().__init__(inner, script, before=self._look)
         self.acts: Iterator[Callable[[], Any]] = iter(())
         self.where = ""
 
@@ -314,6 +314,22 @@ def test_a_change_of_another_name_is_no_reason_to_fail(backend: Interrupted, slo
     slow.rename_table("old", "b.new")
     assert lake.tables() == ["a", "b.new"]
     check_whole(lake)
+
+
+def test_a_change_that_is_durable_stands_although_what_others_changed_cannot_be_read_after_it(
+    memory: MemoryBackend, lake: objcat.Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is more than a slot holds lies beside it, and is read when it is folded."""
+    lake.create_namespace("ns")
+    unreadable = Rule(fault=Fault.BEFORE, kinds=frozenset({"get"}), key=lambda key: "/changes.json-" in key, times=99)
+    racing = Interrupted(memory, [unreadable])
+    slow = lake_on(racing, 2)
+    slow.tables()
+    racing.before_slot_of("_catalog/", lambda: lake.set_namespace_properties("ns", {"note": "n" * 100_000}))
+    create(slow).upsert(row(1))
+    assert "is durable" in caplog.text
+    check_whole(lake)
+    assert rows_of(lake.table("t")) == {1: "a"}
 
 
 def test_a_namespace_that_is_dropped_under_a_creation_does_not_come_back(
