@@ -43,7 +43,7 @@ from objcat.timeline import (
     View,
     new_txn,
 )
-from objcat.timeline.commit import check_app, remove_files
+from objcat.timeline.commit import check_app, fenced, remove_files
 from objcat.timeline.entry import data_prefix
 from objcat.version import writer_of
 
@@ -286,8 +286,12 @@ class _Attempt:
         )
 
     def cleaned(self, error: CorruptTable) -> Sequence[Entry]:
-        """The entries above the view, when they say that files of the view were cleaned. Raises `error` when they do not."""
+        """The entries above the view, when they say that files of the view were cleaned. Raises `error` when they do not, and Fenced when
+        they say that the own files were: a write may read what it has written."""
         newer = Log(self._fileio).read_after(self.view.slot)
+        for entry in newer:
+            if entry.rollback_of == self.txn:
+                raise fenced(entry) from error
         log = self.view.log.advance(newer)
         if all(log.marks(table).is_readable(self.view.slot) for table in self._parts):
             raise error

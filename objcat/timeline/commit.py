@@ -46,7 +46,7 @@ from objcat.timeline.state import AppVersion, LogState
 from objcat.timeline.turns import Turns
 from objcat.version import writer_of
 
-__all__ = ["Beaten", "Candidate", "CommitPolicy", "Committed", "Committer", "check_app", "remove_files"]
+__all__ = ["Beaten", "Candidate", "CommitPolicy", "Committed", "Committer", "check_app", "fenced", "remove_files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,12 +340,19 @@ def _settled_by(candidate: Candidate, found: Entry) -> Entry | None:
     if candidate.rollback_of is not None and candidate.rollback_of in (found.txn, found.rollback_of):
         return found
     if found.rollback_of == candidate.txn:
-        raise Fenced(f"{candidate.txn} was rolled back at slot {found.slot} by {found.txn}, which thought its writer dead: write again")
+        raise fenced(found)
     if candidate.plan is not None and found.rollback_of == candidate.plan:
         raise Fenced(f"the plan {candidate.plan} was rolled back at slot {found.slot} by {found.txn}: plan again")
     if candidate.plan is not None and candidate.plan in (found.plan, found.txn):
         raise AlreadyDone(f"the plan {candidate.plan} was executed by {found.txn} at slot {found.slot}", winner_slot=found.slot)
     return None
+
+
+def fenced(rollback: Entry) -> Fenced:
+    """What a writer is told that finds its own rollback in the log."""
+    return Fenced(
+        f"{rollback.rollback_of} was rolled back at slot {rollback.slot} by {rollback.txn}, which thought its writer dead: write again"
+    )
 
 
 def _check_is_ours(own: Entry, found: Entry) -> None:

@@ -20,7 +20,7 @@ from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
+from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
 from objcat.doctor import examine
 from objcat.errors import AlreadyDone, CommitUnknown, Fenced, InvalidInput, SharedTransaction
 from objcat.local import LocalEngine
@@ -242,6 +242,24 @@ def test_a_commit_that_nobody_knows_of_leaves_an_intent_whether_it_has_files_or_
         assert len(list(table.fileio.list_keys("data/"))) == files
         (swept,) = later(memory, 3601).rollback_dead()
         assert swept.txn == caught.value.txn and isinstance(swept.outcome, objcat.RolledBackAt)
+
+
+def test_who_is_rolled_back_before_it_reads_what_it_has_written_is_told_that_and_not_that_the_table_is_corrupt() -> None:
+    """Rows without a key are written as files of their own first, and those that fill a file group are read again."""
+    memory = MemoryBackend("read again", env=FakeEnv())
+    table = objcat.Lake(FileIO(memory, env=FakeEnv())).create_table("t", SCHEMA, key=None, kind="copy_on_write")
+    table.insert(rows(1))
+    swept: list[Any] = []
+
+    def sweep(request: Request) -> None:
+        if request.kind == "put" and "/data/" in request.key and not swept:
+            swept.extend(table.rollback_dead(older_than_s=0))
+
+    writer = objcat.Lake(FileIO(FaultyBackend(memory, after=sweep), env=FakeEnv(9))).table("t")
+    with pytest.raises(Fenced, match="was rolled back at slot 2"):
+        writer.insert(rows(2))
+    assert [one.txn for one in swept] == [table.history()[-1].rollback_of]
+    assert keys(table) == [1] and examine(table.timeline).findings == []
 
 
 class HandledBackend(MemoryBackend):
