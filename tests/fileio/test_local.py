@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -578,7 +578,7 @@ def test_an_error_after_an_object_is_there_does_not_say_that_it_is_not(
     store: Backend, root: Path, mode: PutMode, failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that fails is mounted read-only by the system, from one call to the next."""
-    calls = {"unlink": os.unlink, "flock": fcntl.flock}
+    calls: dict[str, Callable[..., None]] = {"unlink": os.unlink, "flock": fcntl.flock}
 
     def fail(*args: Any, **kwargs: Any) -> None:
         if (root / "k").exists():
