@@ -29,9 +29,9 @@ def schema_of_batch(data: Any) -> tuple[Any, pa.Schema]:
     rows = to_rows(data)
     if rows is not None:
         return rows, rows.schema
-    from objcat.spark.engine import arrow_schema
+    from objcat.spark.engine import schema_of_frame
 
-    return data, arrow_schema(data.schema)
+    return data, schema_of_frame(data)
 
 
 def layout_of(sort: str | Sequence[str], spec: TableSpec) -> Layout:

@@ -76,12 +76,8 @@ class SparkEngine:
 
     def check(self, data: DataFrame, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
         """Refuse a frame that cannot be written, before a job runs. delete_when: as of `WriteTask`. Raises InvalidBatch."""
-        if not hasattr(data, "mapInArrow"):
-            raise InvalidBatch(
-                f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame"
-            )
-        _check(data, spec, operation, delete_when)
         _known_schema(data)
+        _check(data, spec, operation, delete_when)
         self.name = f"spark {data.sparkSession.version}"
 
     def partitions(self, data: DataFrame, spec: TableSpec, former: Collection[str]) -> None:
@@ -94,10 +90,7 @@ class SparkEngine:
 
     def schema(self, data: DataFrame) -> pa.Schema:
         """The columns of the frame. Raises InvalidBatch for a type that Arrow does not have."""
-        found = _known_schema(data)
-        if found is None:
-            raise InvalidBatch("the frame has a list or a map whose elements have no type: cast it to one that has; nothing was written")
-        return found
+        return schema_of_frame(data)
 
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:
         """Write every partition; the files in the order of the partitions.
@@ -214,9 +207,24 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **zone)
 
 
+def schema_of_frame(data: DataFrame) -> pa.Schema:
+    """The columns of a batch. Raises InvalidBatch for what is no batch, and for a type that Arrow does not have."""
+    found = _known_schema(data)
+    if found is None:
+        raise InvalidBatch("the frame has a list or a map whose elements have no type: cast it to one that has; nothing was written")
+    return found
+
+
 def _known_schema(data: DataFrame) -> pa.Schema | None:
-    """The columns of a frame; None where Arrow does not name what Spark has: `array()` has elements without a type that are never null.
-    Raises InvalidBatch for a type that Arrow does not have."""
+    """As `schema_of_frame`; None where Arrow does not name what Spark has: `array()` has elements without a type that are never null."""
+    if not hasattr(data, "mapInArrow"):
+        raise InvalidBatch(
+            f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame"
+        )
+    if data.isStreaming:
+        raise InvalidBatch(
+            'a streaming frame is not a batch of rows: a streaming query writes it, frame.writeStream.format("objcat"); nothing was written'
+        )
     try:
         return arrow_schema(data.schema)
     except PySparkException as error:

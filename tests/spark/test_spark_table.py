@@ -125,6 +125,30 @@ def test_a_frame_that_does_not_fit_is_one_sentence_and_nothing_is_written(
     assert set(table.fileio.list_keys()) == before
 
 
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        (lambda spark: spark.readStream.format("rate").load().selectExpr("value AS id"), "a streaming frame is not .*writeStream"),
+        (lambda spark: spark.sql("SELECT 1L AS id, make_interval(1) AS v"), "type that Parquet does not hold"),
+        (lambda spark: spark.sql("SELECT 1L AS id, array() AS v"), "elements have no type"),
+        (lambda spark: 5, "int is not a batch of rows"),
+    ],
+)
+def test_what_is_no_batch_makes_no_table(spark: SparkSession, tmp_path: Path, batch: Callable[[SparkSession], object], says: str) -> None:
+    lake = objcat.connect(tmp_path)
+    with pytest.raises(InvalidBatch, match=says):
+        lake.write(batch(spark), "t", key=["id"])
+    assert list(lake.tables()) == []
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "delete", "insert_overwrite"])
+def test_a_streaming_frame_is_refused_by_every_write(spark: SparkSession, tmp_path: Path, operation: str) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
+    frame = spark.readStream.format("rate").load().selectExpr("value AS id")
+    with pytest.raises(InvalidBatch, match="a streaming frame is not a batch"):
+        getattr(table, operation)(frame)
+
+
 @pytest.mark.parametrize("server", ["versitygw", "fake-gcs-server", "azurite"])
 def test_spark_writes_and_reads_a_server_through_fileio(spark: SparkSession, servers: Callable[[str], ServerHandle], server: str) -> None:
     store = servers(server).fresh_bucket()
