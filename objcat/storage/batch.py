@@ -14,7 +14,7 @@ from fileio.config import nearest
 from objcat.errors import InvalidBatch, NullKey
 from objcat.storage.fitting import fit, nulls, relabelled
 from objcat.table import TableSpec
-from objcat.table.schema import Column, arrow_type, type_text
+from objcat.table.schema import Column, arrow_type, is_list, type_text
 
 
 def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:
@@ -229,7 +229,7 @@ def _inside(given: pa.DataType, wanted: pa.DataType) -> list[tuple[str, pa.DataT
         return found + [(name, None, field.type) for name, field in theirs.items() if name not in mine and not field.nullable]
     if pa.types.is_map(wanted) and pa.types.is_map(given):
         return [("key", given.key_type, wanted.key_type), ("value", given.item_type, wanted.item_type)]
-    if pa.types.is_list(wanted) and hasattr(given, "value_type") and not pa.types.is_map(given):
+    if pa.types.is_list(wanted) and is_list(given):
         return [("element", given.value_type, wanted.value_type)]
     return []
 
@@ -301,7 +301,7 @@ def means_the_same(given: pa.DataType, wanted: pa.DataType) -> bool:
             pa.types.is_map(given) and means_the_same(given.key_type, wanted.key_type) and means_the_same(given.item_type, wanted.item_type)
         )
     if pa.types.is_list(wanted):
-        return hasattr(given, "value_type") and not pa.types.is_dictionary(given) and means_the_same(given.value_type, wanted.value_type)
+        return is_list(given) and means_the_same(given.value_type, wanted.value_type)
     pair = (_family(given), _family(wanted))
     return pair[0] == pair[1] or pair in _SAME_VALUES
 

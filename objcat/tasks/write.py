@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.store import FileIO
+from objcat.errors import InvalidBatch
 from objcat.predicate import Predicate
 from objcat.storage.batch import conform, conform_delete, conform_mixed
 from objcat.storage.files import log_path, write_log
@@ -104,9 +105,16 @@ def _conformed_in_place(task: WriteTask, rows: pa.Table) -> pa.Table:
 
 
 def deleted_by(rows: pa.Table, delete_when: Predicate) -> npt.NDArray[np.bool_]:
-    """Of which rows of a batch a filter over its columns is true: neither false nor null."""
+    """Of which rows of a batch a filter over its columns is true: neither false nor null. Raises InvalidBatch."""
     wanted = delete_when.schema.to_arrow()
-    seen = under(rows, pa.schema([wanted.field(name) for name in delete_when.columns]))
+    try:
+        seen = under(rows, pa.schema([wanted.field(name) for name in delete_when.columns]))
+    except pa.ArrowInvalid as error:
+        names = ", ".join(repr(name) for name in sorted(delete_when.columns))
+        raise InvalidBatch(
+            f"delete_when reads {names} of the batch, where a value does not fit any type that a table has ({str(error).splitlines()[0]}): "
+            "cast it yourself; nothing was written"
+        ) from error
     numbered = seen.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
     deleted = np.zeros(rows.num_rows, np.bool_)
     deleted[numbered.filter(delete_when.to_arrow()).column(_NUMBER).to_numpy()] = True

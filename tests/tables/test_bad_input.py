@@ -183,3 +183,20 @@ def test_rows_are_sorted_by_categories(values: Any) -> None:
     table = lake.create_table("t", pa.schema([("city", pa.string())]), key=None)
     table.bulk_insert(pa.table({"city": values}) if isinstance(values, pa.Array) else pd.DataFrame({"city": values}), sort=["city"])
     assert table.scan().to_arrow().column("city").to_pylist() == ["a", "b", None]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([7], pa.int64())),
+        pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int64(), [2]), pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2))),
+    ],
+    ids=["run-end encoded", "tensor"],
+)
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert"])
+def test_what_has_values_and_is_no_list_is_not_taken_for_one(operation: str, values: pa.Array) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
+    table = lake.create_table("t", pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.int64()))]), key=["id"])
+    table.insert([{"id": 1, "tags": [1]}])
+    batch = pa.table({"id": pa.array([1, 2]), "tags": values})
+    refused(table, lambda: getattr(table, operation)(batch), InvalidBatch, "'tags' is .* cast it yourself")

@@ -14,6 +14,8 @@ from objcat.errors import InvalidBatch, InvalidPredicate, NullKey
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False), pa.field("version", pa.int64())]
 )
+FINE = pa.array([1], pa.timestamp("ns", "UTC"))
+"""A time between two microseconds."""
 KINDS = ("merge_on_read", "copy_on_write")
 
 
@@ -93,6 +95,12 @@ def test_a_batch_of_deletes_alone_needs_no_other_column(tmp_path: Path) -> None:
         ([change(1, "u", "a") | {"extra": 1}], "op = 'd'", InvalidBatch, "the column 'extra', which the table does not"),
         ([change(1, "u", None)], "op = 'd'", InvalidBatch, "'name' holds a null"),
         ([change(1, "u", "a"), {"op": "d", "id": None, "name": None, "version": 1}], "op = 'd'", NullKey, "'id' is null"),
+        (
+            pa.table({**dict.fromkeys(("id", "version"), [1]), "name": ["a"], "at": FINE}),
+            "at is null",
+            InvalidBatch,
+            "reads 'at' .* lose data",
+        ),
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
