@@ -365,7 +365,7 @@ def _check_rows(own: Examination, snapshot: Snapshot) -> None:
             own.report.counts["rows"] += rows.num_rows
             if rows.num_rows != expected:
                 own.report.broken("P9", path, f"holds {rows.num_rows:,} rows of {group.home}, and {expected:,} were committed")
-            if key and rows.num_rows and rows.group_by(key).aggregate([]).num_rows != rows.num_rows:
+            if key and rows.num_rows and rows.group_by([pc.field(name) for name in key]).aggregate([]).num_rows != rows.num_rows:
                 own.report.broken("P9", path, "holds a key twice", "compact the table: the merge keeps one row of each key")
             if path in bases and key and not lies_otherwise(group) and not _is_sorted(rows, key):
                 says = "is not sorted by key, and does not say so: a merge with log rows may take an old row for the newest"
@@ -433,7 +433,7 @@ def _log_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: T
 
 
 def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
-    order = pc.sort_indices(rows.select(list(key)), sort_keys=[(name, "ascending") for name in key])
+    order = pc.sort_indices(rows.select(list(key)), sort_keys=[(pc.field(name), "ascending") for name in key])
     return bool(np.array_equal(np.asarray(order), np.arange(rows.num_rows)))
 
 

@@ -382,9 +382,9 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[Change], w
     kept += [_at(read_base(fileio, base, key), base.home) for result in others for base in result.bases if base.home in common]
     # Equal keys in two homes are two rows, unless keys move between homes.
     located = key if spec.is_global else [*key, _HOME]
-    both = _keys(barriers, located).join(_keys(kept, located), keys=located, join_type="inner")
+    both = _keys(barriers, located).join(_keys(kept, located), keys=[str(n) for n in range(len(located))], join_type="inner")
     if both.num_rows:
-        shown = ", ".join(f"{column.name}={both.column(column.physical)[0].as_py()!r}" for column in spec.key_columns)
+        shown = ", ".join(f"{column.name}={both.column(n)[0].as_py()!r}" for n, column in enumerate(spec.key_columns))
         raise InvalidBatch(
             f"the transaction both writes the row ({shown}) and deletes it without a value of {spec.ordering_column.name!r}, so that "
             "nothing says which is later: delete with a value, or in a transaction of its own; nothing was written"
@@ -406,8 +406,9 @@ def _at(rows: pa.Table, home: Home) -> pa.Table:
 
 
 def _keys(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
-    bare = [table.select(list(key)).replace_schema_metadata(None) for table in tables]
-    return pa.concat_tables([pa.table(dict(zip(key, table.columns, strict=True))) for table in bare]) if bare else pa.table({})
+    """The keys of some tables, by number."""
+    names = [str(n) for n in range(len(key))]
+    return pa.concat_tables([pa.Table.from_arrays(table.select(list(key)).columns, names) for table in tables]) if tables else pa.table({})
 
 
 def _homes(results: Sequence[WriteResult]) -> set[Home]:

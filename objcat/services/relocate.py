@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
@@ -76,7 +77,7 @@ def _columns(order: Order, spec: TableSpec) -> list[str]:
 def _check_apart(task: RelocateTask, tables: Sequence[pa.Table], key: list[str]) -> None:
     """Raises CorruptTable when a key lives in two of the groups: joined, one of its rows would be lost or both would stay."""
     keys = pa.concat_tables(tables)
-    if keys.num_rows and keys.group_by(key).aggregate([]).num_rows < keys.num_rows:
+    if keys.num_rows and keys.group_by([pc.field(name) for name in key]).aggregate([]).num_rows < keys.num_rows:
         raise CorruptTable(
             f"a key lives in two file groups of {task.groups[0].home.partition or 'the table'}: run `objcat doctor --deep` to see which"
         )

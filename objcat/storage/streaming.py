@@ -37,8 +37,9 @@ def cut_sorted(sources: Sequence[Iterable[pa.Table]], *, key: Sequence[str]) -> 
 
 
 def sort_by_key(rows: pa.Table, *, key: Sequence[str]) -> pa.Table:
-    """The rows by ascending key; those of one key keep their order."""
-    return rows.take(pc.sort_indices(rows.select(list(key)), sort_keys=[(name, "ascending") for name in key]))
+    """The rows by ascending key, nulls last; those of one key keep their order."""
+    # In text, Arrow takes what begins with a dot for a path.
+    return rows.take(pc.sort_indices(rows.select(list(key)), sort_keys=[(pc.field(name), "ascending") for name in key]))
 
 
 class _Head:

@@ -16,6 +16,7 @@ from fileio.store import FileIO
 from objcat.storage.batch import conform
 from objcat.storage.files import base_path, read_base, write_base
 from objcat.storage.merge import OP_UPSERT
+from objcat.storage.streaming import sort_by_key
 from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
 from objcat.tasks.model import OP_FIELD, TXN_FIELD, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
@@ -64,7 +65,7 @@ class _Appender:
         spec = self._task.spec
         layout = self._task.layout
         if layout is not None and layout.columns:
-            rows = rows.sort_by([(name, "ascending") for name in layout.columns])
+            rows = sort_by_key(rows, key=layout.columns)
         fitted = conform(rows, spec)
         partitions = spec.partition_of(fitted, self._task.former_partitions)
         order = np.argsort(partitions.codes, kind="stable") if len(partitions.texts) > 1 else None

@@ -329,7 +329,7 @@ def _met(changes: pa.Table, spec: TableSpec) -> pa.Table:
     """The changes of several classes, by slot and key: a row that left one class and entered another in one commit is updated, or the
     same."""
     key = [column.physical for column in spec.key_columns]
-    changes = changes.sort_by([(name, "ascending") for name in (COMMIT_SLOT, *key)] + [(CHANGE_TYPE, "descending")])
+    changes = changes.sort_by([(pc.field(name), "ascending") for name in (COMMIT_SLOT, *key)] + [(CHANGE_TYPE, "descending")])
     if not changes.num_rows:
         return changes
     _, last = key_runs(changes, [COMMIT_SLOT, *key])
@@ -515,5 +515,5 @@ def _net(changes: pa.Table, spec: TableSpec) -> pa.Table:
     net = net.set_column(net.column_names.index(CHANGE_TYPE), CHANGE_FIELDS[0], pa.array(CHANGES).take(pa.array(kind)))
     for field in COMMIT_FIELDS:
         net = net.set_column(net.column_names.index(field.name), field, changes.column(field.name).take(pa.array(when)))
-    keys = [(column.physical, "ascending") for column in spec.key_columns]
+    keys = [(pc.field(column.physical), "ascending") for column in spec.key_columns]
     return net.sort_by([*keys, (CHANGE_TYPE, "descending")]) if net.num_rows else net

@@ -93,7 +93,7 @@ def sorted_rows(rows: pa.Table, columns: Sequence[str], *, zorder: bool) -> pa.T
     if not columns:
         return rows
     if not zorder:
-        return rows.take(pc.sort_indices(rows.select(list(columns)), sort_keys=[(name, "ascending") for name in columns]))
+        return sort_by_key(rows, key=columns)
     return rows.take(pa.array(np.argsort(_zvalues(rows, columns), kind="stable")))
 
 

@@ -227,13 +227,13 @@ def test_a_frame_stays_at_its_snapshot_while_writers_write(spark: SparkSession, 
     assert len(both(table, spark)) == 30
 
 
-ODD_NAMES = ["a.b", "a", "a b", "`q`", '"d"', "🙂", "_metadata", "key", "element", "a.c", "É", "%s", "{x}", "#", "\n", ",;=()"]
+ODD_NAMES = ["a.b", ".a", "a", "a b", "`q`", '"d"', "🙂", "_metadata", "key", "element", "a.c", "É", "%s", "{x}", "#", "\n", ",;=()"]
 
 
 def test_odd_column_names(spark: SparkSession, tmp_path: Path) -> None:
     nested = pa.field("s", pa.struct([("x.y", pa.int64()), ("`z`", pa.list_(pa.int64()))]))
     schema = pa.schema([pa.field("id", pa.int64()), *(pa.field(name, pa.int64()) for name in ODD_NAMES), nested])
-    table = objcat.connect(tmp_path).create_table("t", schema, key=["id", "a.b", "`q`"], ordering="_metadata", index=objcat.Bucket(2))
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id", "a.b", ".a", "`q`"], ordering="_metadata", index=objcat.Bucket(2))
     row = {name: number for number, name in enumerate(ODD_NAMES)} | {"s": {"x.y": 5, "`z`": [1]}}
     table.insert(pa.Table.from_pylist([row | {"id": 1}, row | {"id": 2}], schema=schema))
     assert len(both(table, spark)) == 2

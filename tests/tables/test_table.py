@@ -20,6 +20,7 @@ from fileio.memory import MemoryBackend
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.doctor import examine
 from objcat.errors import (
     CommitUnknown,
     CorruptTable,
@@ -395,3 +396,40 @@ def test_importing_it_loads_no_library_that_only_some_calls_need() -> None:
     code = f"import sys, objcat; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def delete_and_write(lake: objcat.Lake, row: dict[str, Any]) -> None:
+    with lake.transaction() as tx:
+        tx["t"].delete([{name: row[name] for name in (".g", "g")}])
+        tx["t"].upsert([row])
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("index", [objcat.Bucket(1), objcat.Record(2)], ids=lambda index: type(index).__name__)
+def test_a_name_that_begins_with_a_dot_is_no_path(tmp_path: Path, index: objcat.Bucket | objcat.Record, kind: str) -> None:
+    """Arrow sorts, groups and joins by the column `g` where text says `.g`."""
+    lake = objcat.connect(tmp_path)
+    schema = pa.schema([pa.field(name, pa.int64(), nullable=name == "v") for name in (".g", "g", "v", ".o")])
+    table = lake.create_table("t", schema, key=[".g", "g"], ordering=".o", index=index, kind=kind)
+    expected: dict[tuple[int, int], int] = {}
+    for turn in range(3):
+        rows = [{".g": n * (turn + 1) % 23, "g": n % 2, "v": turn, ".o": turn} for n in range(46)]
+        table.upsert(pa.Table.from_pylist(rows, schema))
+        expected |= {(row[".g"], row["g"]): turn for row in rows}
+        found = table.scan().to_arrow()
+        assert found.num_rows == len(expected) and {(row[".g"], row["g"]): row["v"] for row in found.to_pylist()} == expected
+    for net in (False, True):
+        ends = {(row[".g"], row["g"]): row["v"] for row in table.changes(since=0, net=net).to_arrow().to_pylist() if row["v"] is not None}
+        assert ends == expected
+    if kind == "merge_on_read":
+        with pytest.raises(InvalidBatch, match=r"both writes the row \(\.g=3, g=1\)"):
+            delete_and_write(lake, {".g": 3, "g": 1, "v": 1, ".o": 9})
+    table.compact()
+    assert table.scan().to_arrow().num_rows == len(expected)
+    assert examine(table.timeline, deep=True).healthy
+
+
+def test_rows_without_a_key_are_sorted_by_the_column_that_is_named(tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", pa.schema([("a", pa.int64()), (".a", pa.int64())]), key=None)
+    table.bulk_insert(pa.table({"a": range(9), ".a": [5, 3, 8, 1, 0, 7, 2, 6, 4]}), sort=[".a"])
+    assert table.scan().to_arrow()[".a"].to_pylist() == list(range(9))
