@@ -38,8 +38,8 @@ import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.*;
 
 public class ObjcatBits {
-  // The names are those of objcat/spark/merge.py, the options those of native.py.
-  static final String KEY = "_objcat_key_0", OWN_KEY = "_objcat_own_key_0", RANK = "_objcat_rank", THEIR_RANK = "_objcat_their_rank", PLACE = "_objcat_place";
+  // The names are those of objcat/spark/merge.py and snapshot.py, the options those of native.py.
+  static final String KEY = "_objcat_key_0", OWN_KEY = "_objcat_own_key_0", RANK = "_objcat_rank", THEIR_RANK = "_objcat_their_rank", PLACE = "_objcat_place", START = "_objcat_start";
   static final String LOW = "objcat.key.low", HIGH = "objcat.key.high", ROWS = "objcat.base.rows", LOG_ROWS = "objcat.log.rows";
   static final long BITS_MAX = 1L << 29;
   /** Base rows for each log row from which a set of hashes is worth it. */
@@ -116,7 +116,7 @@ public class ObjcatBits {
         } else return join;
       }
       if (key == null || rank == null || !(theirs.dataType() instanceof IntegralType) || !key.references().subsetOf(rows.outputSet())) return join;
-      if (theirs.name().equals(OWN_KEY)) return withoutBeaten(join, rows, Keys.of(logs, theirs, rank, known), mine);
+      if (theirs.name().equals(OWN_KEY)) return withoutBeaten(join, Keys.of(logs, theirs, rank, known), mine);
       HadoopFsRelation files = relation(rows);
       // Every log row is later than any base row: the key alone decides.
       if (files == null || !files.options().contains(LOW)) return join;
@@ -125,10 +125,51 @@ public class ObjcatBits {
     }
 
     /** Log rows against each other: the rows that are beaten are known by now. Each has a rank of its own. */
-    private static LogicalPlan withoutBeaten(Join join, LogicalPlan rows, Keys keys, Expression rank) {
+    private static LogicalPlan withoutBeaten(Join join, Keys keys, Expression rank) {
       if (!keys.areDense()) return join;
+      LogicalPlan rows = (LogicalPlan) join.children().apply(0);
+      if (keys.holders != null && isWithin(rows, (LogicalPlan) join.children().apply(1))) rows = ofFiles(rows, keys.holders);
       Bits beaten = keys.beaten();
       return beaten == null ? rows : beaten.without(rank, rows);
+    }
+
+    /** Whether a row of files passes the filters of some rows, whose keys are `keys`, only if it passes those of the keys: no key is null. */
+    private static boolean isWithin(LogicalPlan rows, LogicalPlan keys) {
+      scala.Option mine = PhysicalOperation.unapply(rows), theirs = PhysicalOperation.unapply(keys);
+      if (mine.isEmpty() || theirs.isEmpty()) return false;
+      scala.Tuple3 parts = (scala.Tuple3) mine.get(), others = (scala.Tuple3) theirs.get();
+      if (!(parts._3() instanceof LogicalRelation) || !(others._3() instanceof LogicalRelation)) return false;
+      if (!((LogicalRelation) parts._3()).relation().equals(((LogicalRelation) others._3()).relation())) return false;
+      scala.collection.immutable.Seq own = (scala.collection.immutable.Seq) parts._2(), asked = (scala.collection.immutable.Seq) others._2();
+      scala.collection.immutable.Seq named = (scala.collection.immutable.Seq) others._1();
+      AttributeSet key = null;
+      for (int e = 0; e < named.size(); e++) if (OWN_KEY.equals(((NamedExpression) named.apply(e)).name())) key = ((Expression) named.apply(e)).references();
+      List texts = new ArrayList();
+      for (int q = 0; q < own.size(); q++) texts.add(((Expression) own.apply(q)).sql());
+      for (int q = 0; q < asked.size(); q++) {
+        Expression one = (Expression) asked.apply(q);
+        boolean always = one instanceof IsNotNull && key != null && one.references().subsetOf(key);
+        if (!always && !texts.contains(one.sql())) return false;
+      }
+      return true;
+    }
+
+    /** Rows of log objects, of those alone whose numbers begin where one of these says. */
+    private static LogicalPlan ofFiles(LogicalPlan rows, List starts) {
+      if (rows instanceof LogicalRelation) {
+        for (int a = 0; a < rows.output().size(); a++) {
+          if (!isNamed((Expression) rows.output().apply(a), START)) continue;
+          List wanted = new ArrayList();
+          for (int h = 0; h < starts.size(); h++) wanted.add(literal(((Long) starts.get(h)).longValue()));
+          // None begins below 0.
+          if (wanted.isEmpty()) wanted.add(literal(-1L));
+          return new Filter(new In((Expression) rows.output().apply(a), PythonUtils.toSeq(wanted)), rows);
+        }
+        return rows;
+      }
+      List of = new ArrayList();
+      of.add(ofFiles((LogicalPlan) rows.children().apply(0), starts));
+      return (LogicalPlan) ((Object) rows.withNewChildren(PythonUtils.toSeq(of)));
     }
 
     /**
@@ -375,6 +416,7 @@ public class ObjcatBits {
         List read = new ArrayList();
         for (int p = 0; p < pieces.size(); p++) read.add(((Future) found.get(p)).get());
         for (int p = 0; p < pieces.size(); p++) keys.addAll((Keys) read.get(p));
+        if (passing != null) keys.holders = holders(read);
         return true;
       } catch (ExecutionException e) {
         return false;
@@ -384,6 +426,17 @@ public class ObjcatBits {
       } finally {
         threads.shutdownNow();
       }
+    }
+
+    /** Where the numbers of the rows of a file begin, of each file of which a row passed. read: of each piece, its keys. */
+    private List holders(List read) {
+      int start = relation.partitionSchema().fieldIndex(START);
+      List result = new ArrayList();
+      for (int p = 0; p < pieces.size(); p++) {
+        Long of = Long.valueOf(((PartitionedFile) pieces.get(p)).partitionValues().getLong(start));
+        if (((Keys) read.get(p)).count > 0 && !result.contains(of)) result.add(of);
+      }
+      return result;
     }
 
     static class Daemons implements ThreadFactory {
@@ -426,6 +479,8 @@ public class ObjcatBits {
     private long[] keys = new long[1024];
     private long[] ranks = new long[1024];
     private int count;
+    /** Of rows that passed a filter, the files that hold them, see `Files.holders`; null where it may be any. */
+    private List holders;
     /** The least and the greatest key and rank. */
     private long low, high, first, last;
     /** What was found of them before: `all` is those between `allFrom` and `allTo`. */

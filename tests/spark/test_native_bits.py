@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import objcat
 from objcat.spark import snapshot
-from tests.spark.plans import text_of
+from tests.spark.plans import files_read, text_of
 from tests.spark.scripts import comparable
 from tests.spark.sessions import session
 
@@ -290,6 +290,31 @@ def test_a_lookup_is_planned_without_a_job(spark: SparkSession, tmp_path: Path, 
         assert joins(frame) == (0 if filtered else 1), where
         assert comparable(frame.toArrow()) == comparable(scan.to_arrow()), where
     assert (jobs == 0) == filtered
+
+
+@pytest.mark.parametrize(
+    ("keys", "more", "objects"),
+    [
+        ("k = 12", "", 1),
+        ("k = 20", "", 6),
+        ("k = 50", "", 0),
+        ("k IN (11, 14, 70)", "", 2),
+        ("k BETWEEN 13 AND 19", " AND v <> 'base'", 3),
+        ("k = 13", " AND v = '3'", 1),
+        ("k >= 0", " AND v = '3'", 6),
+    ],
+)
+def test_of_the_log_a_scan_reads_the_objects_that_hold_a_key_of_its_filter(
+    spark: SparkSession, tmp_path: Path, keys: str, more: str, objects: int
+) -> None:
+    table = table_of(tmp_path / "logs", range(100))
+    base = table_of(tmp_path / "base", range(100))
+    for turn in range(6):
+        table.upsert(rows([0, 10 + turn, 20, 99], str(turn)))
+    where = keys + more
+    frame = table.scan().to_spark(spark).where(where)
+    assert files_read(frame) - files_read(base.scan().to_spark(spark).where(keys)) == objects
+    assert comparable(frame.toArrow()) == comparable(table.scan(where=where).to_arrow())
 
 
 def test_a_filter_that_has_to_be_asked_for_first_goes_to_a_job(spark: SparkSession, tmp_path: Path) -> None:
