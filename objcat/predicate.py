@@ -45,11 +45,17 @@ _OPPOSITES: Mapping[type[sql.Expression], type[sql.Expression]] = {
     sql.GTE: sql.LT,
 }
 
+_MOMENTS = (sql.Cast, sql.TsOrDsToDate, sql.TsOrDsToTimestamp)
+"""What says a date or a time by its type."""
+
 MEMBERS_MAX = 64
 """Values of an IN that are compared with bounds one by one."""
 
 PIECE_TERMS_MAX = 64
 """Comparisons with bounds that Arrow computes as one expression: what it takes grows with the square of their number."""
+
+SPARK_DIGITS_MAX = 38
+"""Of a decimal in Spark."""
 
 KEPT_MAX = 16
 """Filters that are kept as they were parsed and translated: a scan asks for them several times."""
@@ -84,8 +90,10 @@ class Predicate:
         """Over the bounds of files: true where a row may not pass."""
         with _bounded(self.text):
             fails = _Bounds(self).possible(_parsed(self.text)).false
-        # What is false is known of values; of a null the whole may be null, and does not pass either.
+        # What is false is known of values; of a null, also one that is written out, the whole may be null, and does not pass either.
         nulls = [_or_true(pc.field(f"nulls_{column_id}") > 0) for column_id in self.ids()]
+        if any(not isinstance(null.parent, sql.Is) for null in _parsed(self.text).find_all(sql.Null)):
+            nulls.append(pc.scalar(True))
         return Pruning(Junction((fails, *nulls), every=False), self.ids())
 
     def fixed(self) -> dict[str, list[Any]]:
@@ -115,7 +123,7 @@ class Predicate:
         with _bounded(self.text):
             tree = _parse(self.text)
             translator = _Translator(self)
-            translator.say_types_of_times(tree)
+            translator.say_types(tree)
             tree = translator.keep_nan_apart(tree)
             for column in tree.find_all(sql.Column):
                 column.set("this", sql.to_identifier(_name(self.text, column, self.schema), quoted=True))
@@ -233,8 +241,9 @@ class _Translator:
                 return self.compare(type(node), node.this, node.expression)
         raise self._unknown(node)
 
-    def say_types_of_times(self, tree: Any) -> None:
-        """Replace text that is compared with a column of dates or times by a literal of that type."""
+    def say_types(self, tree: Any) -> None:
+        """Replace text that is compared with a column of dates or times by a literal of that type; and 1e18, a floating number to Spark,
+        that is compared with a column of exact ones by its digits."""
         for node in list(tree.find_all(*_COMPARISONS, sql.Between, sql.In)):
             match node:
                 case sql.Between():
@@ -244,7 +253,11 @@ class _Translator:
                 case _:
                     pairs = [(node.this, node.expression), (node.expression, node.this)]
             for column, literal in pairs:
-                if isinstance(column, sql.Column) and not isinstance(literal, sql.Column):
+                if not isinstance(column, sql.Column) or isinstance(literal, sql.Column):
+                    continue
+                if _is_exact(self._type(column)):
+                    _say_digits(literal)
+                else:
                     self._say_type(literal, self._literal(literal, beside=column))
 
     def keep_nan_apart(self, tree: Any) -> Any:
@@ -370,7 +383,14 @@ class _Translator:
         try:
             if isinstance(value, bool) != pa.types.is_boolean(wanted):
                 raise ValueError("a truth value is compared with something else")
-            if isinstance(value, str) and (pa.types.is_timestamp(wanted) or pa.types.is_date(wanted)):
+            said = _unwrapped(node)
+            is_moment = pa.types.is_timestamp(wanted) or pa.types.is_date(wanted)
+            if not isinstance(value, str) if is_moment else isinstance(said, _MOMENTS):
+                raise ValueError("a date or a time is compared with something else")
+            if isinstance(said, sql.TsOrDsToDate) or (isinstance(said, sql.Cast) and said.to.is_type("date")):
+                # Text with a time of day is a date to some, and no date to others.
+                dt.date.fromisoformat(value)
+            if is_moment:
                 return _moment(value, wanted)
             if isinstance(value, (int, decimal.Decimal)) and pa.types.is_floating(wanted):
                 # As in SQL: a 32-bit 0.1 is not the 64-bit one.
@@ -389,15 +409,17 @@ class _Translator:
                 return None
             case sql.Boolean():
                 return bool(node.this)
-            case sql.Neg():
-                return -self._python(node.this)
+            case sql.Neg() if isinstance(_unwrapped(node.this), (sql.Neg, sql.Literal)):
+                value = self._python(node.this)
+                if not isinstance(value, str):
+                    return -value
             case sql.Literal():
                 if node.is_string:
                     return node.this
                 return int(node.this) if node.this.isdigit() else decimal.Decimal(node.this)
-            case sql.Cast() if isinstance(node.this, sql.Literal) and node.to.is_type(*sql.DataType.TEMPORAL_TYPES):
+            case sql.Cast() if node.this.is_string and node.to.is_type(*sql.DataType.TEMPORAL_TYPES):
                 return node.this.this
-            case sql.TsOrDsToDate() | sql.TsOrDsToTimestamp() if isinstance(node.this, sql.Literal):
+            case sql.TsOrDsToDate() | sql.TsOrDsToTimestamp() if node.this.is_string and not node.args.get("format"):
                 return node.this.this
         raise self._unknown(node)
 
@@ -569,6 +591,19 @@ def _balanced(join: Callable[[pc.Expression, pc.Expression], pc.Expression], ter
 def _or_true(expression: pc.Expression) -> pc.Expression:
     """What is not known may be."""
     return pc.coalesce(expression, pc.scalar(True))
+
+
+def has_exponent(node: Any) -> bool:
+    """Whether it is a number such as 1e18: exact to us, and floating to Spark and DuckDB."""
+    return isinstance(node, sql.Literal) and not node.is_string and "e" in node.name.lower()
+
+
+def _say_digits(literal: Any) -> None:
+    for number in filter(has_exponent, list(literal.find_all(sql.Literal))):
+        value = decimal.Decimal(number.name)
+        digits = format(value, "f") if abs(value.adjusted()) < SPARK_DIGITS_MAX else ""
+        if 0 < len(digits.replace(".", "")) <= SPARK_DIGITS_MAX:
+            number.set("this", digits)
 
 
 def _is_unequal(node: Any) -> bool:

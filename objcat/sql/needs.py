@@ -16,7 +16,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from objcat.errors import InvalidPredicate
-from objcat.predicate import parse_predicate
+from objcat.predicate import has_exponent, parse_predicate
 from objcat.table.schema import schema_from_arrow
 
 
@@ -79,7 +79,7 @@ def _conditions(scope: Scope, alias: str, source: sql.Table) -> list[sql.Expr]:
 
 def _text(term: sql.Expr, alias: str, spelled: Mapping[str, str], schema: pa.Schema) -> str | None:
     """A condition as a filter of a scan; None when it cannot be one."""
-    if term.find(sql.Query):
+    if term.find(sql.Query) or any(has_exponent(number) for number in term.find_all(sql.Literal)):
         return None
     term = term.copy()
     columns: list[sql.Column] = list(term.find_all(sql.Column))

@@ -134,6 +134,18 @@ def test_partitions_of_times() -> None:
     assert {row[0] for row in rows(table)} == {2}
 
 
+@pytest.mark.parametrize("where", ["city not in ('a', null)", "not (city in ('a', null))", "city <> null", "city not between 'a' and null"])
+def test_a_filter_that_is_null_names_no_partition(where: str) -> None:
+    table = make(partition_by=["city"], key=["id"], key_scope="partition")
+    table.compact()
+    scan = table.scan(where=where)
+    expected = rows(table, where=where)
+    assert scan.count() == len(expected)
+    held = rows(table)
+    table.delete_partition(where)
+    assert rows(table) == held - expected
+
+
 def test_what_is_refused() -> None:
     table = make(**KEYS[0])
     with pytest.raises(InvalidInput, match="partitions are made of"):

@@ -123,6 +123,13 @@ def test_where_and_columns(lake: objcat.Lake) -> None:
         ("fair > 1", "did you mean 'fare'"),
         ("fare + 1 > 2", "cannot push down"),
         ("at > 'noon'", "cast one of them"),
+        ("at > 1700000000", "cast one of them"),
+        ("at in (1700000000)", "cast one of them"),
+        ("at = date '2026-01-01 12:00:00'", "cast one of them"),
+        ("at = cast('2026-01-01 12:00:00' as date)", "cast one of them"),
+        ("at = to_date('2026-02-01', 'yyyy-dd-MM')", "cannot push down"),
+        ("city < date '2026-01-01'", "cast one of them"),
+        ("fare = -'1'", "cannot push down"),
     ],
 )
 def test_a_filter_that_does_not_fit_is_refused(lake: objcat.Lake, where: str, says: str) -> None:
