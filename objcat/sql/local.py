@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from sqlglot import expressions as sql
 from fileio.errors import MissingDependency
 from objcat.errors import InvalidSql
 from objcat.scan import Scan
-from objcat.sql.needs import needs_of
+from objcat.sql.needs import ALL, Need, needs_of
 from objcat.sql.runner import Source
 
 R = TypeVar("R")
@@ -59,15 +59,22 @@ class _Running:
         with contextlib.suppress(duckdb.Error):
             # Without the extension that knows zones there is only UTC.
             self._connection.execute("SET TimeZone = 'UTC'")
-        needs = needs_of(query, {source.name: source.table.schema for source in sources})
+        self._text = query.sql(dialect="duckdb", identify=True)
+        self._serve(sources, needs_of(query, {source.name: source.table.schema for source in sources}))
+        try:
+            self._relation = self._try(lambda: self._connection.sql(self._text))
+        except InvalidSql:
+            # It may miss a column that it finds by rules of its own, such as one that EXCEPT names.
+            self._serve(sources, {source.name: ALL for source in sources})
+            self._relation = self._try(lambda: self._connection.sql(self._text))
+        self._schema: pa.Schema | None = None
+
+    def _serve(self, sources: Sequence[Source], needs: Mapping[str, Need]) -> None:
         for source in sources:
             need = needs[source.name]
             columns = need.columns if need.columns is None or need.columns else _narrowest(source)
             scan = source.table.scan(where=need.where, columns=columns, as_of=source.as_of)
             self._connection.register(source.name, _Served(scan, self._errors))
-        self._text = query.sql(dialect="duckdb", identify=True)
-        self._relation = self._try(lambda: self._connection.sql(self._text))
-        self._schema: pa.Schema | None = None
 
     @property
     def names(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,16 @@ from objcat.handle import Table
 from objcat.merging import Merge
 from objcat.sql.context import Context
 from objcat.sql.names import table_name
+from objcat.sql.parts import TARGET, check_parts
 from objcat.write import CommitResult
+
+INSERTS = "INSERT INTO t [(columns)] VALUES (...) or [WITH ...] SELECT ...; MERGE INTO says what becomes of keys that are there"
+DELETES = "DELETE FROM t [WHERE a filter of its columns]; MERGE INTO t USING ... deletes by the rows of another table"
+UPDATES = (
+    "UPDATE t SET column = expression, ... [WHERE a filter of its columns]; MERGE INTO t USING ... updates by the rows of another table"
+)
+MERGES = "MERGE INTO t USING a table or (query) AS s ON t.key = s.key WHEN ..., with conditions as WHEN MATCHED AND ... THEN"
+TRUNCATES = "TRUNCATE TABLE t for all rows of one table, ALTER TABLE t DROP PARTITION (column = value) for those of a partition"
 
 
 def insert(context: Context, tree: sql.Insert) -> Any:
@@ -23,8 +32,10 @@ def insert(context: Context, tree: sql.Insert) -> Any:
     INSERT INTO ... REPLACE WHERE: the partitions that a filter is true of.
     """
     target = tree.this
+    check_parts(tree, "this expression overwrite by_name where hint", INSERTS)
+    check_parts(target.this if isinstance(target, sql.Schema) else target, f"{TARGET} partition", INSERTS)
     table = context.lake.table(table_name(target))
-    listed = [column.name for column in target.expressions] if isinstance(target, sql.Schema) else None
+    listed = [_column(column, target.this) for column in target.expressions] if isinstance(target, sql.Schema) else None
     fixed = _fixed(target.this if isinstance(target, sql.Schema) else target)
     if fixed and not tree.args.get("overwrite"):
         raise InvalidSql("INSERT INTO ... PARTITION (...) is not there: give the column a value in each row")
@@ -86,6 +97,8 @@ def incoming(context: Context, table: Table, query: sql.Expr, listed: list[str] 
 
 def delete(context: Context, tree: sql.Delete) -> Any:
     """DELETE FROM table [WHERE filter]."""
+    check_parts(tree, "this where hint", DELETES)
+    check_parts(tree.this, TARGET, DELETES)
     table = context.lake.table(table_name(tree.this))
     where = tree.args.get("where")
     text = "true" if where is None else _text(_unqualified(where.this, tree.this))
@@ -107,8 +120,10 @@ def _unqualified(condition: sql.Expr, target: sql.Expr) -> sql.Expr:
 
 def update(context: Context, tree: sql.Update) -> Any:
     """UPDATE table SET column = expression, ... [WHERE filter]."""
+    check_parts(tree, "this expressions where hint", UPDATES)
+    check_parts(tree.this, TARGET, UPDATES)
     table = context.lake.table(table_name(tree.this))
-    values = {item.this.name: _text(_unqualified(item.expression, tree.this)) for item in tree.expressions}
+    values = {name: _text(_unqualified(value, tree.this)) for name, value in _set(tree.expressions, tree.this).items()}
     where = tree.args.get("where")
     condition = None if where is None else _text(_unqualified(where.this, tree.this))
     return context.committed(table.update(values, where=condition, spark=context.runner.spark))
@@ -116,24 +131,24 @@ def update(context: Context, tree: sql.Update) -> Any:
 
 def merge(context: Context, tree: sql.Merge) -> Any:
     """MERGE INTO table USING table or (query) ON the key is equal, WHEN ..."""
+    check_parts(tree, "this using on whens hint", MERGES)
+    check_parts(tree.this, TARGET, MERGES)
     table = context.lake.table(table_name(tree.this))
     using = tree.args["using"]
-    query = using.this if isinstance(using, sql.Subquery) else sql.select("*").from_(using.copy())
-    if not isinstance(query, sql.Query):
-        raise InvalidSql("MERGE INTO wants USING a table, or USING (SELECT ...) AS a name")
+    query = sql.select("*").from_(using.copy())
 
     def work(rows: Any) -> CommitResult | None:
         merging = table.merge(
             rows, on=_text(tree.args["on"]), source_alias=using.alias_or_name or "source", target_alias=tree.this.alias_or_name
         )
         for when in tree.args["whens"].expressions:
-            merging = _clause(merging, when)
+            merging = _clause(merging, when, tree.this)
         return merging.execute()
 
     return context.committed(context.write(work, context.runner.batch(context.query(query))))
 
 
-def _clause(merging: Merge, when: sql.When) -> Merge:
+def _clause(merging: Merge, when: sql.When, target: sql.Expr) -> Merge:
     condition = when.args.get("condition")
     where = None if condition is None else _text(condition)
     then = when.args["then"]
@@ -142,38 +157,66 @@ def _clause(merging: Merge, when: sql.When) -> Merge:
         if is_delete:
             return merging.when_matched_delete(where=where)
         if isinstance(then, sql.Update):
-            return merging.when_matched_update(_assigned(then), where=where)
+            return merging.when_matched_update(_assigned(then, target), where=where)
     elif when.args.get("source"):
         if is_delete:
             return merging.when_not_matched_by_source_delete(where=where)
-        values = _assigned(then) if isinstance(then, sql.Update) else None
+        values = _assigned(then, target) if isinstance(then, sql.Update) else None
         if values is not None:
             return merging.when_not_matched_by_source_update(values, where=where)
     elif isinstance(then, sql.Insert):
-        return merging.when_not_matched_insert(_inserted(then), where=where)
+        return merging.when_not_matched_insert(_inserted(then, target), where=where)
     raise InvalidSql(
         f"{when.sql('spark')!r} is not there: a row that matches is updated or deleted, one of the source alone is inserted, one of the "
         "table alone (NOT MATCHED BY SOURCE) is updated, but not with *, or deleted"
     )
 
 
-def _assigned(then: sql.Update) -> dict[str, str] | None:
+def _assigned(then: sql.Update, target: sql.Expr) -> dict[str, str] | None:
     """Of SET; None: every column (SET *)."""
-    if any(isinstance(item, sql.Star) for item in then.expressions):
+    check_parts(then, "expressions", MERGES)
+    if len(then.expressions) == 1 and isinstance(then.expressions[0], sql.Star):
+        check_parts(then.expressions[0], "", "UPDATE SET *, or name the columns")
         return None
-    return {item.this.name: _text(item.expression) for item in then.expressions}
+    return {name: _text(value) for name, value in _set(then.expressions, target).items()}
 
 
-def _inserted(then: sql.Insert) -> dict[str, str] | None:
+def _set(items: Sequence[sql.Expr], target: sql.Expr) -> dict[str, sql.Expr]:
+    """What SET says, by column of the target. Raises InvalidSql."""
+    found: dict[str, sql.Expr] = {}
+    for item in items:
+        if not isinstance(item, sql.EQ):
+            raise InvalidSql(f"SET {item.sql('spark')} says no value: write column = expression for each column")
+        name = _column(item.this, target)
+        if name in found:
+            raise InvalidSql(f"SET names {name!r} twice: set each column once")
+        found[name] = item.expression
+    return found
+
+
+def _column(node: sql.Expr, target: sql.Expr) -> str:
+    """The name of a column of the target, whole, that is given a value. Raises InvalidSql."""
+    own = ("", target.alias_or_name.lower(), target.name.lower())
+    if not isinstance(node, (sql.Column, sql.Identifier)) or (isinstance(node, sql.Column) and node.table.lower() not in own):
+        raise InvalidSql(
+            f"{node.sql('spark')!r} is no column of the table {target.name!r} that could be given a value: name columns one by one, and "
+            "set a struct as a whole, named_struct(...)"
+        )
+    return node.name
+
+
+def _inserted(then: sql.Insert, target: sql.Expr) -> dict[str, str] | None:
     """Of INSERT (columns) VALUES (expressions); None: every column (INSERT *)."""
+    check_parts(then, "this expression", MERGES)
     if isinstance(then.this, sql.Star):
+        check_parts(then.this, "", "INSERT *, or INSERT (columns) VALUES (expressions)")
         return None
     if not isinstance(then.this, sql.Tuple) or not isinstance(then.expression, sql.Tuple):
         raise InvalidSql(f"{then.sql('spark')!r} names no columns: write INSERT (a, b) VALUES (...), or INSERT *")  # noqa: S608 - a sentence
     names, values = then.this.expressions, then.expression.expressions
     if len(names) != len(values):
         raise InvalidSql(f"{then.sql('spark')!r} has {len(names)} columns and {len(values)} values: give a value for each")
-    return {name.name: _text(value) for name, value in zip(names, values, strict=True)}
+    return {_column(name, target): _text(value) for name, value in zip(names, values, strict=True)}
 
 
 def _text(node: sql.Expr) -> str:
@@ -182,7 +225,11 @@ def _text(node: sql.Expr) -> str:
 
 def truncate(context: Context, tree: sql.TruncateTable) -> Any:
     """TRUNCATE TABLE table."""
-    (target,) = tree.expressions
+    check_parts(tree, "expressions", TRUNCATES)
+    target, *others = tree.expressions
+    if others:
+        raise InvalidSql(f"TRUNCATE TABLE takes one table: write {TRUNCATES}")
+    check_parts(target, TARGET, TRUNCATES)
     table = context.lake.table(table_name(target))
     return context.committed(table.delete("true", spark=context.runner.spark))
 

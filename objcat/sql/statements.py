@@ -49,6 +49,8 @@ def run_statement(statement: str, context: Context) -> Any:
         return _BY_TEXT[head](context, statement[len(head) :].strip())
     tree = _parsed(statement)
     if isinstance(tree, sql.Query):
+        if tree.find(sql.Into):
+            raise InvalidSql("SELECT ... INTO a table is not there: write CREATE TABLE ... AS SELECT, or INSERT INTO ... SELECT")
         return context.runner.result(*bind(tree, context.lake))
     if isinstance(tree, sql.Command) and head == "ALTER":
         return _alter_by_text(context, tree)

@@ -12,6 +12,7 @@ from objcat.errors import InvalidSql, NamespaceNotFound, TableExists, TableNotFo
 from objcat.handle import Table
 from objcat.sql.context import Context
 from objcat.sql.names import arrow_of, column_path, field_of, table_name
+from objcat.sql.parts import TARGET, check_parts
 from objcat.sql.rows import drop_partition
 from objcat.table import Bucket
 from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
@@ -21,11 +22,17 @@ SETTINGS = ("key", "ordering", "lateness", "key_scope", "kind")
 """Table properties that are settings of `Lake.create_table`, and not kept as properties."""
 
 
+CREATES = "CREATE TABLE [IF NOT EXISTS] t (columns, PRIMARY KEY (...)) [...], or [...] AS [WITH ...] SELECT ..."
+DROPS = "DROP TABLE t, and CALL purge_table(...) for what is to be gone for good"
+
+
 def create(context: Context, tree: sql.Create) -> Any:
     """CREATE TABLE with columns or AS SELECT, CREATE NAMESPACE."""
     if tree.args.get("replace"):
         raise InvalidSql("CREATE OR REPLACE is not there: a table that is replaced loses its history; DROP it, or INSERT OVERWRITE it")
+    check_parts(tree, "this kind expression exists properties replace", CREATES)
     if tree.kind in NAMESPACES:
+        check_parts(tree, "this kind exists", "CREATE NAMESPACE [IF NOT EXISTS] n")
         name = table_name(tree.this)
         if not (tree.args.get("exists") and _has_namespace(context, name)):
             context.lake.create_namespace(name)
@@ -103,6 +110,7 @@ class _Declared:
             case sql.PartitionedByProperty():
                 self.settings["partition_by"] = [_partition(part) for part in item.this.expressions]
             case sql.ClusteredByProperty():
+                check_parts(item, "expressions buckets", "CLUSTERED BY (columns) INTO n BUCKETS")
                 columns = tuple(column.name for column in item.expressions)
                 self.settings["index"] = Bucket(int(item.args["buckets"].name), columns)
             case sql.PrimaryKey():
@@ -143,6 +151,7 @@ def _has_namespace(context: Context, name: str) -> bool:
 def drop(context: Context, tree: sql.Drop) -> Any:
     """DROP TABLE, DROP NAMESPACE."""
     kind = tree.args["kind"]
+    check_parts(tree, "tables kind exists cascade restrict", DROPS)
     for node in tree.args["tables"]:
         name = table_name(node)
         try:
@@ -160,6 +169,10 @@ def drop(context: Context, tree: sql.Drop) -> Any:
 
 def alter(context: Context, tree: sql.Alter) -> Any:
     """ALTER TABLE: columns, name, properties, DROP PARTITION."""
+    check_parts(tree, "this kind actions exists", f"ALTER TABLE: {ALTERS}")
+    check_parts(tree.this, TARGET, f"ALTER TABLE: {ALTERS}")
+    if tree.args["kind"] != "TABLE":
+        raise InvalidSql(f"ALTER {tree.args['kind']} is not there: ALTER TABLE is")
     name = table_name(tree.this)
     if isinstance(tree.args["actions"][0], sql.DropPartition):
         return drop_partition(context, context.lake.table(name), tree.args["actions"][0])
@@ -169,6 +182,7 @@ def alter(context: Context, tree: sql.Alter) -> Any:
             case sql.AlterRename():
                 context.lake.rename_table(name, _renamed(name, action.this))
             case sql.AlterSet():
+                check_parts(action, "expressions", f"ALTER TABLE: {ALTERS}")
                 found = [item for properties in action.expressions for item in properties.expressions]
                 context.lake.table(name).set_properties({item.this.name: item.args["value"].name for item in found})
             case _:
@@ -190,12 +204,13 @@ def _changes(action: sql.Expr) -> list[ColumnChange]:
             return [_added(column) for column in action.expressions]
         case sql.ColumnDef():
             return [_added(action)]
-        case sql.Drop():
+        case sql.Drop() if action.args["kind"] == "COLUMN":
             named = [part for node in action.args["tables"] for part in (node.expressions if isinstance(node, sql.Schema) else [node])]
             return [DropColumn(column_path(_column(node))) for node in named]
         case sql.RenameColumn():
             return [RenameColumn(column_path(action.this), action.args["to"].name)]
         case sql.AlterColumn() if action.args.get("dtype"):
+            check_parts(action, "this dtype", f"ALTER TABLE: {ALTERS}")
             return [WidenColumn(column_path(action.this), arrow_of(action.args["dtype"]))]
     raise InvalidSql(f"ALTER TABLE does not know {action.sql('spark')!r}: {ALTERS}")
 

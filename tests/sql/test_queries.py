@@ -81,6 +81,8 @@ QUERIES = [
     "SELECT x.n FROM (SELECT count(id) AS n, city FROM shop.trips GROUP BY city) x WHERE x.city = 'Rome'",
     "SELECT id FROM shop.trips WHERE id = '7'",
     "SELECT id FROM shop.trips WHERE at < '2026-01-01 05:00:00'",
+    "SELECT * EXCEPT (price) FROM shop.trips WHERE id = 7",
+    "SELECT t.id FROM shop.trips t LEFT SEMI JOIN city name ON t.city = name.name WHERE t.id < 50",
     "SELECT 1 AS one",
 ]
 
@@ -122,6 +124,7 @@ def test_the_answer_is_that_of_the_whole_rows(lake: objcat.Lake, query: str) -> 
         ("SELECT t.id FROM u LEFT JOIN t ON t.id = u.id WHERE t.id > 1 AND u.id > 2", Need(["id"], None)),
         ("SELECT t.id FROM t RIGHT JOIN u ON t.id = u.id WHERE t.id > 1", Need(["id"], None)),
         ("SELECT t.id FROM t, u WHERE t.id > 1 AND t.id = u.id", Need(["id"], "(`id` > 1)")),
+        ("SELECT id FROM t WHERE id > 1e18", Need(["id"], None)),
         ("SELECT nonsense FROM t WHERE id > 1", Need(None, None)),
     ],
 )

@@ -319,3 +319,55 @@ def test_what_is_not_there_says_so(lake: objcat.Lake, text: str, said: str) -> N
     with pytest.raises(InvalidSql, match=said):
         lake.sql(text)
     assert lake.tables() == [] and lake.namespaces() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELETE FROM t LIMIT 1",
+        "DELETE FROM t USING u",
+        "DELETE FROM t VERSION AS OF 1",
+        "DELETE FROM t, u",
+        "DELETE u FROM t",
+        "WITH q AS (SELECT 1 AS id) DELETE FROM t",
+        "TRUNCATE TABLE t PARTITION (v = 1)",
+        "TRUNCATE TABLE t, u",
+        "UPDATE t SET v = 5 LIMIT 1",
+        "UPDATE t SET v = 5 FROM u",
+        "UPDATE t, u SET v = 5",
+        "UPDATE t SET s.v = 5",
+        "UPDATE t SET u.v = 5",
+        "UPDATE t SET v = 5, v = 6",
+        "UPDATE t SET (v, w) = (5, 6)",
+        "WITH u AS (SELECT 9 AS id, 9 AS v) INSERT INTO t (id, v) SELECT * FROM u",
+        "INSERT INTO t (id, v) VALUES (1, 5) ON CONFLICT DO NOTHING",
+        "INSERT OR IGNORE INTO t (id, v) VALUES (1, 5)",
+        "INSERT INTO t (id, s.v) VALUES (9, 5)",
+        "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED THEN UPDATE SET s.v = u.v",
+        "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED THEN UPDATE SET v = u.v WHERE u.v > 100",
+        "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED THEN UPDATE SET * EXCEPT (v)",
+        "MERGE INTO t USING u ON t.id = u.id WHEN NOT MATCHED THEN INSERT (id, v) VALUES (u.id, u.v) WHERE u.v > 100",
+        "MERGE INTO t VERSION AS OF 1 USING u ON t.id = u.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO t USING u USING (id) WHEN MATCHED THEN DELETE",
+        "SELECT * INTO v FROM t",
+        "DROP TABLE t PURGE",
+        "ALTER TABLE t DROP CONSTRAINT v",
+        "ALTER VIEW t RENAME TO x",
+    ],
+)
+def test_what_a_statement_says_beyond_what_is_done_is_refused(lake: objcat.Lake, text: str) -> None:
+    lake.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, v INT, s STRUCT<v: INT>)")
+    lake.sql("CREATE TABLE u (id BIGINT PRIMARY KEY, v INT)")
+    lake.sql("INSERT INTO t VALUES (1, 1, named_struct('v', 1)), (2, 2, NULL)")
+    lake.sql("INSERT INTO u VALUES (1, 10), (3, 30)")
+    slots = {name: lake.table(name).snapshot.slot for name in ("t", "u")}
+    with pytest.raises(InvalidSql):
+        lake.sql(text)
+    assert {name: lake.table(name).snapshot.slot for name in lake.tables()} == slots
+
+
+def test_the_source_of_a_merge_has_the_names_that_it_is_given(lake: objcat.Lake) -> None:
+    lake.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")
+    lake.sql("INSERT INTO t VALUES (1, 2)")
+    lake.sql("MERGE INTO t USING (SELECT id, v FROM t) AS s (v, id) ON t.id = s.id WHEN NOT MATCHED THEN INSERT *")
+    assert lake.sql("SELECT id, v FROM t ORDER BY id").to_pylist() == [{"id": 1, "v": 2}, {"id": 2, "v": 1}]
