@@ -3,6 +3,8 @@
 // nothing here may be captured by what Spark sends to executors. Janino wants plain Java: no lambdas, no diamonds, no generics of its own.
 
 import java.io.ByteArrayInputStream;
+import java.io.DataOutput;
+import java.io.IOException;
 import java.lang.ref.WeakReference;
 import java.math.BigDecimal;
 import java.util.ArrayList;
@@ -29,6 +31,8 @@ import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.io.Text;
+import org.apache.hadoop.io.WritableUtils;
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute$;
@@ -535,7 +539,7 @@ public class ObjcatFileIndex implements FileIndex {
         org.apache.spark.sql.sources.Filter filter = (org.apache.spark.sql.sources.Filter) filters.apply(q);
         if (isSafe(filter, data)) safe.add(filter);
       }
-      return new ParquetFileFormat().buildReaderWithPartitionValues(session, data, constants, required, PythonUtils.toSeq(safe), options, conf);
+      return new ParquetFileFormat().buildReaderWithPartitionValues(session, data, constants, required, PythonUtils.toSeq(safe), options, new Sent(conf));
     }
 
     private static boolean isSafe(org.apache.spark.sql.sources.Filter filter, StructType data) {
@@ -558,6 +562,29 @@ public class ObjcatFileIndex implements FileIndex {
     private static boolean holdsFloating(DataType type) {
       String json = type.json();
       return json.indexOf("\"float\"") >= 0 || json.indexOf("\"double\"") >= 0;
+    }
+  }
+
+  /**
+   * A configuration that is sent without the source of each of its values. Hadoop compresses those one by one, some thousand times, for every
+   * relation of a query. What arrives is a plain one.
+   */
+  static class Sent extends Configuration {
+    Sent(Configuration of) { super(of); }
+
+    public void write(DataOutput out) throws IOException {
+      Map said = new HashMap();
+      for (Iterator it = iterator(); it.hasNext(); ) {
+        Map.Entry pair = (Map.Entry) it.next();
+        said.put(pair.getKey(), pair.getValue());
+      }
+      WritableUtils.writeVInt(out, said.size());
+      for (Iterator it = said.entrySet().iterator(); it.hasNext(); ) {
+        Map.Entry pair = (Map.Entry) it.next();
+        Text.writeString(out, (String) pair.getKey());
+        Text.writeString(out, (String) pair.getValue());
+        WritableUtils.writeCompressedStringArray(out, null);
+      }
     }
   }
 
