@@ -3,6 +3,7 @@ properties change."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -16,8 +17,10 @@ from objcat.table.files import encode_delta
 from objcat.table.partition import parse_partitioning, shape_of
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_key_scope, check_known_properties
-from objcat.timeline import Action, Candidate, CommitPolicy, Committer, Footprint, Timeline, Txn, View, new_txn
+from objcat.timeline import Action, Candidate, CommitPolicy, Committed, Committer, Footprint, Timeline, Txn, View, new_txn
 from objcat.timeline.entry import SchemaChange
+
+logger = logging.getLogger("objcat")
 
 ATTEMPTS_MAX = 100
 AT_HEAD = CommitPolicy(slots_max=1)
@@ -91,7 +94,7 @@ def change_properties(
     set_: Mapping[str, str],
     unset: Iterable[str],
 ) -> View[Tables]:
-    """Set and take away properties of a table, as one commit; others that changed meanwhile stay. Returns the view with them.
+    """Set and take away properties of a table, as one commit; others that changed meanwhile stay. Returns the view with them, see `_change`.
 
     Raises InvalidInput, TableClosed, and what a commit raises.
     """
@@ -105,7 +108,8 @@ def change_properties(
 
 
 def change_schema(timeline: Timeline[Tables], view: View[Tables], table: str, changes: Sequence[ColumnChange]) -> View[Tables]:
-    """Change columns of a table, as one commit that touches no file; what others changed meanwhile stays. Returns the view with it.
+    """Change columns of a table, as one commit that touches no file; what others changed meanwhile stays. Returns the view with it, see
+    `_change`.
 
     Writers that planned before it go on: what they write is read under the new schema as all older files are. Raises InvalidSchema and
     InvalidInput as `objcat.table.evolution.evolve`, TableClosed, and what a commit raises.
@@ -130,7 +134,7 @@ def _change_spec(
             footprint={table: Footprint(schema=SchemaChange(columns=changed_ids(spec.table_schema, changed.table_schema)))},
         )
         try:
-            return _commit(timeline, view, candidate, Committer(timeline.fileio))
+            return _change(timeline, view, candidate)
         except CommitConflict as error:
             if isinstance(error, Contention):
                 raise
@@ -141,7 +145,8 @@ def _change_spec(
 def change_partitioning(
     timeline: Timeline[Tables], view: View[Tables], table: str, manifests: Manifests, partition_by: Sequence[str]
 ) -> View[Tables]:
-    """Have new rows dealt to partitions in another way, as one commit; rows that are there stay where they are. Returns the view with it.
+    """Have new rows dealt to partitions in another way, as one commit; rows that are there stay where they are. Returns the view with it,
+    see `_change`.
 
     Writers that planned before it write again. Raises InvalidInput and InvalidSchema, TableClosed, and what a commit raises.
     """
@@ -160,7 +165,7 @@ def change_partitioning(
             footprint={table: Footprint(schema=SchemaChange(columns=columns, needs_data=True))},
         )
         try:
-            return _commit(timeline, view, candidate, Committer(timeline.fileio))
+            return _change(timeline, view, candidate)
         except CommitConflict as error:
             if isinstance(error, Contention):
                 raise
@@ -193,6 +198,22 @@ def check_properties(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset
 
 
 def _commit(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate, committer: Committer) -> View[Tables]:
+    committed = _claim(candidate, committer)
+    return timeline.advance(view, [*committed.read, committed.entry])
+
+
+def _change(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate) -> View[Tables]:
+    """Commit a change that is whole with its slot. Returns the view with it; `view`, should the store not show what others changed."""
+    committed = _claim(candidate, Committer(timeline.fileio))
+    try:
+        return timeline.advance(view, [*committed.read, committed.entry])
+    except (ObjcatError, FileIOError) as error:
+        # The change is durable, whatever comes after it. The handle is behind, as if another process had made it.
+        logger.warning("%s could not be read up to slot %d, which is durable: %s", timeline.fileio.url, committed.entry.slot, error)
+        return view
+
+
+def _claim(candidate: Candidate, committer: Committer) -> Committed:
     intent = committer.announce(candidate.txn, candidate.action, candidate.base, engine="local")
     try:
         committed = committer.commit(candidate, skew_ms=intent.result())
@@ -203,7 +224,7 @@ def _commit(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate
         committer.retract(candidate.txn).result()
         raise
     committer.retract(candidate.txn).result()
-    return timeline.advance(view, [*committed.read, committed.entry])
+    return committed
 
 
 def _contended(timeline: Timeline[Tables], view: View[Tables], what: str) -> Contention:

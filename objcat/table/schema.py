@@ -185,7 +185,7 @@ def column_from_arrow(field: pa.Field, ids: Ids, *, path: str, joins: bool = Fal
     """A column of an Arrow field; nested fields get ids after its own. path: how the user says it. joins: whether files of its table, or of
     the column that it is a field of, may be older than the column. Raises InvalidSchema."""
     own = ids.next()
-    numbered = joins or _NUMBERED.search(field.name) is not None
+    numbered = joins or _NUMBERED.search(field.name) is not None or field.name == _ROW_INDEX
     return Column(
         id=own,
         name=field.name,
@@ -197,6 +197,8 @@ def column_from_arrow(field: pa.Field, ids: Ids, *, path: str, joins: bool = Fal
 
 _NUMBERED = re.compile(r"_[0-9]+\Z")
 """A physical name that ends so ends in the id of its column. So no two columns ever have one physical name, whatever their names are."""
+_ROW_INDEX = "_tmp_metadata_row_index"
+"""Spark's Parquet reader fills a column of this name with the numbers of rows, whatever the file holds."""
 
 
 def type_from_arrow(data_type: pa.DataType, ids: Ids, *, path: str) -> ColumnType:

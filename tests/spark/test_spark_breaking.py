@@ -227,6 +227,20 @@ def test_a_frame_stays_at_its_snapshot_while_writers_write(spark: SparkSession, 
     assert len(both(table, spark)) == 30
 
 
+@pytest.mark.parametrize("data_type", [pa.int64(), pa.string()])
+def test_a_column_of_the_name_that_sparks_reader_keeps_for_numbers_of_rows(
+    spark: SparkSession, tmp_path: Path, data_type: pa.DataType
+) -> None:
+    name = "_tmp_metadata_row_index"
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field(name, data_type)])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(2))
+    for rows in (range(100), range(10)):
+        values = pa.array([i * 10 for i in rows]).cast(data_type)
+        table.upsert(pa.table([pa.array(rows, pa.int64()), values], schema=schema))
+    assert len(both(table, spark)) == 100
+    assert len(both(table, spark, where="id = 3")) == 1
+
+
 ODD_NAMES = ["a.b", ".a", "a", "a b", "`q`", '"d"', "🙂", "_metadata", "key", "element", "a.c", "É", "%s", "{x}", "#", "\n", ",;=()"]
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from hashlib import sha512
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,20 @@ def test_a_change_that_is_durable_stands_although_what_others_changed_cannot_be_
     assert "is durable" in caplog.text
     check_whole(lake)
     assert rows_of(lake.table("t")) == {1: "a"}
+
+
+def test_a_change_of_a_table_that_is_durable_stands_although_what_others_changed_cannot_be_read_after_it(
+    memory: MemoryBackend, lake: objcat.Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = create(lake, partition_by=["value"], key_scope="partition")
+    unreadable = Rule(fault=Fault.BEFORE, kinds=frozenset({"get"}), key=lambda key: "/changes.json-" in key, times=99)
+    racing = Interrupted(memory, [unreadable])
+    slow = lake_on(racing, 2).table("t")
+    racing.before_slot_of("tables/", lambda: table.upsert([{"id": key, "value": sha512(b"%d" % key).hexdigest()} for key in range(900)]))
+    slow.add_column("more", pa.int64())
+    assert "is durable" in caplog.text
+    assert lake.table("t").scan(columns=["more"]).to_arrow()["more"].null_count == 900
+    check_whole(lake)
 
 
 def test_a_namespace_that_is_dropped_under_a_creation_does_not_come_back(
