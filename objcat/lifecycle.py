@@ -94,7 +94,8 @@ def change_properties(
     set_: Mapping[str, str],
     unset: Iterable[str],
 ) -> View[Tables]:
-    """Set and take away properties of a table, as one commit; others that changed meanwhile stay. Returns the view with them, see `_change`.
+    """Set and take away properties of a table, as one commit; others that changed meanwhile stay. Returns the view with them, see
+    `_change`.
 
     Raises InvalidInput, TableClosed, and what a commit raises.
     """
