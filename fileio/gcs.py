@@ -49,6 +49,7 @@ from fileio.gcs_client import (
     GCSOptions,
     Refused,
     bounds,
+    bucket_not_found,
     check_crc32c,
     check_options,
     classify,
@@ -65,6 +66,9 @@ T = TypeVar("T")
 
 ONE_REQUEST_BYTES_MAX = 8 * 1024 * 1024
 """Larger objects go through a resumable session, as in the SDK."""
+
+BUCKET_SEEN_S = 60.0
+"""How long a bucket that has answered is taken to be there, when an object is not: then one listing asks."""
 
 _LIST_FIELDS = "items(name,size,generation,updated),prefixes,nextPageToken"
 
@@ -95,7 +99,8 @@ class GCSBackend(Backend):
         self._client_or_none: Any = None
         self._parents: Any = None
         """A client that a fork brought along: kept, since closing its connections would disturb the parent's TLS sessions."""
-        self._bucket_seen = False
+        self._bucket_seen_s: float | None = None
+        """When an answer has shown last that the bucket is there."""
         self._has_batch = True
         # A composition cannot be given the key or the KMS key of its result through the SDK.
         self._capabilities = Capabilities(
@@ -299,6 +304,9 @@ class GCSBackend(Backend):
             return ResumableUpload(self, key, self._read(key, start))
         except ConditionFailed:
             return ResumableUpload(self, key, None)
+        except NotFound as error:
+            self._check_bucket(error)
+            raise
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
         def send() -> PutOutcome:
@@ -409,7 +417,7 @@ class GCSBackend(Backend):
 
     def _read(self, key: str | None, call: Callable[[], T]) -> T:
         result = self._translated(key, call)
-        self._bucket_seen = True
+        self._bucket_seen_s = default_env().monotonic_s()
         return result
 
     def _write(self, key: str, mode: PutMode, call: Callable[[], PutOutcome]) -> PutOutcome:
@@ -419,16 +427,21 @@ class GCSBackend(Backend):
             return Conflict(None)
         except Unavailable as error:
             return Unknown(error)
-        except BucketNotFound:
-            raise
-        except NotFound:
+        except NotFound as error:
+            self._check_bucket(error)
             if isinstance(mode, Update):
                 return Conflict(None)
             raise
 
+    def _check_bucket(self, missing: NotFound) -> None:
+        """Raises BucketNotFound when that is why a write was answered 404: most need nothing else to be there, so it is asked anew."""
+        self._bucket_seen_s = None
+        if isinstance(missing, BucketNotFound) or self._bucket_is_missing():
+            raise bucket_not_found(self.url) from missing
+
     def _bucket_is_missing(self) -> bool:
-        """One listing tells a missing bucket from a missing object, unless the bucket has answered before."""
-        if self._bucket_seen:
+        """One listing tells a missing bucket from a missing object, unless the bucket has answered a moment ago."""
+        if self._bucket_seen_s is not None and default_env().monotonic_s() - self._bucket_seen_s < BUCKET_SEEN_S:
             return False
         url = f"{self._api}/storage/v1/b/{self._bucket_name}/o?maxResults=1&fields=kind{self._billing}"
         try:
@@ -439,7 +452,7 @@ class GCSBackend(Backend):
             if classify(error, self.url, None, self._options, lambda: False) is None:
                 raise
             return False
-        self._bucket_seen = True
+        self._bucket_seen_s = default_env().monotonic_s()
         return False
 
 

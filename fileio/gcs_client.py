@@ -257,6 +257,7 @@ def classify(error: Exception, url: str, key: str | None, options: GCSOptions, b
 
     bucket_is_missing: asked at a 404 about a key.
     """
+    import google.api_core.exceptions
     import google.auth.exceptions
     import google.cloud.storage.exceptions as sdk
     import requests
@@ -266,7 +267,7 @@ def classify(error: Exception, url: str, key: str | None, options: GCSOptions, b
     if isinstance(error, Refused):
         if error.status == 404:
             if key is None or bucket_is_missing():
-                return BucketNotFound(f"the bucket {url} does not exist: create it, or mend the URL")
+                return bucket_not_found(url)
             return NotFound(f"{name} does not exist")
         return _classify_status(error, name, options)
     text = _shown(error, options)
@@ -280,9 +281,16 @@ def classify(error: Exception, url: str, key: str | None, options: GCSOptions, b
         return InvalidConfig(f"{name}: the certificate of {endpoint} is not trusted: give its authority as option 'ca_bundle'")
     if (why := why_unreachable(error)) is not None:
         return Unavailable(f"{name}: cannot reach {endpoint}, {why}: check option 'endpoint', the proxy and the network")
-    if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError, sdk.InvalidResponse, sdk.DataCorruption, OSError)):
+    # Answers below 400 that lack what they must have become errors in the SDK: of these two kinds.
+    unusable = (sdk.InvalidResponse, google.api_core.exceptions.GoogleAPICallError)
+    if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError, sdk.DataCorruption, OSError, *unusable)):
         return Unavailable(f"{name}: no valid answer: {type(error).__name__}: {text}")
     return None
+
+
+def bucket_not_found(url: str) -> BucketNotFound:
+    """The error for a bucket that is not there."""
+    return BucketNotFound(f"the bucket {url} does not exist: create it, or mend the URL")
 
 
 def _classify_status(refused: Refused, name: str, options: GCSOptions) -> FileIOError:

@@ -123,6 +123,8 @@ class S3Backend(Backend):
                 raise NotFound(str(failure.error)) from None
             error = self._explained(key) if failure.status in (400, 403, 404) else None
             raise (error or failure.error) from None
+        if "ContentLength" not in response:
+            raise Unavailable(f"the store's answer about {key!r} names no size: check that option 'endpoint' is an S3 server")
         return _meta(key, response, response["ContentLength"])
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:

@@ -261,7 +261,7 @@ class FileIO:
             return outcome
 
         if not want_found:
-            return self._settle(key, write_id, mode, attempt)
+            return self._settle(key, write_id, mode, attempt, size=len(data))
         found: list[GetResult] = []
 
         def read_back() -> Evidence:
@@ -271,7 +271,7 @@ class FileIO:
                 return Absent()
             assert isinstance(result, GetResult)
             found.append(result)
-            return evidence_of(result.meta, write_id, mode)
+            return _evidence(result.meta, write_id, mode, size=len(data))
 
         outcome = self._settle_with(read_back, mode, attempt)
         return replace(outcome, found=found[-1]) if isinstance(outcome, Conflict) and found else outcome
@@ -310,7 +310,7 @@ class FileIO:
             raise Unsupported(f"{self.url} ignores conditions on copy: read {source!r} and put() it to {target!r} under the condition")
         write_id = self._env.new_id()
         marks = {**self.head(source).metadata, **write_metadata(write_id, mode)}
-        return self._settle(target, write_id, mode, lambda: self._backend.copy(source, target, mode, marks))
+        return self._settle(target, write_id, mode, lambda: self._backend.copy(source, target, mode, marks), size=None)
 
     def delete(self, keys: Iterable[str]) -> builtins.list[DeleteResult]:
         """Delete objects; a missing one is success. One result a key, in order; an error concerns that key only."""
@@ -358,11 +358,20 @@ class FileIO:
         return retry(call, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry)
 
     def _settle(
-        self, key: str, write_id: str, mode: PutMode, attempt: Callable[[], PutOutcome], *, doubt: Exception | None = None
+        self,
+        key: str,
+        write_id: str,
+        mode: PutMode,
+        attempt: Callable[[], PutOutcome],
+        *,
+        size: int | None,
+        doubt: Exception | None = None,
     ) -> PutOutcome:
+        """size: of what is sent, in bytes; None when it is not known."""
+
         def read_back() -> Evidence:
             try:
-                return evidence_of(self.head(key), write_id, mode)
+                return _evidence(self.head(key), write_id, mode, size=size)
             except NotFound:
                 return Absent()
 
@@ -396,6 +405,14 @@ class FileIO:
         return [done[key] for key in keys]
 
 
+def _evidence(meta: ObjectMeta, write_id: str, mode: PutMode, *, size: int | None) -> Evidence:
+    """`evidence_of`. Raises FileIOError when the object is ours and is not of the size that was sent: what is there is not known."""
+    found = evidence_of(meta, write_id, mode)
+    if isinstance(found, Ours) and size not in (None, meta.size):
+        raise FileIOError(f"{meta.key!r} has {meta.size} bytes in the store, but {size} were sent: delete it and write it again")
+    return found
+
+
 class SettledUpload(Upload):
     """A multipart upload of `FileIO`: parts are retried, the completion is settled by its write id."""
 
@@ -405,11 +422,13 @@ class SettledUpload(Upload):
         self._mode = mode
         self._write_id = write_id
         self._inner = inner
+        self._sizes: dict[int, int] = {}
         self._doubt: Exception | None = None
 
     def put_part(self, number: int, data: Buffer) -> None:
         """Send part `number`, retried within the policy. Raises Unavailable, Throttled or UploadLost when it cannot be sent."""
         content = as_bytes(data)
+        self._sizes[number] = len(content)
         self._fileio._retry(lambda: self._inner.put_part(number, content))
 
     def complete(self) -> PutOutcome:
@@ -427,7 +446,8 @@ class SettledUpload(Upload):
 
         lost = f"the upload of {self._key!r} is gone and nothing of it landed: write the object again"
         try:
-            outcome = self._fileio._settle(self._key, self._write_id, self._mode, attempt, doubt=self._doubt)
+            size = sum(self._sizes.values())
+            outcome = self._fileio._settle(self._key, self._write_id, self._mode, attempt, size=size, doubt=self._doubt)
         except Throttled as error:
             if not refused:
                 raise

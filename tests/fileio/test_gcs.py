@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy
 from devkit.handle import ServerHandle
+from fileio import gcs
 from fileio.base import (
     Backend,
     Conflict,
@@ -316,6 +318,12 @@ def test_an_answer_without_a_generation_is_not_taken_for_a_version(stub: Stub) -
     assert isinstance(opened(stub).put("k", b"abc", Create(), {}), Unknown)
 
 
+def test_an_upload_that_begins_without_a_place_to_send_it_to_is_unavailable(stub: Stub) -> None:
+    stub.says(200, {})
+    with pytest.raises(Unavailable, match="no valid answer"):
+        opened(stub).start_upload("k", Create(), {})
+
+
 def test_damaged_bytes_are_noticed(stub: Stub) -> None:
     headers = {"X-Goog-Generation": "7", "Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT", "X-Goog-Hash": "crc32c=AAAAAA==,md5=x"}
     stub.says(200, b"abc", headers)
@@ -389,6 +397,27 @@ def test_a_missing_bucket_is_told_from_a_missing_object(servers: Servers, fake: 
         except FileIOError as error:
             result = error
         assert isinstance(getattr(result, "error", result), BucketNotFound), name
+
+
+def test_a_bucket_that_goes_under_an_open_handle_is_missed(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = servers("fake-gcs-server").fresh_bucket()
+    bucket = handle.url.removeprefix("gs://")
+    store = open_gcs(bucket, GCSOptions(endpoint=handle.endpoint, anonymous=True))
+    written(store.put("k", b"abc", Create(), {}))
+    store.delete_batch(["k"])
+    connection = http.client.HTTPConnection(*handle.address)
+    connection.request("DELETE", f"/storage/v1/b/{bucket}")
+    assert connection.getresponse().status == 200
+    connection.close()
+    for name in ("put", "put large", "start_upload"):
+        with pytest.raises(BucketNotFound, match="create it, or mend the URL"):
+            calls(store)[name]()
+    with pytest.raises(BucketNotFound):
+        store.put("k", b"abc", Update(Version("7")), {})
+    monkeypatch.setattr(gcs, "BUCKET_SEEN_S", 0.0)
+    for name in ("get", "head"):
+        with pytest.raises(BucketNotFound):
+            calls(store)[name]()
 
 
 def test_conditions_and_versions(either: Backend) -> None:
@@ -700,6 +729,18 @@ def test_a_last_part_that_lands_after_it_was_given_up_changes_nothing(behind: Be
     version = written(upload.complete())
     assert behind.proxy.release() == [404]
     assert (behind.competitor.head("k").version, behind.competitor.read("k")) == (version, b"ours")
+
+
+def test_an_object_of_another_size_than_was_sent_is_not_taken_for_written(behind: Behind) -> None:
+    """This server stores twice what arrives twice; the answer that would have told is lost."""
+    upload = behind.store.start_upload("k", Create())
+    upload.put_part(1, b"a" * CHUNK_BYTES_MULTIPLE)
+    behind.next("duplicate", "PUT", "upload_id=")
+    upload.put_part(2, b"b")
+    behind.next("drop_after", "PUT", "upload_id=")
+    outcome = upload.complete()
+    assert isinstance(outcome, Unknown)
+    assert f"has {2 * CHUNK_BYTES_MULTIPLE + 1} bytes in the store, but {CHUNK_BYTES_MULTIPLE + 1} were sent" in str(outcome.cause)
 
 
 def test_a_middle_part_that_never_arrived_is_sent_again(behind: Behind) -> None:

@@ -90,7 +90,8 @@ class Canned:
                 self.send_response(answer.status)
                 for name, value in answer.headers:
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(answer.body) + answer.cut_bytes))
+                if "Transfer-Encoding" not in dict(answer.headers):
+                    self.send_header("Content-Length", str(len(answer.body) + answer.cut_bytes))
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(answer.body)
@@ -388,6 +389,12 @@ def test_a_head_of_a_missing_key_asks_once_when_the_bucket_is_known(start_canned
     with pytest.raises(NotFound):
         backend.head("absent")
     assert [request.method for request in canned.requests] == ["HEAD", "HEAD"]
+
+
+def test_a_head_without_a_size_is_unavailable(start_canned: StartCanned) -> None:
+    canned = start_canned(lambda _: Answer(200, b"", (*OBJECT_HEADERS, ("Transfer-Encoding", "chunked"))))
+    with pytest.raises(Unavailable, match="names no size"):
+        canned.backend().head("key")
 
 
 def test_a_body_that_breaks_off_is_unavailable(start_canned: StartCanned) -> None:

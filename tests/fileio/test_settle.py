@@ -14,7 +14,21 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from fileio.base import WRITE_BASE, WRITE_ID, Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Unknown, Update, Version, Written
+from fileio.base import (
+    WRITE_BASE,
+    WRITE_ID,
+    Buffer,
+    Conflict,
+    Create,
+    GetResult,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Unknown,
+    Update,
+    Version,
+    Written,
+)
 from fileio.errors import FileIOError, InvalidConfig, NotFound, PermissionDenied, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
 from fileio.settle import RetryPolicy
@@ -424,6 +438,22 @@ class Refusing(MemoryBackend):
             self.granted -= 1
             return Unknown(Unavailable("no answer"))
         raise PermissionDenied(f"{key!r} may not be written: grant the permission")
+
+
+class Halving(MemoryBackend):
+    """Keeps half of what is sent, and does not answer."""
+
+    def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        outcome = super().put(key, bytes(data)[: len(data) // 2], mode, metadata)
+        return Unknown(Unavailable("no answer")) if isinstance(outcome, Written) else outcome
+
+
+@pytest.mark.parametrize("want_found", [False, True])
+def test_half_of_what_was_sent_is_not_taken_for_written(want_found: bool) -> None:
+    store = FileIO(Halving("halves"), env=FakeEnv())
+    outcome = store.put(KEY, OURS, Create(), want_found=want_found)
+    assert isinstance(outcome, Unknown)
+    assert str(outcome.cause) == f"{KEY!r} has 3 bytes in the store, but 6 were sent: delete it and write it again"
 
 
 def test_a_refusal_is_raised_only_when_no_earlier_attempt_is_in_doubt() -> None:
