@@ -38,6 +38,7 @@ from objcat.table import Snapshot, Tables, TableSpec
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import Layout, Operation
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, parse_txn, resolve
+from objcat.timeline.commit import check_still_there
 from objcat.timeline.side import with_changes
 from objcat.write import CommitResult, WriteOperation, applied_at, result_of
 
@@ -85,13 +86,17 @@ class Table(Altered):
     def history(self, *, limit: int | None = None) -> History:
         """The entries of the table's log, without those that are of other tables alone, oldest first: a list, and `to_arrow()` of it.
 
-        limit: only so many, the newest ones, for about as many requests. Raises InvalidInput, storage errors.
+        limit: only so many, the newest ones, for about as many requests. Raises InvalidInput, TableNotFound when the log was deleted by
+        hand under this handle, storage errors.
         """
         span = None if limit is None else whole_number(limit, what="limit")
-        newest = self.refresh().slot
+        newest = self.refresh().log
         while True:
-            after = -1 if span is None else max(-1, newest - span)
+            after = -1 if span is None else max(-1, newest.slot - span)
             entries = with_changes(self.fileio, self.timeline.log.read_after(after))
+            if after < newest.slot:
+                found = entries[newest.slot - after - 1] if len(entries) >= newest.slot - after else None
+                check_still_there(newest, found, where=self.fileio.url)
             mine = [entry for entry in entries if self.id in entry.footprint or not entry.footprint]
             if limit is None or span is None:
                 return History(mine, self.id)

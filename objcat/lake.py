@@ -299,14 +299,7 @@ class Lake:
         """
         binding = self._bound(name).binding
         self.catalog.check_writable()
-        timeline, view = self._open(binding.prefix)
-        if view.slot < 0:
-            # The log was deleted by hand: all that is left of the table is its name.
-            self._finish_drop(binding.table, binding.opened + 1)
-            return
-        view = close(timeline, view, binding.table)
-        self._remember(binding.prefix, view)
-        self._finish_drop(binding.table, _closed_at(view, binding.table))
+        self._finish_drop(binding.table, self._close(binding))
 
     def undrop_table(self, name: str, *, new_name: str | None = None, table: str | None = None) -> Table:
         """Bring a dropped table back as it was, under its old name or another one.
@@ -551,6 +544,18 @@ class Lake:
             return
 
     # ---- how: drop and undrop
+
+    def _close(self, binding: Binding) -> int:
+        """The slot at which a table is closed from now on. Where its log was deleted by hand, all that is left of it is its name."""
+        timeline, view = self._open(binding.prefix)
+        if view.slot < 0:
+            return binding.opened + 1
+        try:
+            view = close(timeline, view, binding.table)
+        except TableNotFound:
+            return binding.opened + 1
+        self._remember(binding.prefix, view)
+        return _closed_at(view, binding.table)
 
     def _complete_drop(self, bound: Bound) -> bool:
         """Finish a drop that was interrupted between its two steps. Returns whether it was."""

@@ -18,7 +18,7 @@ from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
 from objcat.advice import SizeAdvice
-from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, ObjcatError, SharedTransaction, TableNotFound
+from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, ObjcatError, SharedTransaction
 from objcat.parts import Change, Engine, Part
 from objcat.predicate import Predicate
 from objcat.table import Manifests, Snapshot, Tables
@@ -43,7 +43,7 @@ from objcat.timeline import (
     View,
     new_txn,
 )
-from objcat.timeline.commit import check_app, fenced, remove_files
+from objcat.timeline.commit import check_app, check_still_there, fenced, remove_files
 from objcat.timeline.entry import data_prefix
 from objcat.version import writer_of
 
@@ -242,7 +242,7 @@ class _Attempt:
         """Raises as `commit_parts`; whatever it raises but CommitUnknown and SharedTransaction, nothing of the transaction is left."""
         action = self._action()
         skew_ms = self._committer.announce_if_slow(self.txn, action, self.view.log, engine=self._engines)
-        base = self._fileio.env.submit_io(partial(Log(self._fileio).read_slot, self.view.slot))
+        base = self._fileio.env.submit_io(partial(Log(self._fileio).read_stub, self.view.slot))
         try:
             committed = self._run(skew_ms, base)
         except CommitUnknown:
@@ -312,7 +312,7 @@ class _Attempt:
         began_s = env.monotonic_s()
         for table, part in self._parts.items():
             part.write(self._snapshot(table), self.txn)
-        _check_still_there(self._fileio, self.view, base.result())
+        check_still_there(self.view.log, base.result(), where=self._fileio.url)
         policy = self._committer.policy
         pause_s = 0.0
         while True:
@@ -409,15 +409,3 @@ def _moves_rows(footprint: Footprint) -> bool:
 def _sum(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
-
-
-def _check_still_there(fileio: FileIO, view: View[Tables], base: Entry | None) -> None:
-    """Refuse to write above a log that somebody deleted, or replaced by another table's, since the view was taken.
-
-    Deleting objects by hand is outside of the protocol: this finds it unless it happens in the moment between this look and the commit.
-    """
-    if base is None or base.committed_at_ms != view.log.committed_at_ms:
-        raise TableNotFound(
-            f"slot {view.slot} of the table at {fileio.url} is gone or another one: it was deleted by hand under this handle; "
-            "open the table again; nothing was written"
-        )

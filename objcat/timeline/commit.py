@@ -24,6 +24,7 @@ from objcat.errors import (
     Fenced,
     SharedTransaction,
     StreamRewound,
+    TableNotFound,
 )
 from objcat.timeline.conflicts import Overlap, find_conflicts
 from objcat.timeline.entry import (
@@ -46,7 +47,7 @@ from objcat.timeline.state import AppVersion, LogState
 from objcat.timeline.turns import Turns
 from objcat.version import writer_of
 
-__all__ = ["Beaten", "Candidate", "CommitPolicy", "Committed", "Committer", "check_app", "fenced", "remove_files"]
+__all__ = ["Beaten", "Candidate", "CommitPolicy", "Committed", "Committer", "check_app", "check_still_there", "fenced", "remove_files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +150,10 @@ class Committer:
         """The first step of whatever wants a slot: see `Intents.announce`.
 
         base: the log as the operation knows it. Raises UnsupportedFormat, before anything is written, when it may only be written by newer
-        clients.
+        clients. What is returned raises TableNotFound, and nothing is written, when the log of the base is not there any more.
         """
         check_writable(base.writer_features, where=self._fileio.url)
-        return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of)
+        return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of, first=partial(self._look_at_base, base))
 
     def announce_if_slow(self, txn: Txn, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
         """The first step of a write, whose files tell of it where it dies young: see `Intents.announce_if_slow`. Raises as `announce`."""
@@ -283,6 +284,11 @@ class Committer:
     def _put(self, entry: Entry) -> PutOutcome:
         return self._fileio.put(log_key(entry.slot), encode_entry(entry), Create(), want_found=True)
 
+    def _look_at_base(self, base: LogState) -> None:
+        """Raises as `check_still_there`."""
+        if base.slot >= 0:
+            check_still_there(base, self._log.read_stub(base.slot), where=self._fileio.url)
+
     def _look_at(self, slot: int) -> Entry | None:
         """The entry of a slot, as far as it says whose it is; None when that cannot be told now."""
         try:
@@ -294,6 +300,19 @@ class Committer:
         if candidate.action is Action.CREATE and candidate.base.slot < 0:
             return [Overlap("a table was created here first", ())]
         return find_conflicts(candidate.action, candidate.footprint, found, partial(get_digests, self._fileio))
+
+
+def check_still_there(base: LogState, found: Entry | None, *, where: str) -> None:
+    """Refuse to write above a log that somebody deleted, or replaced by another one, since it was read: no reader would come that far.
+
+    found: what is in the slot of the base now. Deleting objects by hand is outside of the protocol: this finds it unless it happens in the
+    moment between this look and the commit. Raises TableNotFound.
+    """
+    if found is None or found.committed_at_ms != base.committed_at_ms:
+        raise TableNotFound(
+            f"slot {base.slot} of the log at {where} is gone or another one: it was deleted by hand under this handle; "
+            "open it again; nothing was written"
+        )
 
 
 def _entry_of(

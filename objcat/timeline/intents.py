@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import msgspec
 
@@ -46,15 +47,18 @@ class Intents:
         # Whoever drops this without a word, an interrupted cell of a notebook say, looks dead from then on.
         weakref.finalize(self, _stop_all, self._hearts)
 
-    def announce(self, txn: Txn, action: Action, base: int, *, engine: str, plan_of: Txn | None = None) -> Future[int]:
+    def announce(
+        self, txn: Txn, action: Action, base: int, *, engine: str, first: Callable[[], None], plan_of: Txn | None = None
+    ) -> Future[int]:
         """Put the intent of `txn`, overlapped with the caller's work, and touch it from time to time until it is retracted or silenced.
 
-        plan_of: the txn of the plan that it executes. The future holds how far the store's clock is ahead of the local one, in ms: 0 where
-        it has none, or where they agree to the second (which is how finely most stores tell the time).
+        first: called before, beside the caller's work too; when it raises, so does the future, and there is no intent. plan_of: the txn of
+        the plan that it executes. The future holds how far the store's clock is ahead of the local one, in ms: 0 where it has none, or
+        where they agree to the second (which is how finely most stores tell the time).
         """
         heart = self._begin(txn, action, base, engine, plan_of, first_s=HEARTBEAT_S)
         heart.was_sent = True
-        return self._fileio.env.submit_io(heart.announce)
+        return self._fileio.env.submit_io(partial(heart.announce, first))
 
     def announce_if_slow(self, txn: Txn, action: Action, base: int, *, engine: str) -> Callable[[], int]:
         """As `announce`, but the intent is only put when the operation runs for `ANNOUNCED_AFTER_S`: one that ends before sends nothing.
@@ -135,9 +139,16 @@ class _Heart:
         self._flags = threading.Lock()
         self._request = threading.Lock()
 
-    def announce(self) -> int:
-        """Put the intent, unless it was put. Returns how far the store's clock is ahead, ms."""
+    def announce(self, first: Callable[[], None] | None = None) -> int:
+        """Put the intent, unless it was put. Returns how far the store's clock is ahead, ms. first: what it raises ends this heart."""
         with self._request:
+            if first is not None:
+                try:
+                    first()
+                except BaseException:
+                    self.was_sent = False
+                    self.stop()
+                    raise
             return self._announce()
 
     def skew_ms(self) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 import objcat
 from fileio.base import Create, GetResult
-from objcat.timeline import Action, Committer, LogState, new_txn
+from objcat.timeline import Action, Committer, new_txn
 from tests.cli.commands import run
 
 
@@ -72,7 +72,7 @@ def test_as_json_it_is_the_entry(table: objcat.Table, tmp_path: Path) -> None:
 
 def test_a_transaction_under_way_shows_who_is_at_it(table: objcat.Table, tmp_path: Path) -> None:
     txn = new_txn(table.fileio.env)
-    Committer(table.fileio).announce(txn, Action.DELTA_COMMIT, LogState(slot=1), engine="spark").result()
+    Committer(table.fileio).announce(txn, Action.DELTA_COMMIT, table.timeline.open().log, engine="spark").result()
     done = run("show", f"{tmp_path}/trips", txn, columns=200)
     assert done.returncode == 0
     assert "INFLIGHT" in done.stdout and "spark" in done.stdout

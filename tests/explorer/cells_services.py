@@ -58,6 +58,8 @@ SCHEDULED = (*ROWS, Actor("former scheduler", 14, Schedule()))
 WORKERS = (play("worker", 5, ExecuteScheduled()), play("worker", 6, ExecuteScheduled()))
 DUE = (("objcat.services.maintain", "COMPACT_AFTER_COMMITS", 1),)
 MAINTENANCE = play("maintenance", 5, Maintain())
+SOLO_ROUND_STEPS_MAX = 150
+"""A round of upkeep is several services, one after the other."""
 LESS_CLEAN = play("clean", 6, Clean(2))
 RELEASE = play("release", 6, Save(2, release=True))
 SCAN = Actor("reader", 9, Scan())
@@ -277,7 +279,15 @@ SERVICE_CELLS: tuple[Cell, ...] = (
     Cell(
         name="worker, compaction, write", actors=(WORKERS[0], OTHER_COMPACTION, writer(1)), prelude=SCHEDULED, states_min=3_090, slow=True
     ),
-    Cell(name="maintenance, write", actors=(MAINTENANCE, writer(1)), prelude=ROWS, settings=DUE, all_succeed=True, states_min=1_670),
+    Cell(
+        name="maintenance, write",
+        actors=(MAINTENANCE, writer(1)),
+        prelude=ROWS,
+        settings=DUE,
+        all_succeed=True,
+        states_min=1_670,
+        solo_steps_max=SOLO_ROUND_STEPS_MAX,
+    ),
     Cell(
         name="maintenance, maintenance",
         actors=(MAINTENANCE, play("maintenance", 6, Maintain())),
@@ -285,6 +295,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         settings=DUE,
         states_min=251_000,
         slow=True,
+        solo_steps_max=SOLO_ROUND_STEPS_MAX,
     ),
     Cell(name="clean by commits, write", actors=(play("clean", 5, CleanAllBut(1)), writer(1)), prelude=COMPACTED, states_min=59),
     Cell(name="save, clean", actors=(play("save", 6, Save(2)), CLEAN), prelude=COMPACTED, states_min=320),

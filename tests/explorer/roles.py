@@ -31,7 +31,6 @@ from objcat.timeline import (
     CommittedAt,
     Committer,
     Footprint,
-    LogState,
     Resolution,
     Timeline,
     Txn,
@@ -408,9 +407,10 @@ class Abandon:
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
-        spec = snapshot_of(warm_view(me), where="explorer").spec
+        view = warm_view(me)
+        spec = snapshot_of(view, where="explorer").spec
         txn = new_txn(me.fileio.env)
-        Committer(me.fileio).announce(txn, Action.DELTA_COMMIT, LogState(slot=1), engine="explorer").result()
+        Committer(me.fileio).announce(txn, Action.DELTA_COMMIT, view.log, engine="explorer").result()
         OneFile(me).write((0,), WriteTask(spec, txn, Operation.UPSERT))
 
 

@@ -68,7 +68,7 @@ def test_a_heartbeat_says_that_the_writer_lives_until_it_is_done() -> None:
     table = create(MemoryBackend("heart"), env)
     committer = Committer(table.fileio)
     txn = new_txn(env)
-    committer.announce(txn, Action.DELTA_COMMIT, LogState(slot=0), engine="test").result()
+    committer.announce(txn, Action.DELTA_COMMIT, table.timeline.open().log, engine="test").result()
     (beat,) = env.repeated
     first = intent_of(table, txn)
     for number in (1, 2):
@@ -92,7 +92,7 @@ def test_a_heartbeat_survives_a_store_that_does_not_answer() -> None:
     table = lake.table("t")
     committer = Committer(table.fileio)
     txn = new_txn(env)
-    committer.announce(txn, Action.DELTA_COMMIT, LogState(slot=0), engine="test").result()
+    committer.announce(txn, Action.DELTA_COMMIT, table.timeline.open().log, engine="test").result()
     (beat,) = env.repeated
     beat()
     beat()
@@ -111,7 +111,7 @@ def test_a_writer_is_heard_while_it_runs_and_no_longer() -> None:
     fileio = FileIO(MemoryBackend("threads"), env=Fast())
     committer = Committer(fileio)
     txn = new_txn(fileio.env)
-    committer.announce(txn, Action.COMMIT, LogState(slot=0), engine="test").result()
+    committer.announce(txn, Action.COMMIT, LogState(), engine="test").result()
     while decode_intent(fileio.read(intent_key(txn)), key="intent").beats < 3:
         pass
     committer.retract(txn).result()

@@ -6,6 +6,7 @@ import datetime as dt
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -387,6 +388,42 @@ def test_a_table_deleted_by_hand_under_a_handle_acknowledges_nothing(lake: objca
     with pytest.raises(TableNotFound, match="deleted by hand"):
         getattr(table, operation)([row(2)])
     assert {key for key in place.list_keys() if "intents/" not in key} == before
+
+
+NOBODY = "20260101T000000000Z-0123456789abcdef"
+ELSEWHERE: dict[str, Callable[[objcat.Table], object]] = {
+    "resolve": lambda table: table.resolve(NOBODY),
+    "rollback_dead": lambda table: table.rollback_dead(older_than_s=0),
+    "set_properties": lambda table: table.set_properties({"owner": "ana"}),
+    "add_column": lambda table: table.add_column("note", pa.string()),
+    "history": lambda table: table.history(),
+    "newest of the history": lambda table: table.history(limit=1),
+}
+
+
+@pytest.mark.parametrize("call", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_log_deleted_by_hand_under_a_handle_is_neither_written_nor_taken_for_an_empty_one(
+    lake: objcat.Lake, call: Callable[[objcat.Table], object]
+) -> None:
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    table.upsert([row(1)])
+    table.upsert([row(2)])
+    lake.fileio.delete(list(lake.fileio.list_keys()))
+    with pytest.raises(TableNotFound, match=r"deleted by hand|create it"):
+        call(table)
+    # A slot above those that are gone would let the next write of this handle pass, and no reader would come that far.
+    with pytest.raises(TableNotFound, match="deleted by hand"):
+        table.upsert([row(3)])
+    assert list(lake.fileio.list_keys()) == []
+
+
+@pytest.mark.parametrize("name", ["t", "u"])
+def test_names_of_a_lake_deleted_by_hand_under_a_handle_are_not_changed(lake: objcat.Lake, name: str) -> None:
+    lake.create_table("t", SCHEMA, key=["id"])
+    lake.fileio.delete(list(lake.fileio.list_keys()))
+    with pytest.raises(TableNotFound, match="deleted by hand"):
+        lake.drop_table("t") if name == "t" else lake.create_table(name, SCHEMA, key=["id"])
+    assert [key for key in lake.fileio.list_keys() if "_catalog" in key] == []
 
 
 def test_a_scan_of_a_file_that_was_deleted_by_hand_says_so(lake: objcat.Lake) -> None:
