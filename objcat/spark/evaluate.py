@@ -8,18 +8,21 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, NullType
 
 from fileio.registry import StoreDescription
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, Tree, source_column, target_column
-from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Reach, moved, said_twice
 from objcat.services.compute import DELETED, Outcome
 from objcat.spark.engine import SparkEngine, arrow_schema
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import bucket_column, partition_columns
+from objcat.storage.batch import means_the_same
 from objcat.table import TableSpec
 from objcat.table.schema import Column as TableColumn
+from objcat.table.schema import arrow_type, type_text
 from objcat.table.spec import PARTITION_SCOPE
 
 _KEY, _SOURCE_PLACE, _TARGET_PLACE, _PLACE, _RANK, _BUCKET = (
@@ -40,6 +43,7 @@ def check_on_spark(program: Program, spec: TableSpec, source: DataFrame | None, 
     schema = spec.table_schema.to_arrow()
     rows = spark.createDataFrame([], spark_schema(schema)).toDF(*(target_column(place) for place in range(len(schema))))
     if source is not None:
+        _check_located(program, spec, source)
         rows = rows.crossJoin(source.limit(0).toDF(*(source_column(place) for place in range(len(source.columns)))))
     fields: list[pa.Field] = []
     for one in (*program.assigned, *program.conditions):
@@ -51,6 +55,19 @@ def check_on_spark(program: Program, spec: TableSpec, source: DataFrame | None, 
             ) from error
         fields.append(pa.field(str(len(fields)), found.type))
     program.check_types(pa.schema(fields), spec)
+
+
+def _check_located(program: Program, spec: TableSpec, source: DataFrame) -> None:
+    """Refuse a source whose keys would have to be guessed: 1.5 is no 1, and text is no number."""
+    given = arrow_schema(source.select(*(F.col(quoted(name)) for name in dict.fromkeys(program.located.values()))).schema)
+    for name, said in program.located.items():
+        column = spec.table_schema.column(name)
+        found = given.field(said).type
+        if not means_the_same(found, arrow_type(column.type)):
+            raise InvalidBatch(
+                f"the column {said!r} is {found} in the source and {type_text(column.type)} in the table, and what one means in the other "
+                "is a guess: cast it yourself; nothing was written"
+            )
 
 
 def evaluate_on_spark(
@@ -153,7 +170,8 @@ def _source(source: DataFrame, program: Program, spec: TableSpec, places: Sequen
     # What the expressions of partitions look for, under the names that the table has.
     said = {name: F.col(source_column(source.columns.index(given))) for name, given in program.located.items()}
     located = numbered.select("*", *(column.alias(name) for name, column in said.items()))
-    keys = [_as_stored(column).alias(f"{_KEY}{n}") for n, column in enumerate(spec.key_columns)]
+    types = {field.name: field.dataType for field in located.schema.fields}
+    keys = [_as_stored(column, types[column.name]).alias(f"{_KEY}{n}") for n, column in enumerate(spec.key_columns)]
     placed = [place.alias(f"{_SOURCE_PLACE}{n}") for n, place in enumerate(places)]
     bucket = [bucket_column(spec).alias(_BUCKET)] if spec.bucket_columns else []
     rows = located.select(*numbered.columns, *keys, *placed, *bucket, F.lit(True).alias(SOURCE_HERE))
@@ -164,9 +182,12 @@ def _source(source: DataFrame, program: Program, spec: TableSpec, places: Sequen
     return rows.withColumn(_RANK, F.row_number().over(newest)).where(F.col(_RANK) == 1).drop(_RANK)
 
 
-def _as_stored(column: TableColumn) -> Column:
-    """What a frame says of a column, in its type; null where that does not hold it."""
-    return F.col(quoted(column.name)).try_cast("timestamp_ltz" if column.type == "timestamp" else str(column.type))
+def _as_stored(column: TableColumn, given: DataType) -> Column:
+    """What a frame says of a column, in its type; null where that does not hold it: a cast may round."""
+    said = F.col(quoted(column.name))
+    stored = said.try_cast("timestamp_ltz" if column.type == "timestamp" else str(column.type))
+    own = spark_schema(pa.schema([pa.field("key", arrow_type(column.type))])).fields[0].dataType
+    return stored if given in (own, NullType()) else F.when(stored.try_cast(given).eqNullSafe(said), stored)
 
 
 def _joined(source: DataFrame, target: DataFrame, program: Program, spec: TableSpec, places: int) -> DataFrame:

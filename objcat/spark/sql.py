@@ -34,7 +34,7 @@ class SparkRunner:
         try:
             found: DataFrame = self.spark.sql(text, **frames) if frames else self.spark.sql(query.sql(dialect="spark"))
         except (AnalysisException, ParseException) as error:
-            reason = str(error).split(";")[0].splitlines()[0]
+            reason = str(error).strip().split(";")[0].splitlines()[0]
             raise InvalidSql(f"the query was refused by Spark: {reason}") from error
         return found
 

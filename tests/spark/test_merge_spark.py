@@ -45,6 +45,19 @@ def test_both_engines_merge_alike(spark: SparkSession, tmp_path: Path, kind: str
     assert told[0] == (8, 9, 5)
 
 
+def test_a_key_that_the_table_cannot_hold_is_no_other_key(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table(
+        "t", pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())]), key=["id"]
+    )
+    table.insert([{"id": 1, "v": 1}, {"id": 2, "v": 2}, {"id": 3, "v": 3}])
+    for said in ("1.5", "'1'", "timestamp '1970-01-01 00:00:01'", "true"):
+        with pytest.raises(InvalidBatch, match="cast it yourself"):
+            table.merge(spark.sql(f"SELECT {said} AS id")).when_matched_delete().execute()
+    assert table.merge(spark.sql("SELECT NULL AS id")).when_matched_delete().execute() is None
+    result = table.merge(spark.sql("SELECT explode(array(1.5D, 2D, double('NaN'))) AS id")).when_matched_delete().execute()
+    assert counts(result) == (0, 0, 1) and sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_spark_refuses(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, kind=kind, **TABLES[2])

@@ -72,5 +72,7 @@ def test_statements_write_through_spark(spark: SparkSession, lake: objcat.Lake) 
 def test_what_spark_refuses_is_one_sentence(spark: SparkSession, lake: objcat.Lake) -> None:
     with pytest.raises(InvalidSql, match="nonsense"):
         lake.sql("SELECT nonsense FROM shop.orders", spark)
+    with pytest.raises(InvalidSql, match="INVALID_INLINE_TABLE"):
+        lake.sql("SELECT * FROM VALUES (1, 1.6), (2, 'x') AS given", spark)
     with pytest.raises(InvalidSql, match="does not parse"):
         lake.sql("SELECT FROM WHERE", spark)
