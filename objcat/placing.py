@@ -31,6 +31,11 @@ from objcat.timeline.side import put_digests
 
 READ_GROUPS_MAX, READ_BYTES_MAX, REWRITTEN_BYTES_MAX = 1024, 2 * 1024**3, 256 * 1024**2
 """Of a table, so that all of its keys may be read by the process that writes; or that it may be written anew by it."""
+COMPUTED_AGAIN = (
+    "the batch gave other rows when it was computed again, as Spark had lost what it kept of it: checkpoint the frame before you write it; "
+    "nothing was written"
+)
+"""What a write is told whose rows are not those that were looked at."""
 
 D_contra = TypeVar("D_contra", contravariant=True)
 
@@ -289,8 +294,18 @@ def _write(place: Placing, engine: Locator[Any], found: Found, task: WriteTask) 
     there = {home for home in touched if home in live}
     groups = groups_of(live, there) if task.spec.rewrites else {}
     written = engine.write_placed(located, numbered, replace(task, homes=tuple(numbers), live_homes=frozenset(there), groups=groups))
+    _check_placed(written, located, touched)
     # What ends a row where its key was is no row of the batch.
     return msgspec.structs.replace(written, rows=written.rows - located.left, moved=located.moved)
+
+
+def _check_placed(written: WriteResult, located: Located, touched: Collection[Home]) -> None:
+    """Refuse what was written from other rows than those that were located: a file group that no row was found in was not looked at, and
+    would end. Raises InvalidBatch."""
+    homes = {base.home for base in written.bases} | {one.home for one in written.rewritten}
+    homes |= {rows.home for log in written.logs for rows in log.homes}
+    if not homes <= set(touched) or located.rows not in (None, written.rows):
+        raise InvalidBatch(COMPUTED_AGAIN)
 
 
 def keys_of(fileio: FileIO, txn: Txn, written: Sequence[WriteResult]) -> Keys:

@@ -10,7 +10,9 @@ import msgspec
 
 from fileio.store import FileIO
 from objcat.arguments import instance, text_mapping
+from objcat.errors import InvalidBatch
 from objcat.parts import Change, Engine, Part
+from objcat.placing import COMPUTED_AGAIN
 from objcat.predicate import Predicate
 from objcat.services.perform import Done, Proposal, Service, perform
 from objcat.table import Manifests, Snapshot, Tables, TableSchema
@@ -132,6 +134,8 @@ def written(fileio: FileIO, outcome: Outcome, snapshot: Snapshot, txn: Txn) -> P
     finally:
         outcome.close()
     delta, summary = part.delta(snapshot), part.summary()
+    if summary.rows != outcome.inserted + outcome.updated + outcome.deleted:
+        raise InvalidBatch(COMPUTED_AGAIN)
     if summary.inserted is None:
         summary = msgspec.structs.replace(summary, inserted=outcome.inserted, updated=outcome.updated, deleted=outcome.deleted)
     return Proposal(

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, BinaryType, StringType
 
+from fileio.env import default_env
 from objcat.spark.names import quoted
 
 ROWS_MAX, BYTES_MAX = 512 * 1024, 64 * 1024**2
@@ -53,8 +54,14 @@ class KeptFrame:
 def kept_frame(data: DataFrame) -> Iterator[KeptFrame]:
     """Until the end of the block, at the latest."""
     names = tuple(data.columns)
-    rows = data.toDF(*map(str, range(len(names)))).persist()
+    rows = kept_apart(data.toDF(*map(str, range(len(names)))))
     try:
         yield KeptFrame(rows, names)
     finally:
         rows.unpersist()
+
+
+def kept_apart(frame: DataFrame) -> DataFrame:
+    """A frame that Spark keeps for whoever called, until it is unpersisted. Of frames with like plans Spark keeps one, and gives it up for
+    all of them at once, for other threads and for who had it kept before: this one is like no other."""
+    return frame.where(F.lit(default_env().new_id()).isNotNull()).persist()

@@ -38,8 +38,8 @@ from objcat.spark.locating import (
 )
 from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
 from objcat.spark.names import quoted
-from objcat.spark.routing import by_bucket, home_columns, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
-from objcat.spark.ship import BatchFunction, missing_is_said, shipped
+from objcat.spark.routing import by_bucket, by_home, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
+from objcat.spark.ship import BatchFunction, in_one_sentence, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
 from objcat.table.spec import MemoryIndex
@@ -103,8 +103,7 @@ class SparkEngine:
         if task.only is not None:
             data = data.where(in_buckets_of(task.spec, task.only))
         if task.routed:
-            # Without a number, so that Spark makes as many tasks as there are bytes for.
-            data = data.repartition(*home_columns(task.spec))
+            data = by_home(data, task.spec, keeps_order=task.operation is not Operation.DELETE)
         elif not task.spec.is_keyless and is_worth_a_shuffle(data, task.spec):
             data = by_bucket(data, task.spec)
         if task.layout is not None:
@@ -131,7 +130,7 @@ class SparkEngine:
         with kept_frame(data) as frame:
             rows = None
             if here:
-                with described(data.sparkSession, f"objcat: look at the rows for {self._table}"):
+                with described(data.sparkSession, f"objcat: look at the rows for {self._table}"), in_one_sentence():
                     rows = frame.brought(schema)
             if rows is None:
                 yield self, frame
@@ -179,7 +178,7 @@ class SparkEngine:
 
 def run_tasks(data: DataFrame, function: BatchFunction) -> WriteResult:
     """Run a function that yields what `told` gives over every partition; the files by the numbers of the tasks. Raises what was told."""
-    with missing_is_said():
+    with in_one_sentence():
         rows = data.mapInArrow(function, _RESULT_SCHEMA).collect()
     for row in rows:
         if row.error is not None:

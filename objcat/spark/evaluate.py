@@ -14,11 +14,14 @@ from fileio.registry import StoreDescription
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, Tree, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Reach, moved, said_twice
+from objcat.placing import COMPUTED_AGAIN
 from objcat.services.compute import DELETED, Outcome
+from objcat.spark.bringing import kept_apart
 from objcat.spark.engine import SparkEngine, arrow_schema
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
-from objcat.spark.routing import bucket_column, partition_columns
+from objcat.spark.routing import POSITION, bucket_column, partition_columns, with_position
+from objcat.spark.ship import in_one_sentence
 from objcat.storage.batch import means_the_same
 from objcat.table import TableSpec
 from objcat.table.schema import Column as TableColumn
@@ -70,6 +73,7 @@ def _check_located(program: Program, spec: TableSpec, source: DataFrame) -> None
             )
 
 
+@in_one_sentence()
 def evaluate_on_spark(
     program: Program,
     spec: TableSpec,
@@ -84,7 +88,8 @@ def evaluate_on_spark(
 
     target: rows of the table, all columns; where it is given a reach, others than those of that reach may be left out. reaches: ask the
     source for it first, in a job of its own; the source is computed once all the same, and kept by Spark meanwhile. Raises InvalidBatch
-    when two rows of the source are for one row of the table, InvalidInput when a row would move.
+    when two rows of the source are for one row of the table, or when Spark lost what it kept of a source that gives other rows each time,
+    InvalidInput when a row would move.
     """
     if source is None:
         return _evaluated(program, spec, _target(target(None), spec, _places(spec)), store=store, table=table, joined=False)
@@ -93,9 +98,10 @@ def evaluate_on_spark(
     if not reaches:
         rows = _joined(located, _target(target(None), spec, places), program, spec, len(places))
         return _evaluated(program, spec, rows, store=store, table=table, joined=True)
-    located = located.persist()
+    located = kept_apart(located)
     try:
-        rows = _joined(located, _target(target(_reach(located, spec)), spec, places), program, spec, len(places))
+        reach = _reach(located, spec)
+        rows = _joined(_within(located, reach, spec), _target(target(reach), spec, places), program, spec, len(places))
         return _evaluated(program, spec, rows, store=store, table=table, joined=True)
     finally:
         located.unpersist()
@@ -105,17 +111,34 @@ def _reach(located: DataFrame, spec: TableSpec) -> Reach:
     """Of the source as `_source` gives it; one job."""
     limited = [(f"{_KEY}{n}", column.name) for n, column in enumerate(spec.key_columns) if column.type in _LIMITED]
     hashed = bool(spec.bucket_columns) and not any(column.type in ("float", "double") for column in spec.bucket_columns)
-    whole = F.lit(True)
-    for n in range(len(spec.key_columns)):
-        whole = whole & F.col(f"{_KEY}{n}").isNotNull()
     asked = [F.count(F.lit(1)).alias("rows"), *(F.collect_set(_BUCKET).alias("buckets") for _ in range(hashed))]
     for key, _ in limited:
         asked += [F.min(key).alias(f"least_{key}"), F.max(key).alias(f"greatest_{key}")]
-    (found,) = located.where(whole).agg(*asked).collect()
+    (found,) = located.where(_has_key(spec)).agg(*asked).collect()
     if not found["rows"]:
         return Reach({}, None, nothing=True)
     limits = {name: (found[f"least_{key}"], found[f"greatest_{key}"]) for key, name in limited}
     return Reach(limits, frozenset(found["buckets"]) if hashed else None)
+
+
+def _within(located: DataFrame, reach: Reach, spec: TableSpec) -> DataFrame:
+    """The source, which ends its job at a key that is not in its reach, for rows of the table that it meets were left out: Spark lost what
+    it kept, and the source gives others when it is computed again."""
+    inside = F.lit(not reach.nothing)
+    for n, column in enumerate(spec.key_columns):
+        if column.name in reach.limits:
+            inside = inside & F.col(f"{_KEY}{n}").between(*map(F.lit, reach.limits[column.name]))
+    if reach.buckets is not None:
+        inside = inside & F.col(_BUCKET).isin(sorted(reach.buckets))
+    return located.where(F.when(~_has_key(spec) | inside, F.lit(True)).otherwise(F.raise_error(F.lit(COMPUTED_AGAIN))))
+
+
+def _has_key(spec: TableSpec) -> Column:
+    """Whether a row of the source may meet one of the table: none of its key is null."""
+    whole = F.lit(True)
+    for n in range(len(spec.key_columns)):
+        whole = whole & F.col(f"{_KEY}{n}").isNotNull()
+    return whole
 
 
 def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: StoreDescription, table: str, joined: bool) -> Outcome | None:
@@ -129,7 +152,7 @@ def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: Sto
     came = [F.coalesce(*(F.col(f"{side}{n}") for side in sides)).alias(f"{_PLACE}{n}") for n in range(len(places))]
     become = [F.expr(_sql(program.columns[name])).alias(name) for name in names]
     deletes = [number for number, act in enumerate(program.acts) if act is Act.DELETE]
-    found = numbered.select(F.col(NUMBER), *came, F.col(NUMBER).isin(deletes).alias(DELETED), *become).persist()
+    found = kept_apart(numbered.select(F.col(NUMBER), *came, F.col(NUMBER).isin(deletes).alias(DELETED), *become))
     try:
         counts = _counts(found, program.acts)
         if not sum(counts.values()):
@@ -178,8 +201,8 @@ def _source(source: DataFrame, program: Program, spec: TableSpec, places: Sequen
     if program.ordering is None:
         return rows
     by = [*(f"{_KEY}{n}" for n in range(len(keys))), *(f"{_SOURCE_PLACE}{n}" for n in range(len(places)))]
-    newest = Window.partitionBy(*by).orderBy(F.col(program.ordering).desc_nulls_last())
-    return rows.withColumn(_RANK, F.row_number().over(newest)).where(F.col(_RANK) == 1).drop(_RANK)
+    newest = Window.partitionBy(*by).orderBy(F.col(program.ordering).desc_nulls_last(), F.col(POSITION).desc())
+    return with_position(rows).withColumn(_RANK, F.row_number().over(newest)).where(F.col(_RANK) == 1).drop(_RANK, POSITION)
 
 
 def _as_stored(column: TableColumn, given: DataType) -> Column:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from objcat.arguments import one_of, text
 from objcat.errors import InvalidInput
+from objcat.spark.bringing import kept_apart
 from objcat.tasks import Operation
 from objcat.timeline import AppVersion
 
@@ -46,18 +47,18 @@ def foreach_batch(
         app = AppVersion(app=app_id, version=batch_id, resumed_after=resumed_after)
         query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_KEY)
         metadata = {} if query is None else {QUERY: query}
-        frame.persist()
+        kept = kept_apart(frame)
         try:
-            if frame.isEmpty():
+            if kept.isEmpty():
                 return
             if chosen == Operation.UPSERT:
-                done = table.upsert(frame, app=app, metadata=metadata, schema_mode=schema_mode, delete_when=delete_when)
+                done = table.upsert(kept, app=app, metadata=metadata, schema_mode=schema_mode, delete_when=delete_when)
             elif chosen == Operation.INSERT:
-                done = table.insert(frame, app=app, metadata=metadata, schema_mode=schema_mode)
+                done = table.insert(kept, app=app, metadata=metadata, schema_mode=schema_mode)
             else:
-                done = table.delete(frame, app=app, metadata=metadata)
+                done = table.delete(kept, app=app, metadata=metadata)
         finally:
-            frame.unpersist()
+            kept.unpersist()
         if done.already_applied:
             check_query(table, done.slot, app, query)
 

@@ -16,17 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch
+from objcat.placing import COMPUTED_AGAIN
 from objcat.spark.bringing import KeptFrame
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
-from objcat.spark.routing import typed
-from objcat.spark.ship import BatchFunction, missing_is_said, shipped
+from objcat.spark.routing import POSITION, in_order, typed, with_position
+from objcat.spark.ship import BatchFunction, in_one_sentence, shipped
 from objcat.storage.batch import located as of_partitions
 from objcat.storage.bloom import Hashes
 from objcat.storage.filters import FILTERS_BYTES_MAX, Probe
@@ -42,7 +43,7 @@ GROUPS_PER_TASK = 32
 PROBED_KEYS_MAX = 1024**2
 """Of a batch for which filters, or a record index, are asked. Of more keys one seems to lie in nearly every file; and every task gets all
 of them."""
-_PARTITION, _GROUPS, _HOMES = "_objcat_partition", "_objcat_groups", "_objcat_homes"
+_PARTITION, _GROUPS, HOMES = "_objcat_partition", "_objcat_groups", "_objcat_homes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +80,12 @@ class LookedFor:
         if self.asked is not None:
             same &= bool(np.isin(keys.hashes, self.asked).all())
         if not same:
-            raise InvalidBatch(
-                "the batch gave other keys when it was computed again, as Spark had lost what it kept of it: checkpoint the frame before "
-                "you write it; nothing was written"
-            )
+            raise InvalidBatch(COMPUTED_AGAIN)
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedFrame:
-    """A batch with columns by number, the place of every row, and its partition. names: of the columns of the batch."""
+    """A batch with columns by number, `POSITION`, the place of every row, and its partition. names: of the columns of the batch."""
 
     rows: DataFrame
     names: tuple[str, ...]
@@ -126,7 +124,7 @@ def partitions_of_frame(data: DataFrame, spec: TableSpec, former: Collection[str
 
 def _told(keys: DataFrame, function: BatchFunction) -> list[Any]:
     """What the tasks say, in a pickled column."""
-    with missing_is_said():
+    with in_one_sentence():
         rows = keys.mapInArrow(function, "told binary").collect()
     return [pickle.loads(bytes(row["told"])) for row in rows]  # noqa: S301 - our own executors wrote it
 
@@ -142,7 +140,7 @@ def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask)
         shipped(place_batches, task.spec, names, partitions, LookedFor.of(gathered.span, frame.probe, frame.keys), task.former),
         StructType(columns),
     ).persist()
-    with missing_is_said():
+    with in_one_sentence():
         group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")
         counted = rows.groupBy(_PARTITION, group).count().collect()
     new = {row[_PARTITION]: row["count"] for row in counted if row["number"] == NOWHERE}
@@ -156,36 +154,43 @@ def new_frame(rows: DataFrame, names: tuple[str, ...], spec: TableSpec, *, count
     keys = [typed(F.col(quoted(str(names.index(column.name)))), column) for column in spec.key_columns]
     # As `waiting` says.
     place = F.lit(-1) - F.hash(*keys).cast("bigint").bitwiseAND(F.lit(0x7FFFFFFF))
-    placed = rows.select("*", place.alias(PLACE_COLUMN), F.lit("").alias(_PARTITION))
+    placed = with_position(rows).select("*", place.alias(PLACE_COLUMN), F.lit("").alias(_PARTITION))
     return Located(LocatedFrame(placed, names), {"": max(1, count)}, frozenset())
 
 
 def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
-    """The batch with columns by number and `PLACE_COLUMN` last, the rows of a home in one partition. targets: as of `Locator`."""
+    """The batch with columns by number and `PLACE_COLUMN` last, the rows of a home in one partition and in their order.
+    targets: as of `Locator`."""
     rows = located.rows
     if len(targets) == 1:
         ((text, homes),) = targets.items()
         known = F.array(*(F.lit(home) for home in homes))
-        rows = rows.withColumn(_HOMES, F.when(F.col(_PARTITION) == text, known))
+        rows = rows.withColumn(HOMES, F.when(F.col(_PARTITION) == text, known))
     elif targets:
         chosen = rows.sparkSession.createDataFrame(
-            [(text, list(homes)) for text, homes in targets.items()], f"of string, {_HOMES} array<int>"
+            [(text, list(homes)) for text, homes in targets.items()], f"of string, {HOMES} array<int>"
         )
         rows = rows.join(F.broadcast(chosen), F.col(_PARTITION) == F.col("of"), "left")
     else:
-        rows = rows.withColumn(_HOMES, F.lit(None).cast("array<int>"))
+        rows = rows.withColumn(HOMES, F.lit(None).cast("array<int>"))
     place = F.col(PLACE_COLUMN)
-    turn = F.pmod(-1 - place, F.size(_HOMES)).cast("int") + 1
-    code = F.when(place >= 0, place * 2).otherwise(F.element_at(_HOMES, turn).cast("bigint") * 2 + 1)
+    code = F.when(place >= 0, place * 2).otherwise(home_of_new(place) * 2 + 1)
     columns = [quoted(str(number)) for number in range(len(located.names))]
-    rows = rows.select(*columns, code.cast("int").alias(PLACE_COLUMN))
+    rows = rows.select(*columns, code.cast("int").alias(PLACE_COLUMN), POSITION)
     # Without a number, so that Spark makes as many tasks as there are bytes for.
-    return rows.repartition(F.shiftright(PLACE_COLUMN, 1))
+    return in_order(rows.repartition(F.shiftright(PLACE_COLUMN, 1)))
+
+
+def home_of_new(place: Column) -> Column:
+    """The home of a row with a new key, out of those that were chosen for its partition. Ends the job where none were: it had no such rows
+    when they were counted."""
+    turn = F.pmod(-1 - place, F.size(HOMES)).cast("int") + 1
+    return F.coalesce(F.element_at(HOMES, turn).cast("bigint"), F.raise_error(F.lit(COMPUTED_AGAIN)).cast("bigint"))
 
 
 def _with_groups(store: StoreDescription, frame: GatheredFrame, task: LocateTask) -> DataFrame:
-    """The batch with the numbers of the file groups that hold the key of a row, of whatever partition, as last column."""
-    rows, names = frame.rows, frame.names
+    """The batch with `POSITION`, and the numbers of the file groups that hold the key of a row, of whatever partition, as last columns."""
+    rows, names = with_position(frame.rows), frame.names
     tasks = parts_of(task, GROUPS_PER_TASK)
     if not tasks:
         return rows.withColumn(_GROUPS, F.lit(None).cast("array<int>"))
@@ -277,7 +282,7 @@ def place_batches(
     """On a worker: batches with the place of every row, and its partition. partitions: of every file group."""
     for batch in batches:
         columns = batch.columns[:-1]
-        rows = pa.Table.from_arrays(columns, names=list(names))
+        rows = pa.Table.from_arrays(columns[:-1], names=list(names))
         try:
             keys = BatchKeys.of(spec, iter([rows]), former)
         except InvalidBatch:

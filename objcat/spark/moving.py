@@ -18,20 +18,20 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch
-from objcat.spark.locating import GROUPS_PER_TASK, LookedFor
+from objcat.spark.locating import GROUPS_PER_TASK, HOMES, LookedFor, home_of_new
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
-from objcat.spark.routing import typed
-from objcat.spark.ship import missing_is_said, shipped
+from objcat.spark.routing import POSITION, typed, with_position
+from objcat.spark.ship import in_one_sentence, shipped
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table.schema import arrow_type
 from objcat.tasks import PLACE_COLUMN, Located, LocateTask
 from objcat.tasks.locate import NOWHERE, parts_of
 from objcat.tasks.moves import ORDERING, Lives, Moving, living_keys, moves_of
 
-_PARTITION, _HOMES, _LEFT, _MOVED = "_objcat_partition", "_objcat_homes", "_objcat_left", "_objcat_moved"
+_PARTITION, _LEFT, _MOVED = "_objcat_partition", "_objcat_left", "_objcat_moved"
 _NUMBER, _IS_ROW, _HAS_LOST, _LIVES = "_objcat_number", "_objcat_is_row", "_objcat_has_lost", "_objcat_lives"
-_POSITION, _TURN, _ORDER = "_objcat_position", "_objcat_turn", "_objcat_order"
+_TURN, _ORDER = "_objcat_turn", "_objcat_order"
 _ADDED = [
     StructField(PLACE_COLUMN, LongType()),
     StructField(_PARTITION, StringType()),
@@ -57,7 +57,7 @@ def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ..
     def of_batch(name: str) -> Column:
         return F.col(quoted(str(names.index(name))))
 
-    rows = batch.withColumn(_POSITION, F.monotonically_increasing_id())
+    rows = with_position(batch)
     for name, column in keys.items():
         rows = rows.withColumn(name, typed(of_batch(column.name), column))
     ordering = spec.ordering_column
@@ -66,7 +66,7 @@ def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ..
         rows = rows.withColumn(_ORDER, typed(of_batch(ordering.name), ordering))
     # A row without an ordering value is kept, and refused by the task that writes it.
     newest = [F.col(_ORDER).desc_nulls_first()] if decides else []
-    turn = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest, F.col(_POSITION).desc()))
+    turn = F.row_number().over(Window.partitionBy(*keys).orderBy(*newest, F.col(POSITION).desc()))
     rows = rows.withColumn(_TURN, turn).where(F.col(_TURN) == 1)
     lives = _living(store, rows, list(keys), task)
     if lives is None:
@@ -80,12 +80,13 @@ def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ..
     partitions = tuple(group.home.partition for group in task.groups)
     schema = StructType([*known.schema.fields[:-3], *_ADDED])
     placed = known.mapInArrow(shipped(move_batches, replace(task, groups=()), names, partitions, looked_for), schema).persist()
-    with missing_is_said():
+    with in_one_sentence():
         counted = {(row["what"], row["which"]): row["count"] for row in _counts(placed).collect()}
     new = {which: count for (what, which), count in counted.items() if what == "new"}
     found = frozenset(int(which) for what, which in counted if what in ("at", "left"))
     left = sum(count for (what, _), count in counted.items() if what == "left")
-    return Located(MovingFrame(placed, names), new, found, placed.unpersist, left=left, moved=counted.get(("moved", ""), 0))
+    written = sum(count for (what, _), count in counted.items() if what != "moved")
+    return Located(MovingFrame(placed, names), new, found, placed.unpersist, left=left, moved=counted.get(("moved", ""), 0), rows=written)
 
 
 def moved_frame(located: MovingFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
@@ -94,14 +95,13 @@ def moved_frame(located: MovingFrame, targets: Mapping[str, tuple[int, ...]]) ->
     rows = located.rows
     if targets:
         chosen = rows.sparkSession.createDataFrame(
-            [(text, list(homes)) for text, homes in targets.items()], f"of string, {_HOMES} array<int>"
+            [(text, list(homes)) for text, homes in targets.items()], f"of string, {HOMES} array<int>"
         )
         rows = rows.join(F.broadcast(chosen), F.col(_PARTITION) == F.col("of"), "left")
     else:
-        rows = rows.withColumn(_HOMES, F.lit(None).cast("array<int>"))
+        rows = rows.withColumn(HOMES, F.lit(None).cast("array<int>"))
     place, left = F.col(PLACE_COLUMN), F.col(_LEFT)
-    turn = F.pmod(-1 - place, F.size(_HOMES)).cast("int") + 1
-    code = F.when(place >= 0, place * 2).otherwise(F.element_at(_HOMES, turn).cast("bigint") * 2 + 1).cast("int")
+    code = F.when(place >= 0, place * 2).otherwise(home_of_new(place) * 2 + 1).cast("int")
     codes = F.when(left >= 0, F.array(code, -1 - left)).otherwise(F.array(code))
     columns = [quoted(str(number)) for number in range(len(located.names))]
     rows = rows.select(*columns, F.explode(codes).alias(PLACE_COLUMN))

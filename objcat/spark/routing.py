@@ -28,6 +28,8 @@ UNKNOWN_BYTES_MIN = 2**50
 _HOUR_US, _DAY_US = 3_600_000_000, 86_400_000_000
 _TYPES = {"timestamp": "timestamp_ltz"}
 """What SQL calls a type, whatever the session takes the word for."""
+POSITION = "_objcat_position"
+"""The place of a row in its frame: of rows with one key the last counts, and a shuffle brings rows in whatever order they arrive."""
 
 
 def home_columns(spec: TableSpec) -> list[Column]:
@@ -51,10 +53,27 @@ def bucket_column(spec: TableSpec) -> Column:
     return F.pmod(F.hash(*(_typed(column) for column in spec.bucket_columns)), F.lit(spec.index.count))
 
 
+def by_home(data: DataFrame, spec: TableSpec, *, keeps_order: bool) -> DataFrame:
+    """The rows with all those of a home in one task: as many tasks as Spark likes. keeps_order: in their order, else in any."""
+    if not keeps_order:
+        return data.repartition(*home_columns(spec))
+    return in_order(with_position(data).repartition(*home_columns(spec)))
+
+
+def with_position(data: DataFrame) -> DataFrame:
+    """The rows with `POSITION` as last column."""
+    return data.select("*", F.monotonically_increasing_id().alias(POSITION))
+
+
+def in_order(shuffled: DataFrame) -> DataFrame:
+    """The rows of each partition in the order in which they were before a shuffle, without `POSITION`."""
+    return shuffled.sortWithinPartitions(POSITION).drop(POSITION)
+
+
 def by_bucket(data: DataFrame, spec: TableSpec) -> DataFrame:
     """The rows with those of a bucket together, in their order: as many to a task as Spark likes, which divides a bucket that is too large
     among tasks that follow one another."""
-    names = [*(f"_objcat_home_{number}" for number in range(len(home_columns(spec)))), "_objcat_at"]
+    names = [*(f"_objcat_home_{number}" for number in range(len(home_columns(spec)))), POSITION]
     marked = data.select("*", *home_columns(spec), F.monotonically_increasing_id()).toDF(*data.columns, *names)
     # Spark passes the hint over without adaptive execution.
     is_adaptive = data.sparkSession.conf.get("spark.sql.adaptive.enabled") == "true"

@@ -1,4 +1,4 @@
-"""Functions for Python workers that say in one sentence when objcat is not there."""
+"""Functions for Python workers that say in one sentence when objcat is not there; and what jobs fail for, in the words of objcat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from objcat.errors import MissingOnWorkers
+from objcat.errors import InvalidBatch, MissingOnWorkers
+from objcat.placing import COMPUTED_AGAIN
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -43,11 +44,14 @@ def shipped(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) -> Ba
 
 
 @contextmanager
-def missing_is_said() -> Iterator[None]:
-    """Raises MissingOnWorkers, with the sentence that a worker has said, where a job of the block fails for that."""
+def in_one_sentence() -> Iterator[None]:
+    """Raises MissingOnWorkers and InvalidBatch, with what a worker has said, where a job of the block fails for that: objcat is not there,
+    or a batch that was computed again gave other rows."""
     try:
         yield
     except PySparkException as error:
+        if COMPUTED_AGAIN in str(error):
+            raise InvalidBatch(COMPUTED_AGAIN) from error
         said = re.search(r"objcat is missing on the Spark worker .*", str(error))
         if said is None:
             raise

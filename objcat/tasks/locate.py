@@ -76,7 +76,8 @@ class Located:
 
     data: for `Engine.place`. new: how many rows have keys that live nowhere, by partition. found: the numbers of the file groups that hold
     keys of other rows, or that they leave. release: gives up what holds the batch. left: how many keys leave a file group for another;
-    moved: how many of them had a row there.
+    moved: how many of them had a row there. rows: how many are to be written, with those that end a key where it was; None where rows of
+    one key are still to be folded.
     """
 
     data: Any
@@ -85,6 +86,7 @@ class Located:
     release: Callable[[], object] = lambda: None
     left: int = 0
     moved: int = 0
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,21 @@ def test_what_is_large_stays_with_spark(spark: SparkSession, tmp_path: Path, wha
     assert table.scan().count() == 50
 
 
+def test_what_a_write_keeps_is_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(10).selectExpr("id", "id * 2 as few")
+    cached = frame.toDF("name", "other").persist()
+    with bringing.kept_frame(frame) as one:
+        with bringing.kept_frame(frame):
+            pass
+        assert one.rows.storageLevel.useMemory
+    assert cached.storageLevel.useMemory
+    table = objcat.connect(str(tmp_path)).create_table("t", pa.schema([("name", pa.int64()), ("other", pa.int64())]), key=["name"])
+    objcat.spark.foreach_batch(table, app_id="a")(cached, 0)
+    assert table.scan().count() == 10
+    assert cached.storageLevel.useMemory
+    cached.unpersist()
+
+
 def test_bad_rows_are_refused_in_one_sentence_and_nothing_is_written(spark: SparkSession, tmp_path: Path) -> None:
     table = table_of(tmp_path, objcat.Bloom())
     table.upsert(frame_of(spark, 5))

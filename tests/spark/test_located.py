@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import objcat
+from objcat import packing, placing
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.spark.locating import LookedFor
 from objcat.storage.filters import Probe
@@ -51,6 +54,32 @@ def test_a_frame_that_differs_each_time_is_computed_once(spark: SparkSession, ta
     assert spark.sparkContext._jsc.getPersistentRDDs().size() == kept
     found = table.scan().to_spark(spark)
     assert found.count() == len(rows) and found.select("id", "`a.b`").distinct().count() == len(rows)
+
+
+def test_rows_that_nobody_has_located_end_no_file_group(
+    spark: SparkSession, table: objcat.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.set_properties({"target_file_bytes": "1024"})
+    for first in range(3):
+        table.insert([{"id": key, "a.b": "x", "v": 0.0} for key in range(first, 300, 3)])
+    lost = tmp_path / "lost"
+
+    def some(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            # When it is computed again, a row is there whose file group was left alone.
+            keys = [key for key in batch.column(0).to_pylist() if key % 3 != 2 or (key == 2 and lost.exists())]
+            yield pa.RecordBatch.from_pydict({"id": keys, "a.b": ["x"] * len(keys), "v": [1.0] * len(keys)})
+
+    def homes_for(*given: Any) -> Any:
+        lost.touch()
+        spark.catalog.clearCache()
+        return packing.homes_for(*given)
+
+    monkeypatch.setattr(placing, "homes_for", homes_for)
+    with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):
+        table.upsert(spark.range(100).mapInArrow(some, "id long, `a.b` string, v double"))
+    rows = table.scan().to_arrow()
+    assert sorted(rows["id"].to_pylist()) == list(range(300)) and set(rows["v"].to_pylist()) == {0.0}
 
 
 def test_a_row_without_a_key_is_refused_in_one_sentence(spark: SparkSession, table: objcat.Table) -> None:
@@ -134,9 +163,9 @@ def test_keys_that_nobody_has_looked_for_are_refused(table: objcat.Table) -> Non
     looked_for = LookedFor.of(given.span(spec), Probe.of(spec, given.rows) if spec.filtered else None)
     looked_for.check(keys(2, 98), spec)
     for other in (keys(2, 1000), keys(2, part="y"), keys(2, -1)):
-        with pytest.raises(InvalidBatch, match="gave other keys when it was computed again"):
+        with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):
             looked_for.check(other, spec)
     if spec.filtered:
         # Within the range of all, but filters were not asked.
-        with pytest.raises(InvalidBatch, match="gave other keys"):
+        with pytest.raises(InvalidBatch, match="gave other rows"):
             looked_for.check(keys(2, 3), spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import objcat
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.scan import Scan
+from objcat.spark import evaluate
 from tests.spark.plans import files_read
 from tests.tables.test_merge import KINDS, SCHEMA, TABLES, counts, make, row, values
 
@@ -100,6 +102,39 @@ def test_a_merge_by_spark_is_computed_again(spark: SparkSession, tmp_path: Path,
     result = table.merge(spark.createDataFrame([(3,)], "id bigint")).when_matched_update({"v": "v * 2"}).execute()
     assert result is not None and result.attempts == 2
     assert values(table)[3] == 2006 and values(table)[4] == 1004
+
+
+@pytest.mark.parametrize("moment", ["_reach", "_counts"])
+def test_a_source_that_is_another_one_when_spark_loses_it_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    table = make(tmp_path, key=["id"], count=40, index=objcat.Bucket(4))
+    lost = tmp_path / "lost"
+
+    def some(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            keys = batch.column(0).to_pylist()
+            if lost.exists():
+                # Of rows of the table that nobody has read; or fewer than were counted.
+                keys = [key + 20 for key in keys] if moment == "_reach" else [key for key in keys if key % 2]
+            yield pa.RecordBatch.from_pydict({"id": keys, "n": [1] * len(keys)})
+
+    look = getattr(evaluate, moment)
+
+    def looked(*given: Any) -> Any:
+        found = look(*given)
+        lost.touch()
+        spark.catalog.clearCache()
+        return found
+
+    monkeypatch.setattr(evaluate, moment, looked)
+    before, slot = values(table), table.refresh().slot
+    source = spark.range(4).mapInArrow(some, "id long, n long")
+    with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):
+        table.merge(source).when_matched_update({"v": "v + n"}).when_not_matched_insert(
+            {"id": "source.id", "city": "'a'", "at": 9}
+        ).execute()
+    assert values(table) == before and table.refresh().slot == slot
 
 
 @pytest.mark.parametrize("kind", KINDS)
