@@ -46,6 +46,10 @@ class InvalidBatch(InvalidInput):
     """A batch that does not fit the table's schema."""
 
 
+class EmptyBatch(InvalidBatch):
+    """A batch without rows."""
+
+
 class NullKey(InvalidBatch):
     """A key column holds a null, or an ordering column a null or NaN."""
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.arguments import is_unicode, shown
-from objcat.errors import InvalidBatch
+from objcat.errors import EmptyBatch, InvalidBatch
 from objcat.predicate import Predicate
 from objcat.spool import Rows, Spooled, spooled
 from objcat.storage.batch import check_columns, check_delete_columns, located
@@ -59,7 +59,7 @@ class LocalEngine:
     def check(self, data: Rows, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
         """Refuse a batch that cannot be written, before anything is. delete_when: as of `WriteTask`. Raises InvalidBatch."""
         if data.num_rows == 0:
-            raise InvalidBatch(f"the batch to {operation} is empty: give it rows, or skip the call; nothing was written")
+            raise EmptyBatch(f"the batch to {operation} is empty: give it rows, or skip the call; nothing was written")
         (check_delete_columns if operation is Operation.DELETE else check_columns)(
             written_columns(data.column_names, spec, delete_when), spec
         )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.advice import SizeAdvice
-from objcat.errors import InvalidBatch
+from objcat.errors import EmptyBatch, InvalidBatch
 from objcat.packing import pack, row_bytes_of, size_of
 from objcat.placing import Locator, Placing, check_partitions, keys_of, write_located
 from objcat.predicate import Predicate
@@ -138,7 +138,7 @@ class Part:
         for number, change in enumerate(self.changes):
             self.written.append(self._write(number, snapshot, txn, only=None))
             if self.written[-1].rows == 0:
-                raise InvalidBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
+                raise EmptyBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
         check_barriers(self._fileio, snapshot.spec, self.changes, self.written)
         self._supersede(before)
         if snapshot.spec.is_located:

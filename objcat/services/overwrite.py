@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from fileio.store import FileIO
-from objcat.errors import InvalidBatch, InvalidInput
+from objcat.errors import EmptyBatch, InvalidInput
 from objcat.parts import Change, Part
 from objcat.placing import Locator
 from objcat.services.compute import Work, former_of
@@ -57,7 +57,7 @@ def _named(change: Change, snapshot: Snapshot, manifests: Manifests) -> Collecti
     assert isinstance(engine, Locator), f"{engine.name} looks no keys up"
     found = engine.partitions_named(change.data, change.grown(snapshot.spec), former_of(snapshot, manifests))
     if not found:
-        raise InvalidBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
+        raise EmptyBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
     return found
 
 

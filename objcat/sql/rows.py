@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
-from objcat.errors import InvalidSql
+from objcat.errors import EmptyBatch, InvalidSql
 from objcat.handle import Table
 from objcat.merging import Merge
 from objcat.sql.context import Context
@@ -26,7 +26,8 @@ TRUNCATES = "TRUNCATE TABLE t for all rows of one table, ALTER TABLE t DROP PART
 
 
 def insert(context: Context, tree: sql.Insert) -> Any:
-    """INSERT INTO table [(columns)] VALUES or SELECT: columns by position, or by name with BY NAME. Keys are declared new.
+    """INSERT INTO table [(columns)] VALUES or SELECT: columns by position, or by name with BY NAME. Keys are declared new. No rows are no
+    commit.
 
     INSERT OVERWRITE: the partitions that the rows are in, or those of PARTITION (...); all rows of a table without partitions.
     INSERT INTO ... REPLACE WHERE: the partitions that a filter is true of.
@@ -52,7 +53,10 @@ def insert(context: Context, tree: sql.Insert) -> Any:
     where = tree.args.get("where")
     replaced = " AND ".join(f"`{name}` = {_text(value)}" for name, value in fixed.items()) or (None if where is None else _text(where))
     if not tree.args.get("overwrite") and where is None:
-        return context.committed(context.write(table.insert, rows))
+        try:
+            return context.committed(context.write(table.insert, rows))
+        except EmptyBatch:
+            return context.committed(None)
     return context.committed(context.write(lambda rows: table.insert_overwrite(rows, where=replaced), rows))
 
 

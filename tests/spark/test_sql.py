@@ -63,6 +63,13 @@ def test_statements_write_through_spark(spark: SparkSession, lake: objcat.Lake) 
     assert "spark" in lake.table("best").history()[-1].writer or lake.table("best").scan().count() == 10
     lake.sql("INSERT INTO best (amount, id) SELECT amount, id + 100 FROM shop.orders WHERE id < 2", spark)
     lake.sql("INSERT INTO best VALUES (1, 7), (2, NULL)", spark)
+    assert lake.sql("INSERT INTO best SELECT * FROM best WHERE id < 0", spark).collect()[0].asDict() == {
+        "slot": None,
+        "rows": 0,
+        "inserted": 0,
+        "updated": 0,
+        "deleted": 0,
+    }
     lake.sql("DELETE FROM best WHERE amount > 18 AND id < 100", spark)
     rows = {row["id"]: row["amount"] for row in lake.table("best").scan().to_arrow().to_pylist()}
     assert rows == {**{i: i / 2 for i in range(30, 37)}, 100: 0.0, 101: 100.0, 1: 7.0, 2: None}

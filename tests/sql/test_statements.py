@@ -57,6 +57,13 @@ def test_a_table_is_declared_as_in_python(lake: objcat.Lake) -> None:
         lake.sql("CREATE TABLE events (other INT)")
 
 
+def test_an_insert_of_a_query_without_rows_makes_no_commit(lake: objcat.Lake) -> None:
+    table = made(lake)
+    told = lake.sql("INSERT INTO shop.orders SELECT * FROM shop.orders WHERE id = 7")
+    assert told.to_pylist() == [{"slot": None, "rows": 0, "inserted": 0, "updated": 0, "deleted": 0}]
+    assert len(table.history()) == 1
+
+
 def test_a_table_is_made_of_a_query(lake: objcat.Lake) -> None:
     made(lake).insert([{"id": i, "city": "Rome", "amount": Decimal(i)} for i in range(10)])
     told = lake.sql("CREATE TABLE best TBLPROPERTIES ('key' = 'id') AS SELECT id, amount * 2 AS twice FROM shop.orders WHERE id > 6")
