@@ -25,7 +25,7 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CorruptTable
 from objcat.table.kept import Kept
-from objcat.table.rows import CORE, Mask, bounded_columns, home_at
+from objcat.table.rows import CORE, SLICE, Mask, bounded_columns, home_at
 from objcat.table.schema import arrow_type
 from objcat.table.spec import TableSpec
 from objcat.timeline import Home
@@ -39,6 +39,10 @@ STATES_MAX, STATE_BYTES_MAX = 8, 4 * 1024**2
 FILES_BYTES_MAX = 128 * 1024**2
 """Of what is kept of data files."""
 COMPRESSION = "zstd"
+COMPRESSED_ROWS_MIN = 512
+"""Homes of a manifest from which on its columns are compressed, each of which takes a twentieth of a millisecond to begin; its log slices
+always are."""
+_SLICES = tuple(f"logs.list.element.{field.name}" for field in SLICE)
 
 
 class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,7 +122,7 @@ def encode_shard(rows: pa.Table) -> bytes:
     pq.write_table(
         rows,
         sink,
-        compression=COMPRESSION,
+        compression=COMPRESSION if rows.num_rows >= COMPRESSED_ROWS_MIN else dict.fromkeys(_SLICES, COMPRESSION),
         row_group_size=rows.num_rows,
         write_statistics=False,
         use_dictionary=encoded,
@@ -177,8 +181,14 @@ class Shard:
         missing = [name for name in names if name not in self._columns]
         if missing:
             read = pq.ParquetFile(pa.BufferReader(self._data)).read(columns=missing, use_threads=False).combine_chunks()
-            self._columns.update({name: read.column(name) for name in missing})
+            self._columns.update({name: _as_made(read.column(name)) if name == "logs" else read.column(name) for name in missing})
         return pa.table({name: self._columns[name] for name in names})
+
+
+def _as_made(logs: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Lists under the name that rows have for their elements, which Parquet has another one for: a cast would copy them all."""
+    lists = logs.combine_chunks()
+    return pa.chunked_array([pa.ListArray.from_arrays(lists.offsets, lists.values, type=CORE.field("logs").type)])
 
 
 def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:

@@ -66,6 +66,8 @@ CORE = pa.schema(
         ("rows", pa.int64()),
     ]
 )
+_FOLDED = ("as_of", "logs", "rows")
+"""Columns that a fold computes; the others are those of the row with the newest event."""
 BUCKET_BITS = 17
 """A bucket and a bucket count are below 2 to the power of this."""
 
@@ -204,12 +206,13 @@ def aligned(tables: Sequence[pa.Table], spec: TableSpec) -> pa.Table:
 
 
 def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = []
+    columns: list[pa.ChunkedArray | pa.Array] = []
+    known = dict(zip(table.column_names, table.columns, strict=True))
     for field in schema:
-        if field.name not in table.column_names:
+        values = known.get(field.name)
+        if values is None:
             columns.append(pa.nulls(table.num_rows, field.type))
             continue
-        values = table.column(field.name)
         try:
             columns.append(values if values.type.equals(field.type) else values.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -365,7 +368,7 @@ def _unchanged(rows: pa.Table, group: npt.NDArray[np.intp]) -> pa.Table:
 
 
 def _merged(rows: pa.Table, members: Members, folded: Folded) -> pa.Table:
-    taken = rows.select(CORE.names).take(pa.array(folded.winner))
+    taken = rows.select([name for name in CORE.names if name not in _FOLDED]).take(pa.array(folded.winner))
     lengths = np.bincount(folded.slice_group, minlength=len(folded.winner))
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
     slices = rows.column("logs").combine_chunks().values.take(pa.array(folded.slices))
@@ -390,25 +393,43 @@ def _merged(rows: pa.Table, members: Members, folded: Folded) -> pa.Table:
         place = np.arange(len(several))
         place[several] = len(several) + np.arange(union.num_rows)
         bounds = pa.concat_tables([bounds, union.select(names)]).combine_chunks().take(pa.array(place))
-    return pa.table(columns | dict(zip(names, bounds.columns, strict=True)), schema=rows.schema)
+    columns |= dict(zip(names, bounds.columns, strict=True))
+    return pa.table([columns[name] for name in rows.column_names], schema=rows.schema)
 
 
 def _united(parts: pa.Table, group: Ints) -> pa.Table:
-    """The bounds of all columns over the rows of each group, by group: not known where those of a part are not."""
-    ids = [name.partition("_")[2] for name in parts.column_names if name.startswith("nulls_")]
-    columns: dict[str, Any] = {"group": group}
-    wanted = []
-    for column_id in ids:
-        lower, upper, nulls = (f"{kind}_{column_id}" for kind in ("lower", "upper", "nulls"))
-        all_null = pc.fill_null(pc.equal(parts.column(nulls), parts.column("rows")), False)
-        columns |= {name: parts.column(name) for name in (lower, upper, nulls)}
-        columns |= {f"no_{name}": pc.and_not(parts.column(name).is_null(), all_null) for name in (lower, upper)}
-        columns[f"no_{nulls}"] = parts.column(nulls).is_null()
-        wanted += [(lower, "min"), (upper, "max"), (nulls, "sum")]
-    grouped = pa.table(columns).group_by("group", use_threads=False)
-    united = grouped.aggregate([*wanted, *((f"no_{name}", "any") for name, _ in wanted)]).sort_by("group")
+    """The bounds of all columns over the rows of each group, by group: not known where those of a part are not.
+
+    A group has few rows, as many as there are levels: they are compared row by row. Arrow's own grouping loads pandas where it is there.
+    """
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    lengths = np.diff(starts, append=len(order))
+    nth = range(int(lengths.max()))
+    layers = [pa.array(order[np.minimum(starts + n, len(order) - 1)], mask=n >= lengths) for n in nth]
+
+    def among(values: pa.ChunkedArray, of: Callable[..., pa.ChunkedArray]) -> pa.ChunkedArray:
+        plain = _comparable(values.type)
+        return of(*(values.cast(plain).take(layer) for layer in layers)).cast(values.type)
+
+    def known(is_known: pa.ChunkedArray) -> pa.Array:
+        return pa.array(np.logical_and.reduceat(np.asarray(is_known.to_numpy(), np.bool_)[order], starts))
+
     found = {}
-    for name, how in wanted:
-        values = united.column(f"{name}_{how}")
-        found[name] = pc.if_else(united.column(f"no_{name}_any"), pa.scalar(None, values.type), values)
+    for column_id in (name.partition("_")[2] for name in parts.column_names if name.startswith("nulls_")):
+        lower, upper, nulls = (f"{kind}_{column_id}" for kind in ("lower", "upper", "nulls"))
+        counts = parts.column(nulls)
+        all_null = pc.fill_null(pc.equal(counts, parts.column("rows")), False)
+        for name, of in ((lower, pc.min_element_wise), (upper, pc.max_element_wise)):
+            values = parts.column(name)
+            found[name] = pc.if_else(known(pc.or_(values.is_valid(), all_null)), among(values, of), pa.scalar(None, values.type))
+        total = pa.array(np.add.reduceat(np.asarray(pc.fill_null(counts, 0).to_numpy(), np.int64)[order], starts))
+        found[nulls] = pc.if_else(known(counts.is_valid()), total, pa.scalar(None, pa.int64()))
     return pa.table(found)
+
+
+def _comparable(data_type: pa.DataType) -> pa.DataType:
+    """A type of the same order whose values Arrow compares row by row."""
+    if pa.types.is_boolean(data_type):
+        return pa.int8()
+    return pa.timestamp(data_type.unit) if pa.types.is_timestamp(data_type) else data_type

@@ -442,6 +442,25 @@ def test_importing_it_loads_no_library_that_only_some_calls_need() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_checkpoints_load_nothing_beside_the_commits_that_they_follow(tmp_path: Path) -> None:
+    """What a library takes to load, up to 0.2 s, whoever commits meanwhile waits for."""
+    code = f"""if True:
+        import sys, objcat, pyarrow as pa
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
+        table = objcat.connect({str(tmp_path)!r}).create_table("t", schema, key=["id"])
+        def write(n):
+            table.upsert(pa.table({{"id": [n, n + 1], "v": ["a", "b"]}}))
+        write(0)
+        known = set(sys.modules)
+        for n in range(1, 100):
+            write(n)
+        print([name for name in set(sys.modules) - known if name.partition(".")[0] in ("pandas", "pyarrow")])
+    """
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert len(list(tmp_path.rglob("root.json"))) > 1
+
+
 def delete_and_write(lake: objcat.Lake, row: dict[str, Any]) -> None:
     with lake.transaction() as tx:
         tx["t"].delete([{name: row[name] for name in (".g", "g")}])
