@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ class _Turn:
     places: dict[tuple[str, str], str] = field(default_factory=dict)
     applied: dict[tuple[str, str], list[Commit]] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
+
+
+WARM_S_MAX = 20.0
+"""Calls of one query that do not count end after this, on all sides together."""
 
 
 class Runner:
@@ -64,14 +69,22 @@ class Runner:
             turn.names[layout.name] = f"{layout.name}_{self._turns}"
         try:
             for step in chain.steps:
-                calls = 1 if chain.anew or step.op not in READS else step.warm + step.repeats * self._rounds
-                for call in range(max(calls, step.blocks)):
-                    counted = turn.counted and (chain.anew or step.blocks > 1 or call >= (step.warm if calls > 1 else 0))
+                for call, counted in self._calls(chain, step, turn):
                     for name in self._order(chain, step, turn, call):
                         self._say(f"{chain.name}: {step.work or step.op}, round {max(turn.number, call + 1)}, {name}")
                         self._one(chain, step, turn, name=name, counted=counted, results=results)
         finally:
             self._drop(chain, turn)
+
+    def _calls(self, chain: Chain, step: Step, turn: _Turn) -> Iterator[tuple[int, bool]]:
+        """The number of each call of a step, and whether it counts."""
+        is_repeated = not chain.anew and step.op in READS
+        number, began_s = 0, time.monotonic()
+        while is_repeated and number < step.warm and time.monotonic() - began_s < WARM_S_MAX:
+            yield number, False
+            number += 1
+        for call in range(number, number + max(step.repeats * self._rounds if is_repeated else 1, step.blocks)):
+            yield call, turn.counted
 
     def _order(self, chain: Chain, step: Step, turn: _Turn, call: int) -> list[str]:
         """The sides of a step: those that it and its chain name, and that have its tables."""

@@ -10,7 +10,7 @@ from benchmarks.works import COLUMNS, EVENT_TIMES, KEYS, Chain, Goal, Index, Kin
 
 ORDERS, LINEITEM = "orders", "lineitem"
 _NUMBERS = ("bigint", "int", "decimal(15,2)")
-_WARM = 6
+_WARM = 15
 """Calls of a short query that do not count: Java compiles what Spark makes of it while the first ones run, some 2x slower."""
 
 SCANS: Mapping[str, Query] = {

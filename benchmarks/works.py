@@ -137,7 +137,7 @@ class Step:
     work: its title; empty: it prepares, and is not measured. tables: layouts by name, the first one is written. batch: of those in
     `benchmarks.data`. back: how many commits before the newest a read begins, or which it reads as of. by, zorder: how to cluster. sides:
     only these; all when empty. counts: of small commits, by side. blocks: in how many turns they are done. repeats: calls in each round of
-    a chain that does not begin anew. warm: calls before them that do not count.
+    a chain that does not begin anew. warm: the most calls before them that do not count.
     """
 
     op: Op
