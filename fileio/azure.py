@@ -152,7 +152,7 @@ class AzureBackend(Backend):
             data = next(download.chunks(), b"")
         except AzureError as error:
             status = getattr(error, "status_code", None)
-            if status == 304:
+            if status == 304 and if_none_match is not None:
                 return NotModified()
             if status == 416:
                 return self._get_nothing(key, start, None if length is None else start + length, if_none_match)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fileio.base import Range
 from fileio.config import Secret, hide_in_logs, redact
 from fileio.errors import InvalidConfig, MissingDependency
+from fileio.ranges import size_told
 
 if TYPE_CHECKING:
     from azure.core.pipeline.transport import RequestsTransport
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 PUT_BYTES_MAX = 5000 * 1024 * 1024
 """The largest blob that the service takes in one request."""
 _READ_BYTES_MAX = 1 << 50
+_MARKS_OF_THE_SERVICE = ("x-ms-request-id", "x-ms-version", "x-ms-error-code")
+_ANSWERS_THAT_DECIDE = frozenset({*range(200, 400), 404, 409, 412, 416})
+"""Statuses that say what is there, or that something was done; the others are refusals, whoever sends them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,10 +218,21 @@ def _transport_class() -> type[RequestsTransport]:
     from urllib3.exceptions import HTTPError
 
     class WholeBodyTransport(RequestsTransport):  # type: ignore[misc,unused-ignore]
-        """Reads a download within the request: a body that breaks off is an error here, where the SDK would ask again, silently, twice."""
+        """Takes only answers of the service, whole.
+
+        It reads a download within the request: a body that breaks off or is of other bytes than were asked for is an error here, where the
+        SDK would take it, or ask again, silently. And a page that something on the way made up is none of the service's answers, all of
+        which have an id: an object is not absent, or written, because of it.
+        """
 
         def send(self, request: Any, **kwargs: Any) -> Any:
             answer = super().send(request, **kwargs)
+            if answer.status_code in _ANSWERS_THAT_DECIDE and not any(name in answer.headers for name in _MARKS_OF_THE_SERVICE):
+                answer.internal_response.close()
+                raise ServiceResponseError(
+                    f"{answer.status_code} by something that is not Azure Blob Storage: check the endpoint and the network, "
+                    "and what stands before the service"
+                )
             if kwargs.get("stream"):
                 response = answer.internal_response
                 try:
@@ -225,6 +241,11 @@ def _transport_class() -> type[RequestsTransport]:
                     response.close()
                     raise ServiceResponseError(f"the answer broke off ({type(error).__name__})", error=error) from error
                 response._content_consumed = True
+                asked = request.headers.get("x-ms-range") or request.headers.get("Range")
+                if asked and response.status_code < 300:
+                    start, _, end = asked.removeprefix("bytes=").partition("-")
+                    wanted = Range(int(start), int(end) + 1 if end else None)
+                    size_told(request.url.partition("?")[0], response.headers.get("content-range"), wanted, len(response._content))
             return answer
 
     return WholeBodyTransport

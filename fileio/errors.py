@@ -8,6 +8,7 @@
     ├── Throttled               refused before any effect: ask again later (retried for you, within bounds)
     ├── Unavailable             no answer, or a 5xx: for a write the effect is unknown (retried for you, within bounds)
     ├── StoreFull               no room left, or a quota is reached: free some (nothing was written)
+    ├── ObjectChanged           an object is not the one that was opened: open it again
     ├── UploadLost              a multipart upload vanished before it was completed: nothing landed, write again
     ├── NotWritten              a stream was closed, but its object is not (certainly) there: look at `outcome`
     ├── Unsupported             this store lacks the capability that the call needs
@@ -53,6 +54,10 @@ class Unavailable(FileIOError):
 
 class StoreFull(FileIOError):
     """The store has no room left, or a quota or size limit is reached. Nothing was written; asking again helps once room is made."""
+
+
+class ObjectChanged(FileIOError):
+    """An object that is read in pieces has another version or size than when it was opened."""
 
 
 class UploadLost(FileIOError):

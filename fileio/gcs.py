@@ -48,7 +48,6 @@ from fileio.gcs_client import (
     ConditionFailed,
     GCSOptions,
     Refused,
-    bounds,
     bucket_not_found,
     check_crc32c,
     check_options,
@@ -61,6 +60,7 @@ from fileio.gcs_client import (
     range_header,
 )
 from fileio.gcs_upload import CHUNK_BYTES_MULTIPLE, CONTENT_TYPE, ResumableUpload
+from fileio.ranges import bounds, size_told
 
 T = TypeVar("T")
 
@@ -141,14 +141,21 @@ class GCSBackend(Backend):
         headers = {"Accept-Encoding": "gzip", **self._key_headers, **({"Range": wanted} if wanted else {})}
         try:
             with self._session.request("GET", url, headers=headers, stream=True, timeout=self._timeout) as response:
-                if response.status_code == 304:
+                if response.status_code == 304 and if_none_match is not None:
                     return NotModified()
                 data: bytes = response.raw.read(decode_content=False)
         except Refused as refused:
             if refused.status == 416:
                 return self._nothing_of(key, byte_range, if_none_match)
             raise
-        meta = self._meta_of_download(key, response, len(data))
+        if response.status_code not in (200, 206):
+            raise Unavailable(f"{self.url}/{key}: {response.status_code} is no answer to a read: check option 'endpoint' and the network")
+        size = len(data)
+        if response.status_code == 206:
+            size = size_told(f"{self.url}/{key}", response.headers.get("content-range"), byte_range, len(data))
+        meta = self._meta_of_download(key, response, size)
+        if meta.size != size:
+            raise Unavailable(f"{self.url}/{key} has {meta.size} bytes, but the answer is of {size}: read it again")
         if meta.version == if_none_match:
             return NotModified()
         offset, end = bounds(byte_range, meta.size)
@@ -169,7 +176,7 @@ class GCSBackend(Backend):
             raise Unavailable(f"{self.url}/{key} grew while it was read: read it again")
         return GetResult(meta, b"", offset)
 
-    def _meta_of_download(self, key: str, response: Any, length: int) -> ObjectMeta:
+    def _meta_of_download(self, key: str, response: Any, size: int) -> ObjectMeta:
         headers = response.headers
         generation, modified = headers.get("x-goog-generation"), headers.get("last-modified")
         if generation is None or modified is None:
@@ -177,9 +184,8 @@ class GCSBackend(Backend):
             if generation is not None and meta.version != generation:
                 raise Unavailable(f"{self.url}/{key} changed while it was read: read it again")
             return meta
-        total = headers.get("content-range", "").rpartition("/")[2] if response.status_code == 206 else length
         metadata = {name[12:].lower(): value for name, value in headers.items() if name.lower().startswith("x-goog-meta-")}
-        return ObjectMeta(key, int(total), Version(generation), int(parsedate_to_datetime(modified).timestamp() * 1000), metadata)
+        return ObjectMeta(key, size, Version(generation), int(parsedate_to_datetime(modified).timestamp() * 1000), metadata)
 
     def head(self, key: str) -> ObjectMeta:
         return self._read(key, lambda: self._head(key))
@@ -187,6 +193,8 @@ class GCSBackend(Backend):
     def _head(self, key: str) -> ObjectMeta:
         blob = self._blob(key)
         blob.reload(timeout=self._timeout, retry=None)
+        if blob.generation is None or blob.updated is None:
+            raise Unavailable(f"the store's answer does not tell the generation of {key!r}: check option 'endpoint' and the network")
         metadata = {name.lower(): value for name, value in (blob.metadata or {}).items()}
         return ObjectMeta(key, blob.size or 0, Version(str(blob.generation)), milliseconds(blob.updated), metadata)
 

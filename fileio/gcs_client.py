@@ -30,6 +30,8 @@ from fileio.errors import (
 from fileio.transport import is_untrusted, why_unreachable
 
 THROTTLE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
+_UPLOADS = "/upload/"
+"""In the URLs of upload sessions, whose errors have bodies of any form."""
 SESSION_GONE = frozenset({410, 499})
 """What GCS answers, besides 404, for an upload session that expired or was cancelled."""
 
@@ -160,7 +162,10 @@ def _session_classes() -> tuple[type[Any], type[Any]]:
             return _with_chosen(self.chosen, super().merge_environment_settings(*args, **kwargs))
 
     class StoreSession(authorized_session):  # type: ignore[misc]
-        """The same, and an answer of 400 or above is raised, once google-auth has had its chance to refresh a token."""
+        """The same, and an answer of 400 or above is raised, once google-auth has had its chance to refresh a token.
+
+        So is what is not an answer of this API: something else on the way said that, and an object is not absent because of it.
+        """
 
         def __init__(self, options: GCSOptions, credentials: Any, token_request: Any) -> None:
             super().__init__(credentials, auth_request=token_request)
@@ -169,13 +174,21 @@ def _session_classes() -> tuple[type[Any], type[Any]]:
         def merge_environment_settings(self, *args: Any, **kwargs: Any) -> Any:
             return _with_chosen(self.chosen, super().merge_environment_settings(*args, **kwargs))
 
-        def request(self, *args: Any, **kwargs: Any) -> Any:
-            response = super().request(*args, **kwargs)
+        def request(self, method: str, url: str, **kwargs: Any) -> Any:
+            response = super().request(method, url, **kwargs)
             if response.status_code >= 400:
+                if response.status_code == 404 and _UPLOADS not in url and _begins_with(response.content, b"<"):
+                    raise requests.exceptions.InvalidJSONError("404 with a page for browsers, which this API does not send")
                 raise Refused(response)
+            if method == "GET" and not kwargs.get("stream") and not _begins_with(response.content, b"{"):
+                raise requests.exceptions.InvalidJSONError(f"{response.status_code} without a JSON object")
             return response
 
     return StoreSession, TokenSession
+
+
+def _begins_with(body: bytes, sign: bytes) -> bool:
+    return body.lstrip()[:1] == sign
 
 
 def _with_chosen(options: GCSOptions, settings: Any) -> Any:
@@ -344,18 +357,6 @@ def range_header(byte_range: ByteRange | None) -> str | None:
             return f"bytes={start}-{end - 1}" if end is not None and end > start else ""
         case Suffix(length):
             return f"bytes=-{length}" if length else ""
-
-
-def bounds(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
-    """Where the range begins and ends within an object of `size` bytes."""
-    match byte_range:
-        case None:
-            return 0, size
-        case Range(start, end):
-            first = min(start, size)
-            return first, max(first, size if end is None else min(end, size))
-        case Suffix(length):
-            return max(0, size - length), size
 
 
 def bytes_reached(response: Any) -> int:

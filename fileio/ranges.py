@@ -1,9 +1,13 @@
-"""Coalescing of byte ranges: fewer requests for neighbours, several for what is large."""
+"""Byte ranges: coalesced into fewer requests, and held against what a store answers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from fileio.base import ByteRange, Range, Suffix
+from fileio.errors import Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +46,34 @@ def coalesce(ranges: Sequence[tuple[int, int]], *, gap_bytes: int, request_bytes
             merged.append((start, end))
     requests = [(low, min(low + request_bytes, end)) for start, end in merged for low in range(start, end, request_bytes)]
     return RangePlan(ranges, requests)
+
+
+def bounds(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
+    """Where the range begins and ends within an object of `size` bytes. None: the whole object."""
+    match byte_range:
+        case None:
+            return 0, size
+        case Range(start, end):
+            first = min(start, size)
+            return first, max(first, size if end is None else min(end, size))
+        case Suffix(length):
+            return max(0, size - length), size
+
+
+def size_told(name: str, content_range: str | None, asked: ByteRange | None, length: int) -> int:
+    """The size of the object, by the `Content-Range` of a 206 that carries `length` bytes.
+
+    Raises Unavailable when there is no such header, and when these are not the bytes that were asked for, all of them: what shortens or
+    mixes up answers on the way leaves everything else of them intact.
+    """
+    told = re.fullmatch(r"bytes (\d+)-(-?\d+)/(\d+)", content_range or "")
+    if told is None:
+        raise Unavailable(f"{name}: the answer holds a part of the object, but says {content_range!r} of which: read it again")
+    first, last, size = map(int, told.groups())
+    begin, end = bounds(asked, size)
+    if last - first + 1 != length or (length and (first, last + 1) != (begin, end)) or (not length and begin < end):
+        raise Unavailable(
+            f"{name}: bytes {begin} to {end} of {size} were asked for, but the answer holds {length} bytes and says {content_range!r}: "
+            "read it again, and look for a proxy on the way when it stays so"
+        )
+    return size

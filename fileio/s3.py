@@ -36,10 +36,13 @@ from fileio.base import (
     Written,
 )
 from fileio.errors import FileIOError, InvalidConfig, MissingDependency, NotFound, Unavailable, Unsupported, UploadLost
+from fileio.ranges import bounds, size_told
 from fileio.s3_client import ABSENT_CODES, Failure, S3Client, S3Options, customer_key
 
 _BOTO3_VERSION = (1, 41)
 _EXPRESS_SUFFIX = "--x-s3"
+_OF_A_PAGE = frozenset({"Name", "IsTruncated", "Contents"})
+"""What an answer to a listing has, and none that is not S3's."""
 _UNFIT_FOR_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
@@ -99,21 +102,18 @@ class S3Backend(Backend):
             response = self._client.send("get_object", key, Key=key, **arguments)
             data = self._client.body(key, response)
         except Failure as failure:
-            if failure.status == 304:
+            if failure.status == 304 and if_none_match is not None:
                 return NotModified()
             if byte_range is not None and (failure.code == "InvalidRange" or failure.status == 416):
                 return self._empty(key, byte_range, if_none_match)
-            raise failure.error from None
-        content_range = response.get("ContentRange")
-        if content_range is not None:
-            bounds, _, size_text = content_range.removeprefix("bytes ").partition("/")
-            return GetResult(_meta(key, response, int(size_text)), data, int(bounds.partition("-")[0]), _sent_ms(response))
+            raise failure.answered().error from None
+        if response["ResponseMetadata"]["HTTPStatusCode"] == 206:
+            size = size_told(f"{self.url}/{key}", response.get("ContentRange"), byte_range, len(data))
+            return GetResult(_meta(key, response, size), data, bounds(byte_range, size)[0], _sent_ms(response))
         meta = _meta(key, response, len(data))
-        if header is None:
-            return GetResult(meta, data, store_time_ms=_sent_ms(response))
         # A server may answer a range of an empty object, or any range at all, with the whole object.
-        start, end = _bounds(byte_range, len(data))
-        return GetResult(meta, data[start:end], start, _sent_ms(response))
+        start, end = bounds(byte_range, len(data))
+        return GetResult(meta, data if header is None else data[start:end], start, _sent_ms(response))
 
     def head(self, key: str) -> ObjectMeta:
         try:
@@ -140,7 +140,9 @@ class S3Backend(Backend):
         try:
             response = self._client.send("list_objects_v2", prefix, **arguments)
         except Failure as failure:
-            raise failure.error from None
+            raise failure.answered().error from None
+        if not _OF_A_PAGE & response.keys():
+            raise Unavailable(f"listing {prefix!r} in {self.url}: the answer is no page of keys: check option 'endpoint' and the network")
         after = start_after or ""
         objects = [
             _meta(entry["Key"], entry, entry["Size"])
@@ -202,6 +204,8 @@ class S3Backend(Backend):
             response = self._client.send("create_multipart_upload", key, Key=key, Metadata=metadata, **arguments)
         except Failure as failure:
             raise failure.error from None
+        if not response.get("UploadId"):
+            raise Unavailable(f"the store's answer to the start of an upload of {key!r} in {self.url} names no upload: ask again")
         return _S3Upload(self, key, mode, response["UploadId"])
 
     def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
@@ -209,8 +213,11 @@ class S3Backend(Backend):
         errors: dict[str, FileIOError] = {}
         try:
             if plain:
-                request = {"Objects": [{"Key": key} for key in plain], "Quiet": True}
-                for entry in self._client.send("delete_objects", plain[0], Delete=request).get("Errors", ()):
+                # Quiet, the answer to a success would be empty, and so could be anybody's.
+                answer = self._client.send("delete_objects", plain[0], Delete={"Objects": [{"Key": key} for key in plain]})
+                if "Deleted" not in answer and "Errors" not in answer:
+                    raise Unavailable(f"deleting {len(plain)} keys in {self.url}: the answer names none of them: check option 'endpoint'")
+                for entry in answer.get("Errors", ()):
                     key, code = entry["Key"], entry.get("Code", "")
                     if code not in ABSENT_CODES:
                         errors[key] = self._client.error(code, None, entry.get("Message", ""), "delete_objects", key)
@@ -242,7 +249,7 @@ class S3Backend(Backend):
         meta = self.head(key)
         if meta.version == if_none_match:
             return NotModified()
-        start, end = _bounds(byte_range, meta.size)
+        start, end = bounds(byte_range, meta.size)
         if start < end:
             raise Unavailable(f"{self.url}/{key} grew while it was read: read it again")
         return GetResult(meta, b"", start)
@@ -356,16 +363,6 @@ def _range_header(byte_range: ByteRange) -> str | None:
             return f"bytes={start}-{'' if end is None else end - 1}"
         case Suffix(length):
             return f"bytes=-{length}"
-
-
-def _bounds(byte_range: ByteRange | None, size: int) -> tuple[int, int]:
-    match byte_range:
-        case Range(start, end):
-            return min(start, size), size if end is None else min(end, size)
-        case Suffix(length):
-            return max(0, size - max(0, length)), size
-        case None:
-            return 0, size
 
 
 def _encryption(options: S3Options) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -252,6 +252,13 @@ class Failure(Exception):
             return False
         return self.code == "PreconditionFailed" or self.status == 412 or (isinstance(mode, Update) and self.code in ("NoSuchKey", "404"))
 
+    def answered(self) -> Failure:
+        """The same, of a request whose answers have a body: without S3's own code, a 404 is that of something else on the way."""
+        if self.code != "404":
+            return self
+        advice = "an answer of S3 would name a code: check option 'endpoint' and what stands before the store"
+        return Failure(self.code, self.status, Unavailable(f"{self.error}: {advice}"))
+
     def as_unknown(self) -> Unknown:
         """The outcome of a write that got this answer; raises when it certainly had no effect."""
         if isinstance(self.error, Unavailable):

@@ -32,7 +32,7 @@ from fileio.base import (
     require_written,
 )
 from fileio.env import Env
-from fileio.errors import FileIOError, InvalidConfig, Unsupported
+from fileio.errors import FileIOError, InvalidConfig, ObjectChanged, Unsupported
 from fileio.parts import Part, PartPool, WholePart, part_size
 
 if TYPE_CHECKING:
@@ -339,7 +339,7 @@ class ReadStream(io.RawIOBase):
     """A seekable binary file over one version of an object. For one thread at a time.
 
     A read at a new place fetches what was asked for, at least 64 KiB; reads that follow one another fetch ever larger pieces ahead, in
-    parallel, up to `prefetch` parts. The last 64 KiB stay once they are read. Raises FileIOError when the object changed since it was
+    parallel, up to `prefetch` parts. The last 64 KiB stay once they are read. Raises ObjectChanged when the object changed since it was
     opened; an empty version in `meta` stands for that of the first answer.
     """
 
@@ -493,9 +493,10 @@ class ReadStream(io.RawIOBase):
         assert not isinstance(result, NotModified)
         if self._version is None:
             self._version = result.meta.version
-        if result.meta.version != self._version or len(result.data) != end - start:
-            raise FileIOError(
-                f"{self._meta.key!r} is not the object of {self._meta.size} bytes (version {self._version}) that was opened: open it again"
+        if result.meta.version != self._version or result.meta.size != self._meta.size or len(result.data) != end - start:
+            raise ObjectChanged(
+                f"{self._meta.key!r} is not the object of {self._meta.size} bytes (version {self._version}) that was opened, "
+                f"but one of {result.meta.size} (version {result.meta.version}): open it again"
             )
         return result.data
 

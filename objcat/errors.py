@@ -16,7 +16,7 @@ ObjcatError                 root
 ├── UnsupportedFormat       the table needs a newer client: the message names the version
 ├── SnapshotExpired         the slot was cleaned away: read a newer one, or keep it by a savepoint next time
 ├── CheckpointCollected     part of the checkpoint that a handle stands on was collected: open the table again
-├── CorruptTable            metadata contradicts itself or is missing: the message names the object
+├── CorruptTable            metadata contradicts itself or is missing, or a file is not what was committed: the message names the object
 ├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
 │   ├── Contention          other writers took every slot that was tried, within bounds: write again, with fewer writers
 │   ├── AlreadyApplied      this version of the application is in the table: go on with the next one
@@ -103,7 +103,7 @@ class CheckpointCollected(ObjcatError):
 
 
 class CorruptTable(ObjcatError):
-    """Metadata that contradicts itself, or that is missing although other metadata names it."""
+    """Metadata that contradicts itself, or an object that is missing, or not what was written, although metadata names it."""
 
 
 class CommitConflict(ObjcatError):

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fileio.base import Create, ObjectMeta, Version
-from fileio.errors import FileIOError, NotFound
+from fileio.errors import FileIOError, NotFound, ObjectChanged
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.storage.bloom import options_of
@@ -249,7 +249,10 @@ def picked_row_groups(
                 rows = parquet.read_row_groups(numbers, columns=list(columns))
             else:
                 spans = chunk_spans(footer, numbers, columns)
-                excerpt = Excerpt(file.bytes, spans, fileio.get_ranges(file.path, spans, gap_bytes=GAP_BYTES_MAX))
+                found = fileio.get_ranges(file.path, spans, gap_bytes=GAP_BYTES_MAX)
+                if any(len(data) != end - start for data, (start, end) in zip(found, spans, strict=True)):
+                    raise CorruptTable(_not_as_committed(fileio, file.path, file.bytes, "it ends before the rows that its footer names"))
+                excerpt = Excerpt(file.bytes, spans, found)
                 with pq.ParquetFile(excerpt, metadata=footer, pre_buffer=False) as part:
                     rows = part.read_row_groups(numbers, columns=list(columns), use_threads=False)
             rows = as_of_schema(rows, columns, schema)
@@ -374,21 +377,51 @@ def _open(fileio: FileIO, path: str, size: int) -> Iterator[pq.ParquetFile]:
 @contextmanager
 def _opened(fileio: FileIO, path: str, size: int) -> Iterator[tuple[pq.ParquetFile, Source]]:
     """A Parquet file to read from, in one request when it is small, and its bytes. Raises CorruptTable, here or within the block, when it
-    is missing."""
+    is missing, or not of the size that the commit names."""
     try:
         if size <= WHOLE_BYTES_MAX:
-            source = pa.BufferReader(fileio.read(path))
-            with pq.ParquetFile(source) as file:
+            source = pa.BufferReader(_whole(fileio, path, size))
+            with _parquet(fileio, path, source) as file:
                 yield file, source
             return
         meta = ObjectMeta(path, size, Version(""), 0)
-        with fileio.open_read(path, meta=meta) as stream, pq.ParquetFile(stream, pre_buffer=True) as file:
+        with fileio.open_read(path, meta=meta) as stream, _parquet(fileio, path, stream, pre_buffer=True) as file:
             yield file, stream
+    except ObjectChanged as error:
+        raise CorruptTable(_not_as_committed(fileio, path, size, str(error))) from error
     except NotFound as error:
         raise CorruptTable(
             f"{path} is missing in {fileio.url} although a commit names it: the table, or that object, was deleted by hand; "
             "restore it from a backup"
         ) from error
+
+
+def _whole(fileio: FileIO, path: str, size: int) -> bytes:
+    """The bytes of a file, asked for once more when they are too few or too many: what cuts an answer may not do it twice."""
+    data = fileio.read(path)
+    if len(data) != size:
+        data = fileio.read(path)
+    if len(data) != size:
+        raise CorruptTable(_not_as_committed(fileio, path, size, f"a read gives {len(data)}"))
+    return data
+
+
+def _parquet(fileio: FileIO, path: str, source: Source, **options: bool) -> pq.ParquetFile:
+    """The file, whose footer is read. Raises CorruptTable when it is none."""
+    try:
+        return pq.ParquetFile(source, **options)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptTable(
+            f"{path} in {fileio.url} is of the size that was committed, but no Parquet file ({error}): something else was written in its "
+            "place, or something on the way to the store answers instead of it; restore that object from a backup if it stays so"
+        ) from error
+
+
+def _not_as_committed(fileio: FileIO, path: str, size: int, found: str) -> str:
+    return (
+        f"{path} in {fileio.url} should have {size} bytes by the commit that names it, but: {found}. Either the object was replaced or "
+        "cut, or something on the way to the store cuts answers: read again over another way, and restore it from a backup if it stays so"
+    )
 
 
 def constant(text: str, length: int) -> pa.Array:

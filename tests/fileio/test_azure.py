@@ -91,12 +91,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the stub says. length: a Content-Length that is not the body's own."""
+    """What the stub says. length: a Content-Length that is not the body's own. service: whether it has the mark of the real service."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     length: int | None = None
+    service: bool = True
 
 
 WRITTEN_ANSWER = Answer(201, {"ETag": '"0x1"', "Last-Modified": "Sat, 21 Nov 2026 03:00:00 GMT"})
@@ -123,6 +124,8 @@ class Stub:
                 stub.seen.append(request)
                 answer = stub.answer(request)
                 self.send_response(answer.status)
+                if answer.service:
+                    self.send_header("x-ms-request-id", "5d1b4d2a-001e-0000-0000-0123456789ab")
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
                 if "Content-Length" not in answer.headers:

@@ -18,8 +18,8 @@ PUBLIC = """
     PutOutcome Written Conflict Unknown Version ObjectMeta GetResult NotModified ListPage DeleteResult
     ReadStream WriteStream StreamSettings
     Env SystemEnv default_env RetryPolicy Secret MetricsSnapshot
-    FileIOError NotFound BucketNotFound PermissionDenied CredentialsError Throttled Unavailable StoreFull UploadLost NotWritten Unsupported
-    InvalidKey InvalidConfig StoreUnfit MissingDependency
+    FileIOError NotFound BucketNotFound PermissionDenied CredentialsError Throttled Unavailable StoreFull ObjectChanged UploadLost
+    NotWritten Unsupported InvalidKey InvalidConfig StoreUnfit MissingDependency
 """
 
 
