@@ -242,8 +242,9 @@ class _Translator:
         raise self._unknown(node)
 
     def say_types(self, tree: Any) -> None:
-        """Replace text that is compared with a column of dates or times by a literal of that type; and 1e18, a floating number to Spark,
-        that is compared with a column of exact ones by its digits."""
+        """Replace text that is compared with a column of dates or times by a literal of that type; 1e18, a floating number to Spark, that
+        is compared with a column of exact ones by its digits; and a number beyond all integers, as which every null is smaller to Spark,
+        by one that it does not know for a literal."""
         for node in list(tree.find_all(*_COMPARISONS, sql.Between, sql.In)):
             match node:
                 case sql.Between():
@@ -255,7 +256,9 @@ class _Translator:
             for column, literal in pairs:
                 if not isinstance(column, sql.Column) or isinstance(literal, sql.Column):
                     continue
-                if _is_exact(self._type(column)):
+                if pa.types.is_integer(self._type(column)) and (beyond := _beyond_integers(self._python(literal))) is not None:
+                    literal.replace(beyond)
+                elif _is_exact(self._type(column)):
                     _say_digits(literal)
                 else:
                     self._say_type(literal, self._literal(literal, beside=column))
@@ -411,6 +414,9 @@ class _Translator:
                 return bool(node.this)
             case sql.Neg() if isinstance(_unwrapped(node.this), (sql.Neg, sql.Literal)):
                 value = self._python(node.this)
+                if isinstance(value, decimal.Decimal):
+                    # A minus would round to the digits of Python's context.
+                    return value.copy_negate()
                 if not isinstance(value, str):
                     return -value
             case sql.Literal():
@@ -604,6 +610,17 @@ def _say_digits(literal: Any) -> None:
         digits = format(value, "f") if abs(value.adjusted()) < SPARK_DIGITS_MAX else ""
         if 0 < len(digits.replace(".", "")) <= SPARK_DIGITS_MAX:
             number.set("this", digits)
+
+
+def _beyond_integers(value: Any) -> sql.Cast | None:
+    """What compares with every integer as a number does that is above or below all of them; None for any other value.
+
+    Spark answers `x < 18446744073709551616` with true for a null too, where it sees the number for what it is.
+    """
+    if isinstance(value, (bool, str)) or value is None or -(2**63) <= value <= 2**63 - 1:
+        return None
+    end = 10**19 if value > 0 else -(10**19)
+    return sql.Cast(this=sql.Literal.string(str(end)), to=sql.DataType.build("DECIMAL(20, 0)", dialect="spark"))
 
 
 def _is_unequal(node: Any) -> bool:

@@ -193,6 +193,13 @@ def test_long_lists_leave_files_out_too(spark: SparkSession, table: objcat.Table
         assert files_read(frame) == files, column
 
 
+@pytest.mark.parametrize("number", ["18446744073709551616", "9223372036854775807.5", "1" + "0" * 45])
+def test_no_null_passes_a_comparison_with_a_number_beyond_all_integers(spark: SparkSession, table: objcat.Table, number: str) -> None:
+    for where in (f"some <= {number}", f"-{number} < none or id = 3", f"some between -{number} and {number}", f"some in ({number}, 1)"):
+        scan = table.scan(where=where, columns=["id"])
+        assert ids_of(scan.to_spark(spark)) == sorted(scan.to_arrow().column("id").to_pylist()), where
+
+
 def test_an_equal_key_is_looked_up_in_its_bucket(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int32())])
     table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "b"], index=objcat.Bucket(8))

@@ -268,6 +268,20 @@ def test_nulls_and_nan_are_never_counted_by_bounds(lake: objcat.Lake) -> None:
         assert scan.count() == scan.to_arrow().num_rows == count, where
 
 
+@pytest.mark.parametrize("where", ["d = {}", "d <= {}", "d in ({})", "d between {0} and {0}", "d < {} or id = 0", "not (d > {})"])
+def test_a_negative_number_of_many_digits_is_meant_exactly(lake: objcat.Lake, where: str) -> None:
+    digits = "-9999999999999999999999999999.9999999999"
+    made = lake.create_table("digits", pa.schema([pa.field("id", pa.int64(), nullable=False), ("d", pa.decimal128(38, 10))]), key=["id"])
+    made.insert([{"id": 0, "d": decimal.Decimal(digits)}])
+    made.upsert([{"id": 1, "d": decimal.Decimal(digits[:-1] + "8")}, {"id": 2, "d": None}])
+    scan = made.scan(where=where.format(digits))
+    assert (scan.to_arrow().column("id").to_pylist(), scan.count()) == ([0], 1)
+    dataset = made.scan().to_dataset()
+    assert dataset.count_rows(filter=pc.field("d") == pa.scalar(decimal.Decimal(digits), pa.decimal128(38, 10))) == 1
+    deleted = made.delete(where.format(digits))
+    assert deleted is not None and deleted.deleted == 1
+
+
 def test_extremes_of_plain_files_come_from_metadata(lake: objcat.Lake) -> None:
     schema = pa.schema(
         [
