@@ -227,12 +227,15 @@ def _transport_class() -> type[RequestsTransport]:
 
         def send(self, request: Any, **kwargs: Any) -> Any:
             answer = super().send(request, **kwargs)
-            if answer.status_code in _ANSWERS_THAT_DECIDE and not any(name in answer.headers for name in _MARKS_OF_THE_SERVICE):
+            if not any(name in answer.headers for name in _MARKS_OF_THE_SERVICE):
                 answer.internal_response.close()
-                raise ServiceResponseError(
+                error: Any = ServiceResponseError(
                     f"{answer.status_code} by something that is not Azure Blob Storage: check the endpoint and the network, "
                     "and what stands before the service"
                 )
+                if answer.status_code not in _ANSWERS_THAT_DECIDE:
+                    error.status_code = answer.status_code
+                raise error
             if kwargs.get("stream"):
                 response = answer.internal_response
                 try:

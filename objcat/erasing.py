@@ -20,11 +20,12 @@ from objcat.errors import Contention, CorruptTable, InvalidInput, SnapshotExpire
 from objcat.local import to_rows
 from objcat.services import compact, plan_clean
 from objcat.storage.batch import key_values
-from objcat.storage.files import base_pieces, log_pieces
+from objcat.storage.files import base_pieces, log_pieces, txn_of_path
 from objcat.table import Snapshot
 from objcat.table.schema import Column
 from objcat.tasks import Filter
 from objcat.tasks.current import parted
+from objcat.timeline import RolledBackAt
 
 if TYPE_CHECKING:
     from objcat.handle import Table
@@ -95,7 +96,11 @@ def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
     plan = plan_clean(timeline, view, table.id, before=view.slot)
     cleaned = table.clean(before=view.slot)
     files = () if plan is None else tuple(sorted({*plan.removes, *plan.leftovers}))
-    left = set(files).intersection(table.fileio.list_keys("data/")) if files else set()
+    files = (*files, *sorted({path for one in dead for path in one.paths}.difference(files)))
+    rolled_back = {one.txn for one in dead if isinstance(one.outcome, RolledBackAt)}
+    there = table.fileio.list_keys("data/") if files else ()
+    gone = frozenset(files)
+    left = {path for path in there if path in gone or txn_of_path(path) in rolled_back}
     if left:
         said = f"{len(left)} files of {table.name} that were to be deleted are still there, {min(left)} among them: the store kept them"
         raise Unavailable(f"{said}, or a savepoint, a RESTORE or another clean came in between; erase again")
@@ -110,7 +115,7 @@ def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
         delete_slot=None if deleted is None else deleted.slot,
         clean_slot=cleaned.slot,
         readable_from=cleaned.bound,
-        files=(*files, *(f"data/{one.txn}/" for one in dead)),
+        files=files,
         checked_slot=again.plan.snapshot.slot,
         found=again.count(),
         made_at_ms=table.fileio.env.now_ms(),

@@ -20,11 +20,15 @@ from objcat.timeline.view import Timeline, View
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What became of one transaction. files: objects of it that were deleted, intents not counted."""
+    """What became of one transaction. files: objects of it that were to be deleted, intents not counted. paths: those that were listed.
+
+    A delete that fails is logged; the next sweep finds what it left.
+    """
 
     txn: Txn
     outcome: Resolution
     files: int
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ def _settle(timeline: Timeline[Any], view: View[Any], txn: Txn, found: _Traces, 
     if outcome is None or not outcome.committed:
         resolution = resolve(fileio, txn, view=view)
         if isinstance(resolution, RolledBackAt):
-            return Swept(txn, resolution, resolution.files)
+            return Swept(txn, resolution, resolution.files, tuple(found.files))
         slot = resolution.slot
     else:
         slot = outcome.slot
@@ -166,7 +170,7 @@ def _settle(timeline: Timeline[Any], view: View[Any], txn: Txn, found: _Traces, 
         intents.append(requested_key(entry.plan))
     if garbage or intents:
         remove_files(fileio, [*garbage, *intents], why=txn)
-    return Swept(txn, CommittedAt(slot), len(garbage)) if garbage or intents else None
+    return Swept(txn, CommittedAt(slot), len(garbage), tuple(garbage)) if garbage or intents else None
 
 
 def _unnamed(

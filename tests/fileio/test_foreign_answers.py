@@ -110,6 +110,8 @@ FOREIGN: dict[str, tuple[int, tuple[tuple[str, str], ...], bytes]] = {
     "permanent redirect": (308, HTML, b""),
     "page that says not found": (404, HTML, PAGE),
     "page of a gateway": (502, HTML, PAGE),
+    "well-formed page of a gateway": (504, (("Content-Type", "application/xml"),), XHTML),
+    "well-formed page that forbids": (403, (("Content-Type", "application/xml"),), XHTML),
     "network authentication required": (511, HTML, PAGE),
 }
 

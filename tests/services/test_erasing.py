@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import decimal
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +15,11 @@ import pytest
 
 import objcat
 from fileio import FileIO
+from fileio.base import DeleteResult
+from fileio.errors import PermissionDenied, Unavailable
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
-from fileio.testing.faults import Crash, Fault, FaultyBackend
+from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
 from objcat import erasing
 from objcat.doctor import examine
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
@@ -109,6 +112,35 @@ def test_a_savepoint_that_holds_rows_of_others_in_a_file_is_named(gone: str) -> 
 def rows_of(table: objcat.Table, group: FileGroup) -> list[dict[str, Any]]:
     plan = table.scan().plan
     return [row for rows in scan_groups(table.fileio, plan.task([group])) for row in rows.to_pylist()]
+
+
+class Retaining(MemoryBackend):
+    """Keeps the objects in `kept`, whoever deletes them, as a bucket under a retention policy does."""
+
+    kept: frozenset[str] = frozenset()
+
+    def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+        inner = iter(super().delete_batch([key for key in keys if key not in self.kept]))
+        return [DeleteResult(key, PermissionDenied("retained")) if key in self.kept else next(inner) for key in keys]
+
+
+def test_what_a_dead_writer_left_and_the_store_keeps_takes_the_certificate_away() -> None:
+    backend = Retaining("retained")
+    table = made(backend, "merge_on_read")
+    before = set(table.fileio.list_keys("data/"))
+    dies = Rule(kinds=frozenset({"put"}), key=lambda key: "/log/" in key, fault=Fault.CRASH_BEFORE)
+    with pytest.raises(Crash):
+        objcat.Lake(FileIO(FaultyBackend(backend, [dies]), env=FakeEnv(2))).table("t").upsert([{"id": 1, "fare": 3.0}])
+    (dead,) = set(table.fileio.list_keys("data/")) - before
+    backend.kept = frozenset(meta.key for meta in backend.list_page("", None, None, None, 1000).objects if meta.key.endswith(dead))
+    assert len(backend.kept) == 1
+    with pytest.raises(Unavailable, match="1 files of t that were to be deleted are still there") as raised:
+        table.erase("id = 1", older_than_s=0)
+    assert dead in str(raised.value)
+    backend.kept = frozenset()
+    done = table.erase("id = 1", older_than_s=0)
+    assert dead in done.files
+    assert set(table.fileio.list_keys("data/")) == set(table.files().column("path").to_pylist())
 
 
 def test_a_savepoint_that_comes_meanwhile_takes_the_certificate_away(monkeypatch: pytest.MonkeyPatch) -> None:

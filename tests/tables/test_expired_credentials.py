@@ -1,0 +1,97 @@
+"""Credentials that expire while a table is written, and come back: the report is right, and nothing that was committed is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from devkit.fault_proxy import Fault, FaultProxy
+from devkit.handle import ServerHandle
+from devkit.servers import ServerName
+from fileio.errors import CredentialsError, FileIOError, NotWritten
+from fileio.registry import open_store
+from fileio.settle import RetryPolicy
+from fileio.store import FileIO
+from objcat.errors import CommitUnknown
+from objcat.timeline import CommittedAt, RolledBackAt
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.float64())])
+QUICK = RetryPolicy(attempts_max=3, backoff_ms_first=1, backoff_ms_max=2)
+FOREVER = 1_000_000
+
+EXPIRED: dict[ServerName, tuple[int, bytes, tuple[tuple[str, str], ...]]] = {
+    "versitygw": (400, b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>", ()),
+    "azurite": (
+        403,
+        b"<Error><Code>AuthenticationFailed</Code><Message>Signed expiry time is over.</Message></Error>",
+        (("x-ms-error-code", "AuthenticationFailed"),),
+    ),
+    "fake-gcs-server": (401, b'{"error": {"code": 401, "message": "Invalid Credentials"}}', ()),
+}
+
+
+def opened(handle: ServerHandle) -> FileIO:
+    return open_store(handle.url + "/lake", handle.options, policy=QUICK)
+
+
+# google-auth leaves the connection of a refused read open, when it cannot renew a token.
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*socket:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("server", EXPIRED)
+@pytest.mark.parametrize("lost", [False, True], ids=["at once", "with the answer to the last request"])
+def test_every_moment_of_a_write(
+    servers: Callable[[ServerName], ServerHandle],
+    fault_proxy: Callable[[ServerHandle], tuple[FaultProxy, ServerHandle]],
+    server: ServerName,
+    lost: bool,
+) -> None:
+    """lost: the request before the first refused one takes effect, and its answer does not arrive."""
+    proxy, through = fault_proxy(servers(server).fresh_bucket())
+    code, body, headers = EXPIRED[server]
+    store = opened(through)
+    table = objcat.Lake(store).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    table.upsert([{"id": 0, "v": 0.0}])
+    expected = {0: 0.0}
+    reports: list[str] = []
+    refusals: list[FileIOError] = []
+    moment = 0
+    while not reports or reports[-1] != "written" or (lost and moment < 4):
+        moment += 1
+        proxy.clear()
+        expired = Fault("status_before", nth=moment + lost, times=FOREVER, code=code, body=body, headers=headers)
+        proxy.plan(*([Fault("drop_after", nth=moment)] if lost else []), expired)
+        row = {"id": moment, "v": float(moment)}
+        txn = None
+        try:
+            table.upsert([row])
+            reports.append("written")
+        except CommitUnknown as unknown:
+            reports.append("unknown")
+            txn = unknown.txn
+        except FileIOError as error:
+            reports.append("refused")
+            refusals.append(error)
+        proxy.clear()
+        if txn is not None:
+            match table.resolve(txn):
+                case CommittedAt():
+                    expected[moment] = row["v"]
+                case RolledBackAt():
+                    pass
+        elif reports[-1] == "written":
+            expected[moment] = row["v"]
+        with opened(through) as renewed:
+            handles = (table, objcat.Lake(renewed).table("t"))
+            found_by = [{found["id"]: found["v"] for found in handle.scan().to_arrow().to_pylist()} for handle in handles]
+        assert found_by == [expected, expected], reports
+        table.upsert([{"id": 0, "v": -float(moment)}])
+        expected[0] = -float(moment)
+        assert moment < 20
+    assert refusals
+    assert all(isinstance(error, (CredentialsError, NotWritten) if lost else CredentialsError) for error in refusals), refusals
+    assert all("credentials" in str(error) or "renew" in str(error) for error in refusals), refusals
+    assert ("unknown" in reports) == lost
+    assert objcat.Lake(store).table("t").scan().count() == len(expected)
+    store.close()
