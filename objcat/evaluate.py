@@ -19,6 +19,7 @@ from objcat.spool import Rows
 from objcat.storage.batch import conform_delete, located
 from objcat.storage.files import constant
 from objcat.storage.hashing import bucket_of
+from objcat.storage.uncut import uncut
 from objcat.table import Snapshot, TableSpec
 from objcat.table.spec import PARTITION_SCOPE
 from objcat.timeline import Home
@@ -308,7 +309,7 @@ class _Session:
 
     def register(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Have a stream as a relation, for one query."""
-        self._connection.register(name, pa.RecordBatchReader.from_batches(schema, self._watched(batches)))
+        self._connection.register(name, pa.RecordBatchReader.from_batches(schema, uncut(self._watched(batches))))
 
     def ask(self, query: str, text: str) -> pa.Table:
         """The answer to a query. text: what it is about. Raises InvalidPredicate, InvalidInput, and what a stream raises."""

@@ -21,6 +21,7 @@ from objcat.read.explain import Explanation, explain_plan
 from objcat.read.metadata import UNKNOWN, Extreme, as_numbers, extremes_of
 from objcat.read.plan import COMMIT_COLUMNS, HIDDEN, hidden_field, only_read
 from objcat.storage.files import TXN_COLUMN
+from objcat.storage.uncut import uncut
 from objcat.table import FileGroup, Manifests
 from objcat.tasks import ahead_of, scan_groups
 from objcat.timeline import Txn
@@ -223,7 +224,8 @@ class Scan:
             groups = (*sorted(self.plan.plain, key=_base_rows, reverse=True), *self.plan.merged)
         for rows in self._tables(groups, lazy=left is not None):
             taken = rows if left is None else rows.slice(0, left)
-            yield from self._finished(taken).to_batches(max_chunksize=rows_max)
+            batches = self._finished(taken).to_batches(max_chunksize=rows_max)
+            yield from batches if rows_max is None else uncut(batches)
             if left is not None:
                 left -= taken.num_rows
                 if left <= 0:

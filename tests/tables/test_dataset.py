@@ -316,3 +316,18 @@ def test_columns_that_are_not_asked_for_are_not_read(monkeypatch: pytest.MonkeyP
         lambda: table.scan().to_polars_lazy().select(pl.col("id").sum()).collect(),
     ):
         assert bytes_read(table, work) < whole / 2
+
+
+def test_duckdb_reads_a_struct_in_a_struct_in_each_batch_of_many_rows() -> None:
+    numbers = pa.array(range(70_000), pa.int64())
+    inner = pa.StructArray.from_arrays([numbers], names=["n"])
+    nested = pa.StructArray.from_arrays([inner, numbers], names=["inner", "n"])
+    rows = pa.table({"id": numbers, "s": nested, "text": numbers.cast(pa.string())})
+    table = objcat.Lake(FileIO(MemoryBackend("nested"))).create_table("t", rows.schema, key=["id"], index=objcat.Bucket(1))
+    table.insert(rows)
+    count = "select count(*) from {} where struct_extract(struct_extract(s, 'inner'), 'n') = id and struct_extract(s, 'n') = id"
+    scan = table.scan()
+    assert asked(scan.to_dataset(), count.format("t")) == [(70_000,)]
+    assert duckdb.sql(count.format("scan")).fetchall() == [(70_000,)]
+    table.upsert_partial(rows.select(["id", "s"]).slice(100))
+    assert table.scan().to_arrow().sort_by("id").column("s").combine_chunks().equals(nested)

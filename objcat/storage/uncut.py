@@ -1,0 +1,33 @@
+"""Record batches as every consumer of Arrow's stream interface reads them right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+ROWS_MAX = 32 * 1024
+"""Of a batch that is copied: Arrow's scanners cut longer ones again."""
+
+
+def uncut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, without an offset into columns in which a struct lies in a struct; those are copied.
+
+    A part of a longer column is that column and an offset. DuckDB forgets the offset below the outer struct: up to 1.4 it takes the values
+    of other rows, and 2.0 refuses the batch.
+    """
+    for batch in batches:
+        nested = {number for number, field in enumerate(batch.schema) if _holds_struct(field.type)}
+        if not nested:
+            yield batch
+            continue
+        for start in range(0, batch.num_rows, ROWS_MAX):
+            part = batch.slice(start, ROWS_MAX)
+            every = pa.array(range(part.num_rows), pa.int32())
+            columns = [column.take(every) if number in nested else column for number, column in enumerate(part.columns)]
+            yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _holds_struct(data_type: pa.DataType) -> bool:
+    return pt.is_struct(data_type) and any(pt.is_struct(data_type.field(i).type) for i in range(data_type.num_fields))
