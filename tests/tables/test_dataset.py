@@ -328,6 +328,7 @@ def test_duckdb_reads_a_struct_in_a_struct_in_each_batch_of_many_rows() -> None:
     count = "select count(*) from {} where struct_extract(struct_extract(s, 'inner'), 'n') = id and struct_extract(s, 'n') = id"
     scan = table.scan()
     assert asked(scan.to_dataset(), count.format("t")) == [(70_000,)]
-    assert duckdb.sql(count.format("scan")).fetchall() == [(70_000,)]
+    streamed = duckdb.sql(count.format("scan"))
+    assert streamed is not None and streamed.fetchall() == [(70_000,)]
     table.upsert_partial(rows.select(["id", "s"]).slice(100))
     assert table.scan().to_arrow().sort_by("id").column("s").combine_chunks().equals(nested)
