@@ -14,7 +14,7 @@ from benchmarks.data import Data, make_data
 from benchmarks.peers import SIDES
 from benchmarks.remote import Files, Remote, SideFailed, SideLacks, files_below, written
 from benchmarks.run import Runner
-from benchmarks.suites import SUITES
+from benchmarks.suites import SCANS, SUITES
 from benchmarks.tables_bench import selected
 from benchmarks.truth import Commit, state
 from benchmarks.works import Chain, Layout, Step, comparable, digest_query
@@ -114,6 +114,15 @@ def test_the_sides_take_turns_and_the_first_one_changes(data, tmp_path):
     loads = [name for what, name in calls if what == "load"]
     assert loads[:2] == loads[:1:-1]
     assert sorted(loads[:2]) == ["deltalake", "objcat-local"]
+
+
+@pytest.mark.parametrize(("seconds", "uncounted"), [(60.0, 3), (0.0, 0)])
+def test_the_first_calls_of_a_query_do_not_count_as_long_as_there_is_time(data, tmp_path, monkeypatch, seconds, uncounted):
+    monkeypatch.setattr("benchmarks.run.WARM_S_MAX", seconds)
+    query = Step("query", ("orders",), "scan", query=SCANS["orders"], warm=3, repeats=2)
+    results, calls = run(data, tmp_path, chain=replace(CHAIN, steps=(CHAIN.steps[0], query), anew=False), rounds=2, objcat_local="")
+    assert len(results["scan"].samples["objcat-local"]) == 4
+    assert len([what for what, _ in calls if what == "query"]) == 4 + uncounted
 
 
 def test_a_real_side_in_its_process(data, tmp_path):
