@@ -45,6 +45,7 @@ from objcat.table import TableSpec
 from objcat.table.spec import MemoryIndex
 from objcat.tasks import (
     PLACE_COLUMN,
+    POSITION,
     BatchKeys,
     Gathered,
     Layout,
@@ -53,6 +54,7 @@ from objcat.tasks import (
     Operation,
     WriteResult,
     WriteTask,
+    in_frame_order,
     write_routed,
     write_unrouted,
     written_columns,
@@ -166,11 +168,12 @@ class SparkEngine:
     def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """As `write`."""
         batch: LocatedFrame | MovingFrame = located.data
-        frame = moved_frame(batch, targets) if isinstance(batch, MovingFrame) else placed_frame(batch, targets)
-        return self._run(frame, [*batch.names, PLACE_COLUMN], task)
+        if isinstance(batch, MovingFrame):
+            return self._run(moved_frame(batch, targets), [*batch.names, PLACE_COLUMN], task)
+        return self._run(placed_frame(batch, targets), [*batch.names, PLACE_COLUMN, POSITION], task)
 
     def _run(self, numbered: DataFrame, names: Sequence[str], task: WriteTask) -> WriteResult:
-        """Write a frame whose columns go by number. names: their names."""
+        """Write a frame whose columns go by number. names: their names; where `POSITION` is the last one, rows count in its order."""
         function = shipped(_write_batches, self._store, task, names)
         with described(numbered.sparkSession, f"objcat: {task.operation} {self._table}"):
             return in_batches_of_rows(numbered, task.spec.table, lambda rows: run_tasks(rows, function))
@@ -254,7 +257,9 @@ def _write_batches(
 
     context = TaskContext.get()
     number = context.partitionId() if context is not None else 0
-    named = (batch.rename_columns(names) for batch in batches)
+    named: Iterable[pa.RecordBatch] = (batch.rename_columns(names) for batch in batches)
+    if POSITION in names:
+        named = in_frame_order(named)
     yield told(number, lambda: _write_partition(store, task, f"spark-{number}", named))
 
 

@@ -20,13 +20,14 @@ from objcat.spark.bringing import kept_apart
 from objcat.spark.engine import SparkEngine, arrow_schema
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
-from objcat.spark.routing import POSITION, bucket_column, partition_columns, with_position
+from objcat.spark.routing import bucket_column, partition_columns, with_position
 from objcat.spark.ship import in_one_sentence
 from objcat.storage.batch import means_the_same
 from objcat.table import TableSpec
 from objcat.table.schema import Column as TableColumn
 from objcat.table.schema import arrow_type, type_text
 from objcat.table.spec import PARTITION_SCOPE
+from objcat.tasks import POSITION
 
 _KEY, _SOURCE_PLACE, _TARGET_PLACE, _PLACE, _RANK, _BUCKET = (
     f"_objcat_{name}" for name in ("key", "source_place", "target_place", "place", "rank", "bucket")

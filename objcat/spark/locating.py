@@ -26,7 +26,7 @@ from objcat.placing import COMPUTED_AGAIN
 from objcat.spark.bringing import KeptFrame
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
-from objcat.spark.routing import POSITION, in_order, typed, with_position
+from objcat.spark.routing import typed, with_position
 from objcat.spark.ship import BatchFunction, in_one_sentence, shipped
 from objcat.storage.batch import located as of_partitions
 from objcat.storage.bloom import Hashes
@@ -36,7 +36,7 @@ from objcat.table import TableSpec
 from objcat.table.kept import Kept
 from objcat.table.schema import arrow_type
 from objcat.table.spec import RecordIndex
-from objcat.tasks import PLACE_COLUMN, BatchKeys, Gathered, Located, LocateTask, waiting
+from objcat.tasks import PLACE_COLUMN, POSITION, BatchKeys, Gathered, Located, LocateTask, waiting
 from objcat.tasks.locate import NOWHERE, KeySpan, Sieve, known_keys, parts_of
 
 GROUPS_PER_TASK = 32
@@ -159,8 +159,7 @@ def new_frame(rows: DataFrame, names: tuple[str, ...], spec: TableSpec, *, count
 
 
 def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
-    """The batch with columns by number and `PLACE_COLUMN` last, the rows of a home in one partition and in their order.
-    targets: as of `Locator`."""
+    """The batch with columns by number, `PLACE_COLUMN` and `POSITION`, the rows of a home in one partition. targets: as of `Locator`."""
     rows = located.rows
     if len(targets) == 1:
         ((text, homes),) = targets.items()
@@ -178,7 +177,7 @@ def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) 
     columns = [quoted(str(number)) for number in range(len(located.names))]
     rows = rows.select(*columns, code.cast("int").alias(PLACE_COLUMN), POSITION)
     # Without a number, so that Spark makes as many tasks as there are bytes for.
-    return in_order(rows.repartition(F.shiftright(PLACE_COLUMN, 1)))
+    return rows.repartition(F.shiftright(PLACE_COLUMN, 1))
 
 
 def home_of_new(place: Column) -> Column:

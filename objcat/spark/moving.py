@@ -21,11 +21,11 @@ from objcat.errors import InvalidBatch
 from objcat.spark.locating import GROUPS_PER_TASK, HOMES, LookedFor, home_of_new
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
-from objcat.spark.routing import POSITION, typed, with_position
+from objcat.spark.routing import typed, with_position
 from objcat.spark.ship import in_one_sentence, shipped
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table.schema import arrow_type
-from objcat.tasks import PLACE_COLUMN, Located, LocateTask
+from objcat.tasks import PLACE_COLUMN, POSITION, Located, LocateTask
 from objcat.tasks.locate import NOWHERE, parts_of
 from objcat.tasks.moves import ORDERING, Lives, Moving, living_keys, moves_of
 

@@ -16,6 +16,7 @@ from objcat.spark.names import quoted
 from objcat.table import TableSpec
 from objcat.table.partition import IDENTITY, TRUNCATE, PartitionField
 from objcat.table.schema import Column as TableColumn
+from objcat.tasks import POSITION
 from objcat.timeline import Home
 
 SHUFFLED_BYTES_MIN = 1024**3
@@ -28,8 +29,6 @@ UNKNOWN_BYTES_MIN = 2**50
 _HOUR_US, _DAY_US = 3_600_000_000, 86_400_000_000
 _TYPES = {"timestamp": "timestamp_ltz"}
 """What SQL calls a type, whatever the session takes the word for."""
-POSITION = "_objcat_position"
-"""The place of a row in its frame: of rows with one key the last counts, and a shuffle brings rows in whatever order they arrive."""
 
 
 def home_columns(spec: TableSpec) -> list[Column]:
@@ -54,20 +53,13 @@ def bucket_column(spec: TableSpec) -> Column:
 
 
 def by_home(data: DataFrame, spec: TableSpec, *, keeps_order: bool) -> DataFrame:
-    """The rows with all those of a home in one task: as many tasks as Spark likes. keeps_order: in their order, else in any."""
-    if not keeps_order:
-        return data.repartition(*home_columns(spec))
-    return in_order(with_position(data).repartition(*home_columns(spec)))
+    """The rows with all those of a home in one task: as many tasks as Spark likes. keeps_order: with `POSITION`."""
+    return (with_position(data) if keeps_order else data).repartition(*home_columns(spec))
 
 
 def with_position(data: DataFrame) -> DataFrame:
-    """The rows with `POSITION` as last column."""
+    """The rows with `POSITION` as last column: a shuffle brings rows in whatever order they arrive."""
     return data.select("*", F.monotonically_increasing_id().alias(POSITION))
-
-
-def in_order(shuffled: DataFrame) -> DataFrame:
-    """The rows of each partition in the order in which they were before a shuffle, without `POSITION`."""
-    return shuffled.sortWithinPartitions(POSITION).drop(POSITION)
 
 
 def by_bucket(data: DataFrame, spec: TableSpec) -> DataFrame:

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.tasks.append import append_rows, fill_group
+from objcat.tasks.arrival import POSITION, in_frame_order
 from objcat.tasks.current import current_rows
 from objcat.tasks.insert import write_inserts
 from objcat.tasks.locate import BatchKeys, Gathered, Located, LocateTask, locate, placed, waiting
@@ -34,6 +35,7 @@ __all__ = [
     "OP_FIELD",
     "PLACE_COLUMN",
     "PLACE_FIELD",
+    "POSITION",
     "TXN_FIELD",
     "BatchKeys",
     "Changed",
@@ -52,6 +54,7 @@ __all__ = [
     "append_rows",
     "current_rows",
     "fill_group",
+    "in_frame_order",
     "locate",
     "log_schema",
     "own_rows",

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
 from objcat import packing, placing
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
+from objcat.spark import engine, locating, routing
 from objcat.spark.locating import LookedFor
 from objcat.storage.filters import Probe
-from objcat.tasks import BatchKeys
+from objcat.tasks import POSITION, BatchKeys
 from tests.tables.scrambling import with_keys_scrambled
 
 pytestmark = pytest.mark.usefixtures("by_jobs")
@@ -80,6 +81,27 @@ def test_rows_that_nobody_has_located_end_no_file_group(
         table.upsert(spark.range(100).mapInArrow(some, "id long, `a.b` string, v double"))
     rows = table.scan().to_arrow()
     assert sorted(rows["id"].to_pylist()) == list(range(300)) and set(rows["v"].to_pylist()) == {0.0}
+
+
+@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Record(2), objcat.Bloom()], ids=lambda index: type(index).__name__)
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_the_last_row_of_a_key_counts_whatever_arrives_first(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, index: objcat.Bucket | objcat.Record
+) -> None:
+    """On executors that fetch from one another what a later task sent often comes first."""
+
+    def mixed(frame: DataFrame) -> DataFrame:
+        return frame.sortWithinPartitions(F.shiftright(POSITION, 33).desc(), POSITION)
+
+    monkeypatch.setattr(engine, "by_home", lambda *given, **named: mixed(routing.by_home(*given, **named)))
+    monkeypatch.setattr(engine, "placed_frame", lambda *given: mixed(locating.placed_frame(*given)))
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=index)
+    for write, said in ((table.insert, 0), (table.upsert, 1000)):
+        if isinstance(index, objcat.Bucket) and write == table.upsert and kind == "merge_on_read":
+            continue
+        write(spark.range(0, 400, 1, 8).selectExpr("id % 50 as id", "'x' as `a.b`", f"cast(id + {said} as double) as v"))
+        found = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+        assert found == {key: float(350 + key + said) for key in range(50)}
 
 
 def test_a_row_without_a_key_is_refused_in_one_sentence(spark: SparkSession, table: objcat.Table) -> None:
