@@ -39,14 +39,17 @@ def in_frame_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
         stretches: list[_Stretch] = []
         waiting: list[_Stretch] = []
-        arrived = files = 0
-        for batch in batches:
+        arrived = 0
+        for number, batch in enumerate(batches):
             waiting += _stretches(batch)
             arrived += batch.nbytes
             if arrived >= ARRIVED_BYTES_MAX:
-                _spill(waiting, batch.schema, Path(directory, f"arrived-{files}"))
+                _spill(waiting, Path(directory, f"arrived-{number}"))
                 stretches += waiting
-                waiting, arrived, files = [], 0, files + 1
+                waiting, arrived = [], 0
+        if stretches and waiting:
+            # Whoever takes the rows holds as many again.
+            _spill(waiting, Path(directory, "arrived-last"))
         stretches += waiting
         del waiting
         stretches.sort(key=lambda stretch: stretch.first, reverse=True)
@@ -62,13 +65,13 @@ def _stretches(batch: pa.RecordBatch) -> list[_Stretch]:
     return [_Stretch(int(at[start]), int(at[end - 1]), batch.slice(start, end - start)) for start, end in zip(starts, ends, strict=True)]
 
 
-def _spill(stretches: list[_Stretch], schema: pa.Schema, path: Path) -> None:
-    """Have the rows of some stretches wait in a file."""
+def _spill(stretches: list[_Stretch], path: Path) -> None:
+    """Have the rows of some stretches, at least one, wait in a file."""
     options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with room_for_rows(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
-        for number, stretch in enumerate(stretches):
-            assert isinstance(stretch.rows, pa.RecordBatch), "a stretch is spilled once"
-            writer.write_batch(stretch.rows)
+    batches = [stretch.rows for stretch in stretches if isinstance(stretch.rows, pa.RecordBatch)]
+    with room_for_rows(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batches[0].schema, options=options) as writer:
+        for number, (stretch, batch) in enumerate(zip(stretches, batches, strict=True)):
+            writer.write_batch(batch)
             stretch.rows = (path, number)
 
 
