@@ -171,14 +171,11 @@ class FormatOptions:
         columns = chosen_columns(spec, self.chosen, hidden=HIDDEN if self.mode == INCREMENTAL else ())
         return (increment_schema if self.mode == INCREMENTAL else change_schema)(spec, columns)
 
-    def scan(self, columns: Sequence[str] | None = None) -> Scan:
-        """What a read reads. columns: instead of those that the options name. Raises as `table` and as `Table.scan`."""
-        table = self.table()
+    def scan(self, table: objcat.Table, columns: Sequence[str] | None = None) -> Scan:
+        """What a read reads of the table. columns: instead of those that the options name. Raises as `Table.scan`."""
+        as_of = None if "as_of" not in self.own else _point(self.own["as_of"])
         columns = self.chosen if columns is None else columns
-        where = self.own.get("where")
-        as_of = self.own.get("as_of")
-        moment = None if as_of is None else _point(as_of)
-        return table.scan(where=where, columns=columns, as_of=moment, mode=self.mode)
+        return table.scan(where=self.own.get("where"), columns=columns, as_of=as_of, mode=self.mode)
 
 
 COPY_ON_WRITE_REFUSED = "which is copy_on_write: all rows of a bucket must meet in one task, which Spark does not arrange for a format"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,11 +22,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+import objcat
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidInput
 from objcat.spark.engine import arrow_schema
 from objcat.spark.foreach import QUERY, check_query
 from objcat.storage.fitting import named
+from objcat.table import TableSpec
+from objcat.table.schema import Column
 from objcat.tasks import scan_groups
 from objcat.tasks.changes import read_changed
 from objcat.timeline import AppVersion
@@ -42,6 +46,7 @@ class DefaultSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._parsed = parse_options(dict(options))
+        self._said: _Said | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -51,12 +56,19 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Of what a read gives, a stream as well."""
         parsed = self._parsed
-        found = parsed.followed(parsed.table().spec) if parsed.mode in FOLLOWING else parsed.scan().schema
+        table = parsed.table()
+        if parsed.mode in FOLLOWING:
+            found, spec = parsed.followed(table.spec), table.spec
+        else:
+            scan = parsed.scan(table)
+            found, spec = scan.schema, scan.plan.snapshot.spec
+        self._said = _Said(table.id, {column.name: column for column in spec.table_schema.columns})
         return from_arrow_schema(pa.schema([field.remove_metadata() for field in found]), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """One for a snapshot, or for what happened in a range of slots, as the options say."""
-        return _FeedReader(self._parsed, schema) if self._parsed.mode in FOLLOWING else _ScanReader(self._parsed, schema)
+        kind = _FeedReader if self._parsed.mode in FOLLOWING else _ScanReader
+        return kind(self._parsed, schema, self._said)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """One that commits in the end. Raises InvalidInput for the mode `overwrite`, and for a copy-on-write table with a key."""
@@ -82,16 +94,41 @@ class DefaultSource(DataSource):
         return _StreamWriter(begin_job(self._parsed, schema), app, self._parsed.number("resumed_after"))
 
 
-class _ScanReader(DataSourceReader):
-    """Pickled to the workers before it plans."""
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What Spark was told when a frame was made. table: its id. columns: by name."""
 
-    def __init__(self, options: FormatOptions, schema: StructType) -> None:
+    table: str
+    columns: Mapping[str, Column]
+
+
+class _Reader(DataSourceReader):
+    """Pickled to the workers before it plans, once, for the first action. said: None where Spark was given a schema."""
+
+    def __init__(self, options: FormatOptions, schema: StructType, said: _Said | None) -> None:
         self._options = options
         self._schema = schema
+        self._said = said
         self._store = options.table().fileio.describe()
 
+    def _check(self, table: objcat.Table, spec: TableSpec) -> None:
+        """Raises InvalidInput for another table, and for columns that are others, than the frame was made of."""
+        if self._said is None:
+            return
+        if table.id != self._said.table:
+            raise InvalidInput(f"at {self._options.path} there is another table now than when the frame was made: load it again")
+        now = {column.name: column for column in spec.table_schema.columns}
+        for name in self._schema.fieldNames():
+            if name in self._said.columns and self._said.columns[name] != now.get(name):
+                raise InvalidInput(f"the column {name!r} is not what it was when the frame was made: load it again")
+
+
+class _ScanReader(_Reader):
     def partitions(self) -> Sequence[InputPartition]:
-        plan = self._options.scan(self._schema.fieldNames()).plan
+        table = self._options.table()
+        # Without columns: those that the frame names may be gone.
+        self._check(table, self._options.scan(table).plan.snapshot.spec)
+        plan = self._options.scan(table, self._schema.fieldNames()).plan
         tasks = plan.tasks(plan.groups, count_max=max(1, min(len(plan.groups), TASKS_MAX)))
         return [InputPartition(pickle.dumps(task)) for task in tasks] or [InputPartition(None)]
 
@@ -99,17 +136,14 @@ class _ScanReader(DataSourceReader):
         yield from _read(self._store, partition, scan_groups, self._schema)
 
 
-class _FeedReader(DataSourceReader):
+class _FeedReader(_Reader):
     """As `_ScanReader`, of a range of slots."""
-
-    def __init__(self, options: FormatOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._store = options.table().fileio.describe()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        feed = options.feed(options.table(), options.since, options.until, columns_of(options, self._schema.fieldNames()))
+        table = options.table()
+        self._check(table, table.spec)
+        feed = options.feed(table, options.since, options.until, columns_of(options, self._schema.fieldNames()))
         tasks: Sequence[Any] = feed.plan.tasks(count_max=TASKS_MAX)
         return [InputPartition(pickle.dumps(task)) for task in tasks] or [InputPartition(None)]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
@@ -63,6 +64,32 @@ def test_deletes_and_sql(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql("INSERT INTO trips VALUES (7, 'seven')")
     assert [tuple(row) for row in spark.sql("SELECT id, value FROM trips WHERE id > 4 ORDER BY id").collect()] == [(5, "x"), (7, "seven")]
     spark.catalog.dropTempView("trips")
+
+
+def test_a_frame_is_of_the_columns_that_it_was_made_of_and_stays_at_the_slot_of_its_first_action(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", SCHEMA, key=["id"])
+    table.insert([{"id": i, "value": "x"} for i in range(3)])
+    frame = spark.read.format("objcat").load(f"{tmp_path}/t")
+    table.upsert([{"id": 3, "value": "y"}])
+    assert len(rows(frame)) == 4
+    table.upsert([{"id": 4, "value": "z"}])
+    assert frame.count() == frame.select("id").count() == 4 and spark.read.format("objcat").load(f"{tmp_path}/t").count() == 5
+    others = [spark.read.format("objcat").option("mode", mode).load(f"{tmp_path}/t") for mode in ("snapshot", "incremental")]
+    ids = spark.read.format("objcat").option("columns", "id").load(f"{tmp_path}/t")
+    past = spark.read.format("objcat").option("as_of", "3").load(f"{tmp_path}/t")
+    table.alter([objcat.RenameColumn("value", "old"), objcat.AddColumn("value", "string")])
+    for other in others:
+        with pytest.raises(PySparkException, match="the column 'value' is not what it was when the frame was made: load it again"):
+            other.collect()
+    assert ids.count() == 5 and rows(past)[4] == "z"
+    again = spark.read.format("objcat").load(f"{tmp_path}/t")
+    lake.drop_table("t")
+    lake.create_table("t", SCHEMA, key=["id"])
+    with pytest.raises(PySparkException, match="another table now than when the frame was made"):
+        again.collect()
 
 
 def test_an_empty_frame_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:
