@@ -153,9 +153,11 @@ def _parse_field(text: str, schema: TableSchema) -> tuple[Column, str, int]:
 
 
 def _column(argument: str, schema: TableSchema, text: str) -> Column:
-    name = argument if argument in schema.names else argument.strip()
-    if len(name) > 1 and name.startswith("`") and name.endswith("`"):
-        name = name[1:-1].replace("``", "`")
+    said = argument if argument in schema.names else argument.strip()
+    name = said[1:-1].replace("``", "`") if len(said) > 1 and said.startswith("`") and said.endswith("`") else said
+    if name not in schema.names and said in schema.names:
+        # The backticks are of the name.
+        name = said
     try:
         return schema.column(name)
     except KeyError:

@@ -208,6 +208,12 @@ def test_a_column_that_looks_like_a_call_is_a_column() -> None:
     assert table.spec.partitioning.fields[0].transform == "identity"
 
 
+def test_backticks_are_of_the_name_where_no_column_is_called_otherwise() -> None:
+    schema = schema_from_arrow(pa.schema([("`a`", pa.string()), ("b", pa.string()), ("`b`", pa.string())]))
+    texts = ["`a`", "```a```", "truncate(`a`, 2)", "b", "```b```", "truncate(`b`, 2)"]
+    assert [parse_partitioning([text], schema).fields[0].column for text in texts] == [1, 1, 1, 2, 3, 2]
+
+
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_batches_have_the_columns_of_partitions(kind: str) -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["city", "hour(t)"], key_scope="partition", kind=kind)
