@@ -62,7 +62,7 @@ class Fault:
         delay            the answer is held back for `seconds`, or until `FaultProxy.release` when that is None
         delayed_landing  the client sees a reset now; the server gets the request when the test calls `FaultProxy.release`
         duplicate        the server gets the request twice; the client sees the second answer
-    code, body: of status_*; without a body one in the manner of the store (see `error_body`). headers: in addition, of the replaced answer.
+    code, body: of status_*; without a body one in the manner of the store (see `error_body`), with its headers. headers: in addition.
     """
 
     kind: FaultKind
@@ -259,9 +259,8 @@ class FaultProxy:
 
     def _invented(self, fault: Fault | None) -> _Answer:
         assert fault is not None
-        body, headers = error_body(self.scheme, fault.code)
-        shown = body if fault.body is None else fault.body
-        return _Answer(fault.code, http.client.responses.get(fault.code, "Fault"), [*headers, *fault.headers], shown)
+        body, headers = error_body(self.scheme, fault.code) if fault.body is None else (fault.body, [])
+        return _Answer(fault.code, http.client.responses.get(fault.code, "Fault"), [*headers, *fault.headers], body)
 
     def _ask(self, request: _Request) -> _Answer:
         """The server's answer, over a connection of its own: a reused one might be stale, and asking again would double the request."""

@@ -341,6 +341,9 @@ class AzureBackend(Backend):
                 return Unknown(failure)
             if isinstance(mode, Update) and _is_gone(failure):
                 return Conflict(None)
+            if isinstance(mode, Create) and _is_gone(failure):
+                # It needs nothing but the container: what gave that answer may have sent the write on before.
+                return Unknown(Unavailable(f"{failure}, says the answer to a write of it: check what stands before the service"))
             raise failure from None
         etag = answer.get("etag")
         if etag is None:

@@ -26,7 +26,8 @@ PUT_BYTES_MAX = 5000 * 1024 * 1024
 _READ_BYTES_MAX = 1 << 50
 _MARKS_OF_THE_SERVICE = ("x-ms-request-id", "x-ms-version", "x-ms-error-code")
 _ANSWERS_THAT_DECIDE = frozenset({*range(200, 400), 404, 409, 412, 416})
-"""Statuses that say what is there, or that something was done; the others are refusals, whoever sends them."""
+"""Statuses that say what is there, or that something was done; to a read the others are refusals, whoever sends them. A write may have been
+sent on before something on the way refused it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +234,7 @@ def _transport_class() -> type[RequestsTransport]:
                     f"{answer.status_code} by something that is not Azure Blob Storage: check the endpoint and the network, "
                     "and what stands before the service"
                 )
-                if answer.status_code not in _ANSWERS_THAT_DECIDE:
+                if answer.status_code not in _ANSWERS_THAT_DECIDE and request.method in ("GET", "HEAD"):
                     error.status_code = answer.status_code
                 raise error
             if kwargs.get("stream"):

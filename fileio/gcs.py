@@ -439,6 +439,9 @@ class GCSBackend(Backend):
             self._check_bucket(error)
             if isinstance(mode, Update):
                 return Conflict(None)
+            if isinstance(mode, Create):
+                # It needs nothing but the bucket: that is no answer of the store, and what gave it may have sent the write on before.
+                return Unknown(Unavailable(f"{error}, says the answer to a write of it: check what stands before the store"))
             raise
 
     def _check_bucket(self, missing: NotFound) -> None:

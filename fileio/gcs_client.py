@@ -30,7 +30,7 @@ from fileio.errors import (
 from fileio.transport import is_untrusted, why_unreachable
 
 THROTTLE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
-_UPLOADS = "/upload/"
+_SESSION = "upload_id="
 """In the URLs of upload sessions, whose errors have bodies of any form."""
 SESSION_GONE = frozenset({410, 499})
 """What GCS answers, besides 404, for an upload session that expired or was cancelled."""
@@ -170,6 +170,7 @@ def _session_classes() -> tuple[type[Any], type[Any]]:
         def __init__(self, options: GCSOptions, credentials: Any, token_request: Any) -> None:
             super().__init__(credentials, auth_request=token_request)
             self.chosen = options
+            self.hooks["response"] = [_read_if_unauthorized]
 
         def merge_environment_settings(self, *args: Any, **kwargs: Any) -> Any:
             return _with_chosen(self.chosen, super().merge_environment_settings(*args, **kwargs))
@@ -177,14 +178,33 @@ def _session_classes() -> tuple[type[Any], type[Any]]:
         def request(self, method: str, url: str, **kwargs: Any) -> Any:
             response = super().request(method, url, **kwargs)
             if response.status_code >= 400:
-                if response.status_code == 404 and _UPLOADS not in url and _begins_with(response.content, b"<"):
-                    raise requests.exceptions.InvalidJSONError("404 with a page for browsers, which this API does not send")
+                if _is_foreign(method, url, response):
+                    raise requests.exceptions.InvalidJSONError(f"{response.status_code} without what this API says of it")
                 raise Refused(response)
             if method == "GET" and not kwargs.get("stream") and not _begins_with(response.content, b"{"):
                 raise requests.exceptions.InvalidJSONError(f"{response.status_code} without a JSON object")
             return response
 
     return StoreSession, TokenSession
+
+
+def _read_if_unauthorized(response: Any, **_: Any) -> None:
+    """Give the connection back: google-auth leaves it open when it cannot renew the token."""
+    if response.status_code == 401:
+        response.content  # noqa: B018  (reads it)
+
+
+def _is_foreign(method: str, url: str, response: Any) -> bool:
+    """Whether something on the way gave an answer of 400 or above that says that there is nothing, or that a write had no effect.
+
+    Errors of the API are JSON, those of reads of bytes and of upload sessions any text, but no page.
+    """
+    status = response.status_code
+    if _SESSION in url and (status == 404 or status in SESSION_GONE):
+        return False
+    if method in ("POST", "PUT"):
+        return status < 500 and status not in (401, 412) and not _begins_with(response.content, b"{")
+    return status == 404 and _begins_with(response.content, b"<")
 
 
 def _begins_with(body: bytes, sign: bytes) -> bool:

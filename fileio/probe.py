@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from fileio.base import (
+    WRITE_ID,
     Conflict,
     Create,
     GetResult,
@@ -33,6 +34,8 @@ from fileio.errors import BucketNotFound, FileIOError, NotFound, StoreUnfit, Uns
 from fileio.store import FileIO, require_written
 
 SCRATCH_PREFIX = ".objcat-check-"
+_ASKED_BEFORE = "first"
+"""Below the prefix: is read before it is there, which a cache on the way may remember."""
 RACE_CLIENTS = 16
 RACE_ROUNDS = 4
 CLOCK_SKEW_MS_MAX = 5 * 60 * 1000
@@ -149,7 +152,7 @@ def _why(url: str, broken: Sequence[ProbeRow], warnings: Sequence[ProbeRow]) -> 
 
 
 def check_commit_store(fileio: FileIO) -> None:
-    """Refuse a store on which concurrent commits would overwrite one another: ten small requests and a deletion.
+    """Refuse a store on which concurrent commits would overwrite one another, or not be seen: some fifteen small requests.
 
     Raises StoreUnfit that names what the store ignores, or another FileIOError when it cannot be asked.
     """
@@ -157,8 +160,9 @@ def check_commit_store(fileio: FileIO) -> None:
         raise StoreUnfit(f"{fileio.url} has no conditional writes, so concurrent commits would be lost: use another store")
     ignored: list[str] = []
     with _scratch(fileio) as scratch:
-        first, second = scratch.key("first"), scratch.key("second")
-        scratch.create(first, b"first")
+        first, second = scratch.key(_ASKED_BEFORE), scratch.key("second")
+        version = scratch.create(first, b"first")
+        _check_read_back(fileio, first, b"first", version)
         stale = scratch.create(second, b"second")
         if _refused(fileio.put(first, b"again", Create()))[0] is not Verdict.KEPT:
             ignored.append("'create only when absent'")
@@ -173,12 +177,31 @@ def check_commit_store(fileio: FileIO) -> None:
         )
 
 
+def _check_read_back(fileio: FileIO, key: str, body: bytes, version: Version) -> None:
+    """Raises StoreUnfit unless the object, which was asked for before it was there, is read as it was written."""
+    try:
+        found = fileio.get(key)
+    except NotFound:
+        seen = "that there is no such object, as before: a cache on the way repeats old answers"
+    else:
+        assert isinstance(found, GetResult)
+        if (found.data, found.meta.version) != (body, version):
+            seen = f"{len(found.data)} bytes of version {found.meta.version} instead of {len(body)} of {version}"
+        elif WRITE_ID not in found.meta.metadata:
+            seen = "no metadata, so that a lost response cannot be settled"
+        else:
+            return
+    raise StoreUnfit(
+        f"{fileio.url} was asked for an object just written, and said: {seen}; use another store, and see `objcat store-check`"
+    )
+
+
 @contextmanager
 def _scratch(fileio: FileIO) -> Iterator[Scratch]:
     scratch = Scratch(fileio, f"{SCRATCH_PREFIX}{fileio.env.new_id()}/")
     # Reading comes first: what stands in the way of everything is then said plainly, not as a write of unknown outcome.
     try:
-        fileio.get(scratch.key("nothing"))
+        fileio.get(scratch.key(_ASKED_BEFORE))
     except BucketNotFound:
         raise
     except NotFound:
@@ -243,6 +266,9 @@ def _metadata(scratch: Scratch) -> Finding:
 
 def _read_after_write(scratch: Scratch) -> Finding:
     key = scratch.key("read-after-write")
+    # Absent so far, which a cache on the way may remember.
+    with suppress(NotFound):
+        scratch.fileio.get(key)
     for number in range(5):
         body = f"body {number}".encode()
         version = require_written(scratch.fileio.put(key, body), repr(key)).version

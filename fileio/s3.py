@@ -165,7 +165,7 @@ class S3Backend(Backend):
         except Failure as failure:
             if failure.condition_failed(mode):
                 return Conflict(None)
-            return failure.as_unknown()
+            return failure.as_unknown(absent=True)
         return _written(response, key, response)
 
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:

@@ -252,18 +252,31 @@ class Failure(Exception):
             return False
         return self.code == "PreconditionFailed" or self.status == 412 or (isinstance(mode, Update) and self.code in ("NoSuchKey", "404"))
 
-    def answered(self) -> Failure:
-        """The same, of a request whose answers have a body: without S3's own code, a 404 is that of something else on the way."""
-        if self.code != "404":
-            return self
-        advice = "an answer of S3 would name a code: check option 'endpoint' and what stands before the store"
-        return Failure(self.code, self.status, Unavailable(f"{self.error}: {advice}"))
+    @property
+    def foreign(self) -> bool:
+        """Whether an answer that has a body lacks S3's own code: then something else on the way gave it."""
+        return self.status is not None and self.code in ("", str(self.status))
 
-    def as_unknown(self) -> Unknown:
-        """The outcome of a write that got this answer; raises when it certainly had no effect."""
+    def answered(self) -> Failure:
+        """The same, of a read whose answers have a body: an object is not absent because something else on the way says 404."""
+        return Failure(self.code, self.status, self._unusable()) if self.foreign and self.status == 404 else self
+
+    def as_unknown(self, *, absent: bool = False) -> Unknown:
+        """The outcome of a write that got this answer; raises when it certainly had no effect.
+
+        What is on the way may have sent the write on before it refused it, or a repetition of it. absent: so is it with an answer that
+        something is absent, to a write that needs nothing but the bucket.
+        """
         if isinstance(self.error, Unavailable):
             return Unknown(self.error)
+        if self.foreign or (absent and self.absent):
+            return Unknown(self._unusable())
         raise self.error from None
+
+    def _unusable(self) -> Unavailable:
+        return Unavailable(
+            f"{self.error}: that is no answer of S3 to such a request: check option 'endpoint' and what stands before the store"
+        )
 
 
 # ---- what codes mean ---------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fileio.azure import AzureOptions, open_azure
-from fileio.base import Backend, Conflict, Create, Overwrite, Range, Suffix, Unknown, Update, Version, Written
+from fileio.base import Backend, Create, Overwrite, Range, Suffix, Unknown, Update, Version, Written
 from fileio.config import Secret
 from fileio.errors import FileIOError, NotFound, Unavailable
 from fileio.gcs import GCSOptions, open_gcs
@@ -109,6 +109,7 @@ FOREIGN: dict[str, tuple[int, tuple[tuple[str, str], ...], bytes]] = {
     "not modified": (304, (), b""),
     "permanent redirect": (308, HTML, b""),
     "page that says not found": (404, HTML, PAGE),
+    "well-formed page that says not found": (404, (("Content-Type", "application/xml"),), XHTML),
     "page of a gateway": (502, HTML, PAGE),
     "well-formed page of a gateway": (504, (("Content-Type", "application/xml"),), XHTML),
     "well-formed page that forbids": (403, (("Content-Type", "application/xml"),), XHTML),
@@ -126,16 +127,13 @@ def test_no_read_takes_it_for_what_is_there_or_is_not(server: Server, backend: B
 
 
 @pytest.mark.parametrize("answer", FOREIGN)
-def test_no_write_takes_it_for_success(server: Server, backend: Backend, answer: str) -> None:
+def test_no_write_takes_it_for_success_or_failure(server: Server, backend: Backend, answer: str) -> None:
     if backend.url.startswith("gs:") and answer == "list of JSON":
         pytest.skip("the SDK fails at it with an AttributeError, which is no success either")
+    """Not for failure either: the way may have sent the write on first, and asked twice. What is then cleaned up was committed."""
     server.status, server.headers, server.body = FOREIGN[answer]
     for name, write in WRITES.items():
-        try:
-            outcome = write(backend)
-        except FileIOError:
-            continue
-        assert isinstance(outcome, (Unknown, Conflict)), f"{name}: {outcome}"
+        outcome = write(backend)
         assert isinstance(outcome, Unknown) or (name == "update" and server.status == 404), f"{name}: {outcome}"
 
 

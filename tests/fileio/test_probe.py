@@ -15,11 +15,15 @@ from devkit.servers import ServerName
 from fileio import (
     BucketNotFound,
     Buffer,
+    ByteRange,
     Capabilities,
     Conflict,
     Create,
     FileIO,
+    GetResult,
     InvalidConfig,
+    NotFound,
+    NotModified,
     ObjectMeta,
     Overwrite,
     PutMode,
@@ -29,6 +33,7 @@ from fileio import (
     Unavailable,
     Update,
     Upload,
+    Version,
     Written,
     open_store,
 )
@@ -51,6 +56,22 @@ class Liar(MemoryBackend):
     """A store that breaks one promise, as stores out there do."""
 
     lie = ""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.absent: set[str] = set()
+
+    def get(self, key: str, byte_range: ByteRange | None, if_none_match: Version | None) -> GetResult | NotModified:
+        try:
+            if self.lie == "absence is cached" and key in self.absent:
+                raise NotFound(f"{key} was not there a moment ago")
+            result = super().get(key, byte_range, if_none_match)
+        except NotFound:
+            self.absent.add(key)
+            raise
+        if self.lie == "bodies are lost" and isinstance(result, GetResult):
+            return replace(result, data=b"")
+        return result
 
     @property
     def capabilities(self) -> Capabilities:
@@ -133,6 +154,7 @@ def test_memory_and_local_keep_everything(tmp_path: Path) -> None:
         ("no metadata", "metadata", Verdict.FAILED),
         ("no conditions", "create", Verdict.UNSUPPORTED),
         ("heads fail", "metadata", Verdict.FAILED),
+        ("absence is cached", "read after write", Verdict.FAILED),
     ],
 )
 def test_a_store_that_breaks_a_promise_is_not_fit(lie: str, check: str, verdict: Verdict) -> None:
@@ -185,6 +207,9 @@ def test_a_store_that_cannot_be_asked_is_an_error() -> None:
         ("update ignored", "'replace only when unchanged', "),
         ("complete ignored", "on the completion of an upload, "),
         ("no conditions", "has no conditional writes"),
+        ("no metadata", "no metadata"),
+        ("absence is cached", "no such object, as before"),
+        ("bodies are lost", "0 bytes of version"),
     ],
 )
 def test_the_quick_check_refuses_a_liar_by_name(lie: str, named: str) -> None:
@@ -199,7 +224,7 @@ def test_the_quick_check_refuses_a_liar_by_name(lie: str, named: str) -> None:
 def test_the_quick_check_is_quick_and_leaves_nothing() -> None:
     store = open_store("memory://quick")
     check_commit_store(store)
-    assert store.metrics.snapshot().request_count <= 14
+    assert store.metrics.snapshot().request_count <= 15
     assert list(store.list_keys()) == []
 
 

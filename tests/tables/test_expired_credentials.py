@@ -37,8 +37,6 @@ def opened(handle: ServerHandle) -> FileIO:
     return open_store(handle.url + "/lake", handle.options, policy=QUICK)
 
 
-# google-auth leaves the connection of a refused read open, when it cannot renew a token.
-@pytest.mark.filterwarnings("ignore:Exception ignored in.*socket:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("server", EXPIRED)
 @pytest.mark.parametrize("lost", [False, True], ids=["at once", "with the answer to the last request"])
 def test_every_moment_of_a_write(
