@@ -242,9 +242,8 @@ class _Translator:
         raise self._unknown(node)
 
     def say_types(self, tree: Any) -> None:
-        """Replace text that is compared with a column of dates or times by a literal of that type; 1e18, a floating number to Spark, that
-        is compared with a column of exact ones by its digits; and a number beyond all integers, as which every null is smaller to Spark,
-        by one that it does not know for a literal."""
+        """Say literals so that Spark takes them as they are meant here: text beside a column of dates or times in that type; 1e18, to Spark
+        a floating number, beside a column of exact ones by its digits; a number beyond all integers as `_beyond_integers` says."""
         for node in list(tree.find_all(*_COMPARISONS, sql.Between, sql.In)):
             match node:
                 case sql.Between():
