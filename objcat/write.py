@@ -43,7 +43,7 @@ from objcat.timeline import (
     View,
     new_txn,
 )
-from objcat.timeline.commit import check_app, check_still_there, fenced, remove_files
+from objcat.timeline.commit import check_app, check_still_there, fenced, interrupted, remove_files
 from objcat.timeline.entry import data_prefix
 from objcat.version import writer_of
 
@@ -252,13 +252,8 @@ class _Attempt:
             raise
         except Exception as error:
             if self._asks and not isinstance(error, (ObjcatError, FileIOError)):
-                # Neither the store nor the log says this: it came from outside, a signal's handler or a full memory.
                 self._committer.intents.leave(self.txn)
-                raise CommitUnknown(
-                    f"whether {self.txn} was committed is not known, as it was interrupted while it asked for a slot "
-                    f"({type(error).__name__}: {error}): nothing was deleted; table.resolve(txn) settles it, before you write again",
-                    self.txn,
-                ) from error
+                raise interrupted(self.txn, error) from error
             # Whatever went wrong, a failed job of Spark's too: either no slot was asked for, or all that were are others'.
             self._clean_up()
             raise

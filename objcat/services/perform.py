@@ -39,7 +39,7 @@ from objcat.timeline import (
     View,
     new_txn,
 )
-from objcat.timeline.commit import check_app, remove_files
+from objcat.timeline.commit import check_app, interrupted, remove_files
 from objcat.timeline.entry import data_prefix
 from objcat.version import writer_of
 
@@ -158,6 +158,9 @@ def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, vi
     except (ObjcatError, FileIOError) as error:
         _clean_up(committer, fileio, txn, plan=service.plan_txn if isinstance(error, AlreadyDone) else None)
         raise
+    except Exception as error:
+        committer.intents.leave(txn)
+        raise interrupted(txn, error) from error
     except BaseException:
         # Nobody knows how far it came: whoever finds the intent settles it.
         committer.intents.silence(txn)

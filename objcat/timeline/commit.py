@@ -367,6 +367,16 @@ def _settled_by(candidate: Candidate, found: Entry) -> Entry | None:
     return None
 
 
+def interrupted(txn: Txn, error: Exception) -> CommitUnknown:
+    """What is said where something from outside ends a claim. Neither the store nor the log says this: it is a signal's handler, or a full
+    memory."""
+    return CommitUnknown(
+        f"whether {txn} was committed is not known, as it was interrupted while it asked for a slot ({type(error).__name__}: {error}): "
+        "nothing was deleted; table.resolve(txn) settles it, before you write again",
+        txn,
+    )
+
+
 def fenced(rollback: Entry) -> Fenced:
     """What a writer is told that finds its own rollback in the log."""
     return Fenced(

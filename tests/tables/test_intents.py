@@ -292,6 +292,28 @@ def test_an_error_from_outside_while_a_slot_is_asked_for_does_not_take_the_files
     assert keys(table) == ([1] if after else [])
 
 
+COMPUTED: Mapping[str, Callable[[objcat.Table], Any]] = {
+    "overwrite": lambda table: table.overwrite(rows(2)),
+    "update": lambda table: table.update({"value": "'new'"}),
+    "delete": lambda table: table.delete("id = 1"),
+    "compact": lambda table: table.compact(),
+}
+
+
+@pytest.mark.parametrize("write", COMPUTED.values(), ids=COMPUTED)
+@pytest.mark.parametrize("after", [False, True])
+def test_a_write_that_computes_its_rows_and_a_service_say_so_too(write: Callable[[objcat.Table], Any], after: bool) -> None:
+    backend = HandledBackend("handled and computed", env=FakeEnv())
+    table = create(backend)
+    table.upsert(rows(1))
+    backend.at, backend.after = "/log/", after
+    with pytest.raises(CommitUnknown, match="TimeoutError: the time that a handler allows") as caught:
+        write(table)
+    assert intent_of(table, caught.value.txn).base == 1
+    assert table.resolve(caught.value.txn) == (objcat.CommittedAt(2) if after else objcat.RolledBackAt(2, 1))
+    assert examine(table.timeline).findings == []
+
+
 def test_an_error_from_outside_before_a_slot_is_asked_for_leaves_nothing() -> None:
     backend = HandledBackend("handled early", env=FakeEnv())
     table = create(backend)
