@@ -31,6 +31,7 @@ ON_OLDEST = (
     "test_native_plans.py",
     "test_native_root.py",
     "test_native_stores.py",
+    "test_spark_jobs.py",
     "test_spark_table.py",
     "test_sql.py",
     "test_stream_sink.py",
@@ -41,8 +42,9 @@ ON_OLDEST = (
 """Of the Spark suite, what runs on the oldest PySpark without `--all`.
 
 Versions of Spark differ in what we call of them and in what they call of us: the data source for Python, streams, plans that we look into,
-classes that our Java stands on, and how values come and go through Arrow. Each of that is in one of these files. The others ask whether
-rows are right under many kinds of tables, histories and settings; they go the same ways, and one version is enough for them.
+classes that our Java stands on, settings of jobs, and how values come and go through Arrow. Each of that is in one of these files. The
+others ask whether rows are right under many kinds of tables, histories and settings; they go the same ways, and one version is enough for
+them.
 """
 APART = (("docs", "protocol", "services", "sql"), ("explorer", "mutations"), ("chaos", "cluster", "schedules"))
 """Suites with a process of their own for each group, when all are run: whichever of two sides is free takes the next one."""

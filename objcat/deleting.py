@@ -42,10 +42,9 @@ class Keys:
         if self._spark is None:
             rows = found.to_arrow()
             return rows if rows.num_rows else None
-        from objcat.spark.delete import is_empty
+        from objcat.spark.delete import rows_to_delete
 
-        frame = found.to_spark(self._spark)
-        return None if is_empty(frame, table=self._table.name) else frame
+        return rows_to_delete(self._spark, found.to_spark, table=self._table.name)
 
     def write(self, data: Any, task: WriteTask) -> WriteResult:
         change = change_of(self._table.fileio, data, task.spec, task.operation, table=self._table.name)

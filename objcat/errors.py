@@ -7,6 +7,8 @@ ObjcatError                 root
 │   │   └── NullKey         a key or ordering value is null or NaN
 │   ├── InvalidPredicate    the text of a filter does not parse, or names an unknown column
 │   └── SeveralDomains      the tables of one transaction have several logs: create them with one domain
+├── MissingOnWorkers        a Spark worker lacks objcat, or has another version: install the driver's there; nothing was written
+├── SparkJobLost            a job was cancelled, or Spark lost what it ran on: nothing is visible; write again when Spark runs
 ├── TableNotFound           no table at that name: create it, or look at the nearest name
 ├── TableExists             another table (or writer) has that name
 ├── NamespaceNotFound       no namespace of that name: create it, or look at the nearest name
@@ -68,6 +70,10 @@ class SeveralDomains(InvalidInput):
 
 class MissingOnWorkers(ObjcatError):
     """A Spark worker cannot import objcat, or another version of it than the driver's. Nothing was written."""
+
+
+class SparkJobLost(ObjcatError):
+    """A job of Spark's was cancelled, or Spark lost what it ran on. Nothing of the write is visible: write again when Spark runs."""
 
 
 class TableNotFound(ObjcatError):

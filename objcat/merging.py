@@ -121,7 +121,7 @@ class Merge:
                 return Scan(fileio, plan if reach is None else _within(plan, manifests, reach), manifests).to_spark(spark)
 
             def compute_on_spark() -> Outcome | None:
-                return evaluate_on_spark(program, snapshot.spec, target, given, store=store, table=name, reaches=reaches)
+                return evaluate_on_spark(program, snapshot.spec, target, given, spark, store=store, table=name, reaches=reaches)
 
             return _writes(fileio, snapshot, compute_on_spark)
         check_program(program, snapshot.spec, schema)
@@ -172,7 +172,7 @@ def update(
             return _writes(
                 fileio,
                 snapshot,
-                lambda: evaluate_on_spark(program, spec, lambda _: target.to_spark(spark), None, store=store, table=table.name),
+                lambda: evaluate_on_spark(program, spec, lambda _: target.to_spark(spark), None, spark, store=store, table=table.name),
             )
         check_program(program, spec, None)
         if not plan.groups:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -58,7 +58,13 @@ def kept_frame(data: DataFrame) -> Iterator[KeptFrame]:
     try:
         yield KeptFrame(rows, names)
     finally:
-        rows.unpersist()
+        give_up(rows)
+
+
+def give_up(frame: DataFrame) -> None:
+    """Have Spark keep a frame no more. Never raises: what a session kept is gone with it, and must not hide why."""
+    with suppress(Exception):
+        frame.unpersist()
 
 
 def kept_apart(frame: DataFrame) -> DataFrame:

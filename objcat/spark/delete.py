@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,10 +17,11 @@ from objcat.tasks import DeleteTask, WriteResult, rewrite_without
 TASKS_MAX = 4096
 
 
-def is_empty(found: DataFrame, *, table: str) -> bool:
-    """Whether there are no rows to delete. table: as users call it."""
-    with described(found.sparkSession, f"objcat: find rows to delete in {table}"):
-        return found.isEmpty()
+def rows_to_delete(spark: SparkSession, found: Callable[[SparkSession], DataFrame], *, table: str) -> DataFrame | None:
+    """The rows to delete; None when there are none. table: as users call it. Raises SparkJobLost."""
+    with described(spark, f"objcat: find rows to delete in {table}"):
+        frame = found(spark)
+        return None if frame.isEmpty() else frame
 
 
 def rewrite_on_spark(spark: SparkSession, store: StoreDescription, task: DeleteTask, *, table: str) -> WriteResult:

@@ -6,13 +6,13 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -24,7 +24,7 @@ from objcat.local import LocalEngine
 from objcat.predicate import Predicate
 from objcat.spark import bringing
 from objcat.spark.batching import in_batches_of_rows
-from objcat.spark.bringing import KeptFrame, kept_frame
+from objcat.spark.bringing import KeptFrame, give_up, kept_frame
 from objcat.spark.jobs import described
 from objcat.spark.locating import (
     GatheredFrame,
@@ -39,7 +39,7 @@ from objcat.spark.locating import (
 from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
 from objcat.spark.names import quoted
 from objcat.spark.routing import by_bucket, by_home, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
-from objcat.spark.ship import BatchFunction, in_one_sentence, shipped
+from objcat.spark.ship import BatchFunction, gave_others, shipped
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.table import TableSpec
 from objcat.table.spec import MemoryIndex
@@ -63,6 +63,8 @@ from objcat.tasks import (
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
 _RESULT_SCHEMA = "task int, result binary, error binary"
+JOBS_MAX = 3
+"""For one batch, where executors are lost."""
 
 
 class SparkEngine:
@@ -101,25 +103,26 @@ class SparkEngine:
         rows each time must be cached or checkpointed by the caller. Raises InvalidBatch, NullKey and storage errors of the executors.
         """
         # By now the table may have other columns than when the frame was checked.
-        _check(data, task.spec, task.operation, task.delete_when)
-        if task.only is not None:
-            data = data.where(in_buckets_of(task.spec, task.only))
-        if task.routed:
-            data = by_home(data, task.spec, keeps_order=task.operation is not Operation.DELETE)
-        elif not task.spec.is_keyless and is_worth_a_shuffle(data, task.spec):
-            data = by_bucket(data, task.spec)
-        if task.layout is not None:
-            data = _laid_out(data, task.spec, task.layout)
-        # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
-        names = data.columns
-        return self._run(data.toDF(*map(str, range(len(names)))), names, task)
+        with self._writing(data, task):
+            _check(data, task.spec, task.operation, task.delete_when)
+            if task.only is not None:
+                data = data.where(in_buckets_of(task.spec, task.only))
+            if task.routed:
+                data = by_home(data, task.spec, keeps_order=task.operation is not Operation.DELETE)
+            elif not task.spec.is_keyless and is_worth_a_shuffle(data, task.spec):
+                data = by_bucket(data, task.spec)
+            if task.layout is not None:
+                data = _laid_out(data, task.spec, task.layout)
+            # mapInArrow looks its columns up by unquoted names, and so fails at a dot: in and out of it they go by number.
+            names = data.columns
+            return self._run(data.toDF(*map(str, range(len(names)))), names, task)
 
     def first(self, data: DataFrame, spec: TableSpec) -> Located | None:
         """A large frame of what files hold, whose rows are counted beforehand, where they go by their keys alone. Raises as `kept`."""
-        self.schema(data)
-        if spec.partition_columns or spec.is_global or isinstance(spec.index, MemoryIndex) or not is_of_files(data):
-            return None
         with described(data.sparkSession, f"objcat: count the rows for {self._table}"):
+            self.schema(data)
+            if spec.partition_columns or spec.is_global or isinstance(spec.index, MemoryIndex) or not is_of_files(data):
+                return None
             count = data.count()
         names = tuple(data.columns)
         return new_frame(data.toDF(*map(str, range(len(names)))), names, spec, count=count) if count > bringing.ROWS_MAX else None
@@ -128,12 +131,11 @@ class SparkEngine:
     def kept(self, data: DataFrame, fileio: FileIO, *, here: bool) -> Iterator[tuple[SparkEngine | LocalEngine, KeptFrame | pa.Table]]:
         """The frame, which Spark computes once. here: a small one comes to this process, where no more jobs are needed to write it. Raises
         InvalidBatch for a type that Arrow does not have, and storage errors of the executors."""
-        schema = self.schema(data)
-        with kept_frame(data) as frame:
-            rows = None
-            if here:
-                with described(data.sparkSession, f"objcat: look at the rows for {self._table}"), in_one_sentence():
-                    rows = frame.brought(schema)
+        with ExitStack() as held:
+            with described(data.sparkSession, f"objcat: look at the rows for {self._table}"):
+                schema = self.schema(data)
+                frame = held.enter_context(kept_frame(data))
+                rows = frame.brought(schema) if here else None
             if rows is None:
                 yield self, frame
             else:
@@ -157,7 +159,7 @@ class SparkEngine:
             else:
                 located = located_frame(self._store, gathered, task)
         # What was made of it is kept by now.
-        frame.rows.unpersist()
+        give_up(frame.rows)
         return located
 
     def keys_told(self, gathered: Gathered) -> BatchKeys | None:
@@ -168,25 +170,42 @@ class SparkEngine:
     def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """As `write`."""
         batch: LocatedFrame | MovingFrame = located.data
-        if isinstance(batch, MovingFrame):
-            return self._run(moved_frame(batch, targets), [*batch.names, PLACE_COLUMN], task)
-        return self._run(placed_frame(batch, targets), [*batch.names, PLACE_COLUMN, POSITION], task)
+        with self._writing(batch.rows, task):
+            if isinstance(batch, MovingFrame):
+                return self._run(moved_frame(batch, targets), [*batch.names, PLACE_COLUMN], task)
+            return self._run(placed_frame(batch, targets), [*batch.names, PLACE_COLUMN, POSITION], task)
+
+    def _writing(self, data: DataFrame, task: WriteTask) -> AbstractContextManager[None]:
+        return described(data.sparkSession, f"objcat: {task.operation} {self._table}")
 
     def _run(self, numbered: DataFrame, names: Sequence[str], task: WriteTask) -> WriteResult:
         """Write a frame whose columns go by number. names: their names; where `POSITION` is the last one, rows count in its order."""
         function = shipped(_write_batches, self._store, task, names)
-        with described(numbered.sparkSession, f"objcat: {task.operation} {self._table}"):
-            return in_batches_of_rows(numbered, task.spec.table, lambda rows: run_tasks(rows, function))
+        return in_batches_of_rows(numbered, task.spec.table, lambda rows: run_tasks(rows, function))
 
 
 def run_tasks(data: DataFrame, function: BatchFunction) -> WriteResult:
-    """Run a function that yields what `told` gives over every partition; the files by the numbers of the tasks. Raises what was told."""
-    with in_one_sentence():
-        rows = data.mapInArrow(function, _RESULT_SCHEMA).collect()
+    """Run a function that yields what `told` gives over every partition; the files by the numbers of the tasks. Raises what was told.
+
+    A job that Spark ends since some tasks would see other rows than those that have ended, as may be when an executor is lost, is done
+    again from its beginning; the files of the tasks that had ended are in no result.
+    """
+    rows = _collected(data, function)
     for row in rows:
         if row.error is not None:
             raise pickle.loads(bytes(row.error))  # noqa: S301 - our own executors wrote it
     return sum((_RESULTS.decode(row.result) for row in sorted(rows, key=lambda row: row.task)), WriteResult())
+
+
+def _collected(data: DataFrame, function: BatchFunction) -> list[Row]:
+    for _ in range(JOBS_MAX - 1):
+        try:
+            # A frame of its own: one that was computed before gives what is left of its shuffles.
+            return data.mapInArrow(function, _RESULT_SCHEMA).collect()
+        except Exception as error:
+            if not gave_others(error):
+                raise
+    return data.mapInArrow(function, _RESULT_SCHEMA).collect()
 
 
 def told(number: int, work: Callable[[], WriteResult]) -> pa.RecordBatch:

@@ -16,12 +16,12 @@ from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Reach, moved, said_twice
 from objcat.placing import COMPUTED_AGAIN
 from objcat.services.compute import DELETED, Outcome
-from objcat.spark.bringing import kept_apart
+from objcat.spark.bringing import give_up, kept_apart
 from objcat.spark.engine import SparkEngine, arrow_schema
+from objcat.spark.jobs import described
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import bucket_column, partition_columns, with_position
-from objcat.spark.ship import in_one_sentence
 from objcat.storage.batch import means_the_same
 from objcat.table import TableSpec
 from objcat.table.schema import Column as TableColumn
@@ -74,12 +74,12 @@ def _check_located(program: Program, spec: TableSpec, source: DataFrame) -> None
             )
 
 
-@in_one_sentence()
 def evaluate_on_spark(
     program: Program,
     spec: TableSpec,
     target: Callable[[Reach | None], DataFrame],
     source: DataFrame | None,
+    spark: SparkSession,
     *,
     store: StoreDescription,
     table: str,
@@ -92,6 +92,20 @@ def evaluate_on_spark(
     when two rows of the source are for one row of the table, or when Spark lost what it kept of a source that gives other rows each time,
     InvalidInput when a row would move.
     """
+    with described(spark, f"objcat: compute the rows for {table}"):
+        return _evaluated_beside(program, spec, target, source, store=store, table=table, reaches=reaches)
+
+
+def _evaluated_beside(
+    program: Program,
+    spec: TableSpec,
+    target: Callable[[Reach | None], DataFrame],
+    source: DataFrame | None,
+    *,
+    store: StoreDescription,
+    table: str,
+    reaches: bool,
+) -> Outcome | None:
     if source is None:
         return _evaluated(program, spec, _target(target(None), spec, _places(spec)), store=store, table=table, joined=False)
     places = _places(spec)
@@ -105,7 +119,7 @@ def evaluate_on_spark(
         rows = _joined(_within(located, reach, spec), _target(target(reach), spec, places), program, spec, len(places))
         return _evaluated(program, spec, rows, store=store, table=table, joined=True)
     finally:
-        located.unpersist()
+        give_up(located)
 
 
 def _reach(located: DataFrame, spec: TableSpec) -> Reach:
@@ -157,14 +171,14 @@ def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: Sto
     try:
         counts = _counts(found, program.acts)
         if not sum(counts.values()):
-            found.unpersist()
+            give_up(found)
             return None
         if joined:
             _check_once(found, spec, len(places))
         if spec.key_scope == PARTITION_SCOPE:
             _check_stays(found, spec, places)
     except BaseException:
-        found.unpersist()
+        give_up(found)
         raise
     engine = SparkEngine(store, table=table)
     data = found.select(*(quoted(name) for name in names), *([DELETED] if counts[Act.DELETE] else []))
@@ -174,12 +188,8 @@ def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: Sto
         inserted=counts[Act.INSERT],
         updated=counts[Act.UPDATE],
         deleted=counts[Act.DELETE],
-        close=lambda: _forget(found),
+        close=lambda: give_up(found),
     )
-
-
-def _forget(frame: DataFrame) -> None:
-    frame.unpersist()
 
 
 def _target(target: DataFrame, spec: TableSpec, places: Sequence[Column]) -> DataFrame:

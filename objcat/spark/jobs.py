@@ -1,25 +1,73 @@
-"""What Spark is told beside the jobs that a write begins, by properties of the thread."""
+"""What Spark is told beside the jobs that a write begins."""
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
+from pyspark import __version__
 from pyspark.sql import SparkSession
+
+from objcat.spark.ship import in_one_sentence
+
+CHECKSUMS = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
+"""Settings with which Spark sees that rows which it shuffles anew, as an executor was lost, are not those of before."""
+ARE_DEFAULTS = tuple(map(int, __version__.split(".")[:2])) >= (4, 3)
+"""Whether Spark has them by itself."""
+
+_lock = threading.Lock()
+_under_way: Counter[int] = Counter()
+"""Writes that have given a session `CHECKSUMS`, by its JVM's hash."""
 
 
 @contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
-    """Jobs that this thread begins in the block are described by `text` in Spark's UI, its history and its progress bar.
+    """Jobs that this thread begins in the block are described by `text` in Spark's UI, its history and its progress bar, compute no row
+    anew unlooked at (see `checked`), and fail as `in_one_sentence` says.
 
-    The thread's job group and tags stay, so that its user can cancel these jobs as any other. Does nothing on Spark Connect, which has no
-    descriptions.
+    The thread's job group and tags stay, so that its user can cancel these jobs as any other. Spark Connect has no descriptions.
     """
-    if not hasattr(spark, "_jvm"):
+    with in_one_sentence(spark, text), ExitStack() as told:
+        if hasattr(spark, "_jvm"):
+            told.enter_context(local_properties(spark, {"spark.job.description": text}))
+            told.enter_context(checked(spark))
+        yield
+
+
+@contextmanager
+def checked(spark: SparkSession) -> Iterator[None]:
+    """Spark ends a job, or does all of it again, where it computes rows anew for some tasks and others come than those that it has lost.
+
+    A row that went to a task that had ended would else be lost, or there twice. Spark 4.3 does so by itself. Before it the session has
+    `CHECKSUMS` while blocks are under way, and again none thereafter; one that says either of them itself is left alone. Not on Connect.
+    """
+    if ARE_DEFAULTS:
         yield
         return
-    with local_properties(spark, {"spark.job.description": text}):
+    session: int = spark._jsparkSession.hashCode()
+    with _lock:
+        # Planned on the driver, a shuffle asks the session, and no property of a thread.
+        is_ours = bool(_under_way[session]) or all(spark.conf.get(name, None) is None for name in CHECKSUMS)
+        if is_ours and not _under_way[session]:
+            for name in CHECKSUMS:
+                spark.conf.set(name, "true")
+        _under_way[session] += is_ours
+    try:
         yield
+    finally:
+        with _lock:
+            _under_way[session] -= is_ours
+            if not _under_way[session]:
+                del _under_way[session]
+                # As in `local_properties`.
+                with suppress(Exception):
+                    for name in CHECKSUMS if is_ours else ():
+                        spark.conf.unset(name)
 
 
 @contextmanager

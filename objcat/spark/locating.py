@@ -23,11 +23,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch
 from objcat.placing import COMPUTED_AGAIN
-from objcat.spark.bringing import KeptFrame
+from objcat.spark.bringing import KeptFrame, give_up
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed, with_position
-from objcat.spark.ship import BatchFunction, in_one_sentence, shipped
+from objcat.spark.ship import BatchFunction, shipped
 from objcat.storage.batch import located as of_partitions
 from objcat.storage.bloom import Hashes
 from objcat.storage.filters import FILTERS_BYTES_MAX, Probe
@@ -124,8 +124,7 @@ def partitions_of_frame(data: DataFrame, spec: TableSpec, former: Collection[str
 
 def _told(keys: DataFrame, function: BatchFunction) -> list[Any]:
     """What the tasks say, in a pickled column."""
-    with in_one_sentence():
-        rows = keys.mapInArrow(function, "told binary").collect()
+    rows = keys.mapInArrow(function, "told binary").collect()
     return [pickle.loads(bytes(row["told"])) for row in rows]  # noqa: S301 - our own executors wrote it
 
 
@@ -140,12 +139,11 @@ def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask)
         shipped(place_batches, task.spec, names, partitions, LookedFor.of(gathered.span, frame.probe, frame.keys), task.former),
         StructType(columns),
     ).persist()
-    with in_one_sentence():
-        group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")
-        counted = rows.groupBy(_PARTITION, group).count().collect()
+    group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")
+    counted = rows.groupBy(_PARTITION, group).count().collect()
     new = {row[_PARTITION]: row["count"] for row in counted if row["number"] == NOWHERE}
     found = frozenset(row["number"] for row in counted if row["number"] != NOWHERE)
-    return Located(LocatedFrame(rows, names), new, found, rows.unpersist)
+    return Located(LocatedFrame(rows, names), new, found, lambda: give_up(rows))
 
 
 def new_frame(rows: DataFrame, names: tuple[str, ...], spec: TableSpec, *, count: int) -> Located:

@@ -18,11 +18,12 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch
+from objcat.spark.bringing import give_up
 from objcat.spark.locating import GROUPS_PER_TASK, HOMES, LookedFor, home_of_new
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed, with_position
-from objcat.spark.ship import in_one_sentence, shipped
+from objcat.spark.ship import shipped
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table.schema import arrow_type
 from objcat.tasks import PLACE_COLUMN, POSITION, Located, LocateTask
@@ -80,13 +81,14 @@ def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ..
     partitions = tuple(group.home.partition for group in task.groups)
     schema = StructType([*known.schema.fields[:-3], *_ADDED])
     placed = known.mapInArrow(shipped(move_batches, replace(task, groups=()), names, partitions, looked_for), schema).persist()
-    with in_one_sentence():
-        counted = {(row["what"], row["which"]): row["count"] for row in _counts(placed).collect()}
+    counted = {(row["what"], row["which"]): row["count"] for row in _counts(placed).collect()}
     new = {which: count for (what, which), count in counted.items() if what == "new"}
     found = frozenset(int(which) for what, which in counted if what in ("at", "left"))
     left = sum(count for (what, _), count in counted.items() if what == "left")
     written = sum(count for (what, _), count in counted.items() if what != "moved")
-    return Located(MovingFrame(placed, names), new, found, placed.unpersist, left=left, moved=counted.get(("moved", ""), 0), rows=written)
+    return Located(
+        MovingFrame(placed, names), new, found, lambda: give_up(placed), left=left, moved=counted.get(("moved", ""), 0), rows=written
+    )
 
 
 def moved_frame(located: MovingFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
-from objcat.errors import InvalidBatch, MissingOnWorkers
+from fileio.errors import FileIOError
+from objcat.errors import InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobLost
 from objcat.placing import COMPUTED_AGAIN
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -44,15 +45,65 @@ def shipped(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) -> Ba
 
 
 @contextmanager
-def in_one_sentence() -> Iterator[None]:
-    """Raises MissingOnWorkers and InvalidBatch, with what a worker has said, where a job of the block fails for that: objcat is not there,
-    or a batch that was computed again gave other rows."""
+def in_one_sentence(spark: SparkSession, what: str) -> Iterator[None]:
+    """Raises MissingOnWorkers, InvalidBatch and SparkJobLost, where the block fails for that: objcat is not on a worker, a batch that was
+    computed again gave other rows or columns cannot be told apart, or Spark did not let a job end. What an expression of a user's raises
+    stays Spark's.
+
+    what: for people.
+    """
     try:
         yield
-    except PySparkException as error:
-        if COMPUTED_AGAIN in str(error):
+    except (ObjcatError, FileIOError):
+        raise
+    except Exception as error:
+        text = str(error)
+        if COMPUTED_AGAIN in text or gave_others(error):
             raise InvalidBatch(COMPUTED_AGAIN) from error
-        said = re.search(r"objcat is missing on the Spark worker .*", str(error))
-        if said is None:
+        said = re.search(r"objcat is missing on the Spark worker .*", text)
+        if said is not None:
+            raise MissingOnWorkers(said.group().rstrip("\\n'\"")) from error
+        if "[AMBIGUOUS_REFERENCE]" in text:
+            # Of what is asked here, users name nothing but the columns of their frames.
+            raise InvalidBatch(
+                "columns of the frame differ in upper and lower case alone, which Spark takes for one column: rename one, or set "
+                "spark.sql.caseSensitive to true; nothing was written"
+            ) from error
+        lost = _lost(spark, text)
+        if lost is None:
             raise
-        raise MissingOnWorkers(said.group().rstrip("\\n'\"")) from error
+        raise SparkJobLost(
+            f"Spark did not come to the end of what it was asked for ({what}), as {lost}: nothing of it is visible, so write again when "
+            "Spark runs"
+        ) from error
+
+
+def gave_others(error: Exception) -> bool:
+    """Whether Spark ended a job since tasks of it would see other rows than those that had ended."""
+    return "with indeterminate output was failed and retried" in str(error)
+
+
+def _lost(spark: SparkSession, text: str) -> str | None:
+    """What Spark lost, or was made to give up, when it raised an error; None for all else."""
+    # It says so in many ways, by the moment: it is asked.
+    if _is_stopped(spark):
+        return "its session was stopped, or its JVM has ended"
+    return next((why for said, why in _LOST.items() if said in text), None)
+
+
+_LOST = {
+    "[SPARK_JOB_CANCELLED]": "a job was cancelled",
+    "ExecutorLostFailure": "it lost executors, time and again",
+    "has failed the maximum allowable number of times": "it lost what it had shuffled, time and again",
+}
+"""What Spark says of a job that it does not let end, and what that means."""
+
+
+def _is_stopped(spark: SparkSession) -> bool:
+    if not hasattr(spark, "_jvm"):
+        return False
+    try:
+        context: Any = spark.sparkContext._jsc
+        return bool(context.sc().isStopped())
+    except Exception:  # noqa: BLE001 - whatever a JVM that is not there answers
+        return True

@@ -43,12 +43,12 @@ class SparkWorkers:
         service: str,
         groups: int,  # noqa: ARG002 - Spark shows how far its tasks are
     ) -> WriteResult:
-        """As of `Workers`. Raises PySparkException for a job that fails, MissingOnWorkers."""
-        # A range has as many partitions as it is told, with one number each, and needs no shuffle.
-        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        """As of `Workers`. Raises PySparkException for a job that fails, MissingOnWorkers, SparkJobLost."""
         # Pickled one by one: each worker opens but its own.
         pickled = [pickle.dumps(task) for task in tasks]
         with described(self._spark, f"objcat: {service} {self._table}"):
+            # A range has as many partitions as it is told, with one number each, and needs no shuffle.
+            numbers = self._spark.range(0, len(tasks), 1, len(tasks))
             return run_tasks(numbers, shipped(_run, self._store, function, pickled))
 
 

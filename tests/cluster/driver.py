@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
+from objcat.errors import SparkJobLost
+from objcat.spark import engine
+from objcat.timeline import Committer
 
 ROWS = 4000
 PARTITIONS = 8
@@ -150,6 +154,34 @@ def bare(master: str, directory: Path) -> dict[str, Any]:
     return said
 
 
+def gone(_master: str, directory: Path) -> dict[str, Any]:
+    """The JVM dies under its driver: while Spark writes, and while a commit asks for its slot."""
+    table = objcat.connect(directory / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    found: dict[str, Any] = {}
+    for moment in ("_run", "try_commit"):
+        spark = session("local[2]", directory, sys.executable)
+        frame = rows(spark, moment, twice=False)
+        place: Any = engine.SparkEngine if moment == "_run" else Committer
+        did = getattr(place, moment)
+
+        def killed(*given: Any, did: Any = did, **named: Any) -> Any:
+            jvm: Any = SparkContext._gateway
+            jvm.proc.kill()
+            jvm.proc.wait()
+            return did(*given, **named)
+
+        setattr(place, moment, killed)
+        try:
+            found[moment] = table.upsert(frame).rows
+        except SparkJobLost as lost:
+            found[moment] = str(lost)
+        setattr(place, moment, did)
+        found[f"{moment} slot"] = objcat.connect(directory / "lake").table("t").refresh().slot
+        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
+    return found
+
+
 if __name__ == "__main__":
-    scenario = {"survive": survive, "bare": bare}[sys.argv[1]]
+    scenario = {"survive": survive, "bare": bare, "gone": gone}[sys.argv[1]]
     print(json.dumps(scenario(sys.argv[2], Path(sys.argv[3]))))

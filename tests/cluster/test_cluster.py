@@ -50,3 +50,11 @@ def test_a_worker_without_objcat_is_one_clear_sentence(cluster: SparkCluster, tm
     assert said["kind"] == "MissingOnWorkers"
     assert said["text"].startswith("objcat is missing on the Spark worker ") and "\n" not in said["text"]
     assert said["slot_after"] == said["slot"] and not said["files"]
+
+
+@pytest.mark.timeout(DRIVER_S_MAX)
+def test_a_driver_whose_jvm_dies_says_what_became_of_its_write(cluster: SparkCluster, tmp_path: Path) -> None:
+    found = run_driver("gone", cluster, tmp_path)
+    assert found["_run"].startswith("Spark did not come to the end of what it was asked for (objcat: upsert t), as its session was stopped")
+    assert found["_run slot"] == 0
+    assert (found["try_commit"], found["try_commit slot"]) == (4000, 1)

@@ -124,6 +124,19 @@ def test_a_damaged_file_is_an_error_whatever_the_session_says(spark: SparkSessio
             table.scan().to_spark(spark).collect()
 
 
+def test_columns_that_differ_in_case_alone_are_one_sentence_or_two_columns(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("p", pa.int64()), pa.field("v", pa.int64())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["p"], index=objcat.Bucket(2), kind="copy_on_write")
+    table.insert([{"p": 1, "v": 0}, {"p": 2, "v": 0}])
+    frame = spark.createDataFrame([(2, 5), (3, 1)], "p long, P long")
+    with pytest.raises(InvalidBatch, match="differ in upper and lower case alone"):
+        table.delete(frame)
+    assert table.refresh().slot == 1
+    with session(spark, **{"spark.sql.caseSensitive": "true"}):
+        table.delete(frame)
+    assert table.scan().to_arrow()["p"].to_pylist() == [1]
+
+
 @pytest.mark.parametrize("folder", ["x[1] {a,b}*?", "p%20q#日本", "year=2020"])
 def test_a_lake_may_lie_in_any_folder(spark: SparkSession, tmp_path: Path, folder: str) -> None:
     table = objcat.connect(tmp_path / folder).create_table("t", IDS, key=["id"], index=objcat.Bucket(2))

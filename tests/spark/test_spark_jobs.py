@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
+from objcat.errors import SparkJobLost
+from objcat.spark import engine
+from objcat.spark.jobs import CHECKSUMS, described
+from objcat.spark.ship import shipped
+from tests.spark.sessions import session
 from tests.spark.test_spark_breaking import fail
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.int64())])
+LOSING = 5
+"""The task to begin, of eight, at which what is shuffled is lost: some have ended."""
 
 
 def rows(spark: SparkSession, count: int) -> DataFrame:
@@ -81,3 +91,87 @@ def test_each_thread_has_its_own_description(spark: SparkSession, keyed: objcat.
     thread.join()
     assert seen == ["the other thread"]
     assert context.getLocalProperty("spark.job.description") is None
+
+
+WRITES: dict[str, Any] = {
+    "upsert": lambda table, frame, _: table.upsert(frame),
+    "merge": lambda table, frame, _: table.merge(frame).when_matched_update().execute(),
+    "overwrite": lambda table, frame, _: table.overwrite(frame),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_cancelled_job_is_one_sentence_and_nothing_of_it_is_visible(
+    spark: SparkSession, keyed: objcat.Table, tmp_path: Path, write: Any
+) -> None:
+    keyed.upsert([{"id": 1, "value": 0}])
+    began, ended = str(tmp_path / "began"), str(tmp_path / "ended")
+    os.mkfifo(began)
+    os.mkfifo(ended)
+
+    def waiting(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Each end of a pipe waits for the other.
+        Path(began).open("w").close()
+        Path(ended).open().close()
+        yield from batches
+
+    def cancel() -> None:
+        Path(began).open().close()
+        spark.sparkContext.cancelAllJobs()
+        Path(ended).open("w").close()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    frame = rows(spark, 5).coalesce(1)
+    with pytest.raises(SparkJobLost, match=r"\(objcat: .* shop\.orders\), as a job was cancelled: nothing of it is visible") as caught:
+        write(keyed, frame.mapInArrow(waiting, frame.schema), spark)
+    canceller.join()
+    assert caught.value.__cause__ is not None
+    assert keyed.refresh().slot == 1
+    assert write(keyed, rows(spark, 5), spark).slot == 2
+
+
+def test_jobs_see_that_rows_are_others_and_settings_are_as_before(spark: SparkSession) -> None:
+    """As Spark 4.3 does by itself."""
+    before = [spark.conf.get(name, None) for name in CHECKSUMS]
+    with described(spark, "one"), described(spark, "another"):
+        assert {spark.conf.get(name) for name in CHECKSUMS} == {"true"}
+    assert [spark.conf.get(name, None) for name in CHECKSUMS] == before
+    with session(spark, **{CHECKSUMS[0]: "false"}), described(spark, "one"):
+        assert spark.conf.get(CHECKSUMS[0]) == "false"
+
+
+@pytest.mark.parametrize("operation", ["insert", "overwrite"])
+def test_rows_that_are_others_when_they_are_computed_again_are_neither_lost_nor_there_twice(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """What was shuffled is lost when some tasks have ended, as with an executor; the frame draws its keys."""
+    # Of so many buckets every task has some.
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(32))
+    shuffled = Path(spark.sparkContext.getConf().get("spark.local.dir", ""))
+    began = tmp_path / "began"
+    began.mkdir()
+
+    def losing(*given: Any) -> Any:
+        function = shipped(*given)
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            number = len(list(began.iterdir()))
+            (began / str(time.monotonic_ns())).touch()
+            for file in shuffled.glob("blockmgr-*/*/shuffle_*") if number == LOSING else ():
+                file.unlink(missing_ok=True)
+            yield from function(batches)
+
+        return run
+
+    def drawn(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            keys = [int.from_bytes(os.urandom(7), "big") for _ in range(batch.num_rows)]
+            yield pa.RecordBatch.from_arrays([pa.array(keys), batch.column(1)], names=["id", "value"])
+
+    monkeypatch.setattr(engine, "shipped", losing)
+    with session(spark, **{"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "8"}):
+        done = getattr(table, operation)(rows(spark, 2000).mapInArrow(drawn, "id long, value long"))
+    values = table.scan().to_arrow()["value"].to_pylist()
+    assert len(list(began.iterdir())) > 8, "no task was done again, so nothing was tried"
+    assert done.rows == len(values) == len(set(values)) == 2000
