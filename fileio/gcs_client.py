@@ -30,6 +30,8 @@ from fileio.errors import (
 from fileio.transport import is_untrusted, why_unreachable
 
 THROTTLE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
+_UPLOAD = "uploadType=multipart"
+"""In the URLs of writes of whole objects, whose answer is the object's metadata."""
 _SESSION = "upload_id="
 """In the URLs of upload sessions, whose errors have bodies of any form."""
 SESSION_GONE = frozenset({410, 499})
@@ -181,7 +183,8 @@ def _session_classes() -> tuple[type[Any], type[Any]]:
                 if _is_foreign(method, url, response):
                     raise requests.exceptions.InvalidJSONError(f"{response.status_code} without what this API says of it")
                 raise Refused(response)
-            if method == "GET" and not kwargs.get("stream") and not _begins_with(response.content, b"{"):
+            is_told = (method == "GET" and not kwargs.get("stream")) or _UPLOAD in url
+            if is_told and not _begins_with(response.content, b"{"):
                 raise requests.exceptions.InvalidJSONError(f"{response.status_code} without a JSON object")
             return response
 

@@ -34,6 +34,8 @@ def ports() -> Iterator[tuple[str, list[int]]]:
             seen.append(self.client_address[1])
             self.send_response(403)
             self.send_header("Content-Length", "0")
+            # Of an answer without it nothing is believed on Azure, and the connection is given up.
+            self.send_header("x-ms-request-id", "1")
             self.end_headers()
 
         do_GET = do_HEAD = respond
