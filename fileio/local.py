@@ -379,14 +379,8 @@ class LocalBackend(Backend):
         try:
             self._make_directory(directory)
             with opened_directory(directory) as fd:
-                inode = os.fstat(fd).st_ino
-                if self._durable.get(directory) != inode:
-                    # Another process may have made it a moment ago and not have forced it to the disk yet.
-                    self._sync_parents(directory)
-                    with self._lock:
-                        if len(self._durable) >= 10_000:
-                            self._durable.clear()
-                        self._durable[directory] = inode
+                # Another process may have made it a moment ago and not have forced it to the disk yet.
+                self._make_durable(directory)
                 yield fd
         except (FileExistsError, NotADirectoryError) as error:
             while len(directory) >= len(self._root):
@@ -397,24 +391,28 @@ class LocalBackend(Backend):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
     def _make_directory(self, directory: str) -> None:
-        missing = []
-        level = directory
-        while not os.path.isdir(level) and level != os.path.dirname(level):
-            missing.append(level)
-            level = os.path.dirname(level)
-        if missing:
+        if not os.path.isdir(directory):
             os.makedirs(directory, exist_ok=True)
-        for level in missing:
-            self._sync_directory(os.path.dirname(level))
 
-    def _sync_parents(self, directory: str) -> None:
+    def _make_durable(self, directory: str) -> None:
+        """Force the names of a directory and of all above it to the disk, up to the root's, but of those that were forced before."""
+        forced: dict[str, int] = {}
         while len(directory) >= len(self._root):
+            inode = os.stat(directory).st_ino
+            if inode in (self._durable.get(directory), forced.get(directory)):
+                break
+            forced[directory] = inode
             directory = os.path.dirname(directory)
-            if len(directory) < len(self._root):
-                with suppress(PermissionError):
-                    self._sync_directory(directory)
-                return
-            self._sync_directory(directory)
+            try:
+                self._sync_directory(directory)
+            except PermissionError:
+                if len(directory) >= len(self._root):
+                    raise
+        if forced:
+            with self._lock:
+                if len(self._durable) >= 10_000:
+                    self._durable.clear()
+                self._durable.update(forced)
 
     def _sync_directory(self, directory: str) -> None:
         if self._options.fsync:
@@ -460,6 +458,7 @@ class LocalBackend(Backend):
     def _new_temporary(self, target: str) -> Temporary:
         directory = os.path.join(self._root, HIDDEN, "tmp")
         self._make_directory(directory)
+        self._make_durable(directory)
         if not self._swept:
             self._swept = True
             oldest_ms = default_env().now_ms() - LEFTOVER_AGE_MS

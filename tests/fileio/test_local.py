@@ -9,6 +9,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -604,3 +605,32 @@ def test_the_error_of_a_signals_handler_is_none_of_the_system(store: Backend, mo
     with pytest.raises(TimeoutError, match="a handler allows"):
         store.put("k", b"new", Create(), {})
     assert read(store, "k") == b"new"
+
+
+def test_every_name_on_the_way_to_an_object_is_forced_to_the_disk_and_none_twice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that keeps its promises takes milliseconds for each."""
+    forced: list[str] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        forced.append(re.sub(r"[0-9a-f]{16}$", "ID", os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), root)))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    store = open_local(str(root), LocalOptions(attributes=True))
+
+    def put(key: str) -> list[str]:
+        forced.clear()
+        store.put(key, b"1", Create(), {})
+        return list(forced)
+
+    first = put("t/data/1/a")
+    assert set(first) == {"..", ".", ".objcat", "t", "t/data", ".objcat/tmp/ID", "t/data/1"}
+    assert first.index(".objcat/tmp/ID") < first.index("t/data/1") == len(first) - 1
+    assert len(first) == len(set(first)) + 1  # the root has two new names: that of the unfinished writes, and then that of the table
+    assert put("t/data/2/a") == [".objcat/tmp/ID", "t/data", "t/data/2"]
+    assert put("t/data/2/b") == [".objcat/tmp/ID", "t/data/2"]
+    assert put("t/log/1") == [".objcat/tmp/ID", "t", "t/log"]
+    shutil.rmtree(root / "t")
+    # What a file system gives a new directory may be the number of an old one; its parent's name is forced then with the directory itself.
+    assert put("t/data/3/a")[-2:] == ["t/data", "t/data/3"]
