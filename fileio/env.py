@@ -15,13 +15,17 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+GIVE_WAY_S_MAX = 0.05
+"""How long work that nobody waits for gives way between two of its steps, at most."""
 
 
 class Env(Protocol):
@@ -61,6 +65,16 @@ class Env(Protocol):
         It must not raise. A call that is under way when it is stopped comes to its end. It ends with the process; a forked one has none.
         """
 
+    def urgent(self) -> AbstractContextManager[None]:
+        """Somebody waits for what is done within, such as a write: what runs beside it gives way."""
+
+    def give_way(self) -> None:
+        """For work that nobody waits for, between two steps of it: come back when something urgent has just ended, or none is under way.
+
+        So each of many short writes meets one step at most. It is a courtesy: it ends after `GIVE_WAY_S_MAX` in any case, and what it
+        waits for must not wait for the caller.
+        """
+
     @property
     def parallelism(self) -> int:
         """How many tasks run at once."""
@@ -93,6 +107,7 @@ class SystemEnv:
     def __init__(self, *, parallelism: int = 16, io_parallelism: int = 32) -> None:
         self._tasks = _Pool(parallelism, "objcat")
         self._io = _Pool(io_parallelism, "objcat-io")
+        self._way = _Way()
 
     @property
     def parallelism(self) -> int:
@@ -129,6 +144,12 @@ class SystemEnv:
         repetition = _Repetition(function, every_s)
         _alarm.ring(every_s if first_s is None else first_s, repetition)
         return repetition.stop
+
+    def urgent(self) -> AbstractContextManager[None]:
+        return self._way.used()
+
+    def give_way(self) -> None:
+        self._way.wait()
 
 
 class Forkable(Protocol):
@@ -186,6 +207,36 @@ class _Pool:
 
     def _mark(self) -> None:
         self._mine.yes = True
+
+
+class _Way:
+    """How many urgent things are under way, and how many have ended."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        self._changed = threading.Condition()
+        self._running = 0
+        self._ended = 0
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        with self._changed:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running = max(0, self._running - 1)  # A forked process begins with none, and may end one that began before.
+                self._ended += 1
+                self._changed.notify_all()
+
+    def wait(self) -> None:
+        with self._changed:
+            before = self._ended
+            self._changed.wait_for(lambda: not self._running or self._ended > before, timeout=GIVE_WAY_S_MAX)
 
 
 @dataclass(eq=False, slots=True)

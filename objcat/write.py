@@ -142,7 +142,8 @@ def commit_parts(
         attempt = _Attempt(timeline, committer, parts, view, began, metadata=metadata, app=app, reads=reads, txn=txn)
         try:
             check_app(app, [part.table for part in parts], view.log)
-            committed = attempt.run()
+            with fileio.env.urgent():
+                committed = attempt.run()
         except AlreadyApplied as applied:
             return applied_at(fileio, applied.winner_slot, began), ()
         except CorruptTable as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from fileio.env import done_at_once
@@ -66,6 +67,12 @@ class FakeEnv:
         """Keeps the function in `repeated` until it is stopped."""
         self.repeated.append(function)
         return lambda: self.repeated.remove(function) if function in self.repeated else None
+
+    def urgent(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def give_way(self) -> None:
+        """Nothing is under way while the only thread is here."""
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return iter([function(item) for item in items])

@@ -92,7 +92,9 @@ def save_table(fileio: FileIO, state: TableState, folder: str) -> TableState:
     merged = [ref for run in runs[:count] for ref in of_run[run]]
     kept = [ref for run in runs[count:] for ref in of_run[run]]
     is_whole = not kept
+    fileio.env.give_way()
     tables = [shard.rows(None) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), merged)]
+    fileio.env.give_way()
     changed = merge_rows([new, *tables], spec, whole=(lambda _: True) if is_whole and not base else None)
     if is_whole:
         base, changed = _fold_into_base(fileio, base, changed, spec, folder)
@@ -113,6 +115,7 @@ def _fold_into_base(
 
     def rewrite(i: int) -> list[ShardRef]:
         part = changed.take(pa.array(np.flatnonzero(range_of == i)))
+        fileio.env.give_way()
         # A partition that begins another range may have rows in both.
         shared = {ref.first.partition for ref in (*base[i : i + 1 if i else i], *base[i + 1 : i + 2])}
         rows = merge_rows([get_shard(fileio, base[i]).rows(None), part], spec, whole=lambda name: name not in shared)

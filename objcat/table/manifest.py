@@ -135,6 +135,7 @@ def put_shards(fileio: FileIO, tables: Sequence[pa.Table], folder: str, *, run: 
     """Write each table of rows as a shard below `folder`, in parallel."""
 
     def put(rows: pa.Table) -> ShardRef:
+        fileio.env.give_way()
         data = encode_shard(rows)
         path = f"{folder.rstrip('/')}/{'delta' if run else 'base'}-{fileio.env.new_id()}.parquet"
         require_written(fileio.put(path, data, Create()), path)

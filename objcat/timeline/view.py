@@ -306,6 +306,7 @@ class Timeline(Generic[S]):
             outcomes=outcomes.recent,
             segments=outcomes.segments,
         )
+        self.fileio.env.give_way()
         match checkpoint.put_root(self.fileio, root, Create()):
             case Written():
                 return View(target.log, state, target.slot, outcomes)
@@ -359,4 +360,5 @@ class Timeline(Generic[S]):
         if self._hinted_s is not None:
             env.sleep(max(0.0, self._hinted_s + HINT_PAUSE_S - env.monotonic_s()))
         self._hinted_s = env.monotonic_s()
+        env.give_way()
         checkpoint.advance_hint(self.fileio, slot=view.slot, checkpoint=view.checkpoint)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -252,6 +253,12 @@ class ActorEnv:
 
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
         return done_at_once(function)
+
+    def urgent(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def give_way(self) -> None:
+        """Whoever has the turn has it alone."""
 
     def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
         """Time stands still, so nothing comes again but in a pause of a slow actor."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from fileio.env import SystemEnv, default_env
 from tests.fileio.test_fork import in_child
 
@@ -82,3 +84,34 @@ def test_a_forked_process_has_none_and_begins_its_own() -> None:
 
     assert in_child(act) == 0
     parents()
+
+
+def test_what_nobody_waits_for_goes_on_when_something_urgent_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fileio.env.GIVE_WAY_S_MAX", 60.0)
+    env = SystemEnv()
+    env.give_way()
+    with env.urgent():  # goes on all the time, as where many threads write
+        waiting = threading.Thread(target=env.give_way)
+        waiting.start()
+        waiting.join(0.05)
+        assert waiting.is_alive()
+        for _ in range(10_000):
+            with env.urgent():
+                pass
+            waiting.join(0.01)
+            if not waiting.is_alive():
+                break
+        assert not waiting.is_alive()
+
+
+def test_giving_way_ends_in_any_case() -> None:
+    env = SystemEnv()
+    with env.urgent():
+        env.give_way()
+
+
+def test_a_forked_process_gives_way_to_nothing_of_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fileio.env.GIVE_WAY_S_MAX", 3600.0)
+    env = SystemEnv()
+    with env.urgent():
+        assert in_child(env.give_way) == 0

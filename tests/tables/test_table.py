@@ -6,8 +6,10 @@ import datetime as dt
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from fileio.errors import FileIOError
 from fileio.memory import MemoryBackend
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
 from objcat.doctor import examine
 from objcat.errors import (
@@ -496,3 +499,38 @@ def test_rows_without_a_key_are_sorted_by_the_column_that_is_named(tmp_path: Pat
     table = objcat.connect(tmp_path).create_table("t", pa.schema([("a", pa.int64()), (".a", pa.int64())]), key=None)
     table.bulk_insert(pa.table({"a": range(9), ".a": [5, 3, 8, 1, 0, 7, 2, 6, 4]}), sort=[".a"])
     assert table.scan().to_arrow()[".a"].to_pylist() == list(range(9))
+
+
+class _Courteous(FakeEnv):
+    """Notes when work in the background lets urgent work pass, beside what is written."""
+
+    def __init__(self, seen: list[str]) -> None:
+        super().__init__(1)
+        self._seen = seen
+
+    def give_way(self) -> None:
+        self._seen.append("gives way")
+
+    @contextmanager
+    def urgent(self) -> Iterator[None]:
+        self._seen.append("write begins")
+        yield
+        self._seen.append("write ends")
+
+
+def test_a_checkpoint_lets_writes_pass_before_each_of_its_objects() -> None:
+    """It takes as long as several small commits, and the commits beside it are waited for."""
+    seen: list[str] = []
+    backend = FaultyBackend(MemoryBackend("courteous"), before=lambda request: seen.append(f"{request.kind} {request.key}"))
+    table = objcat.Lake(FileIO(backend, env=_Courteous(seen))).create_table("t", SCHEMA, key=["id"])
+    for n in range(40):
+        table.upsert([row(n)])
+    told = [(before, what) for before, what in pairwise(seen) if what.startswith("put") and "/checkpoints/" in what]
+    assert len(told) > 1
+    for before, what in told:
+        assert before == "gives way", what
+    within = 0
+    for what in seen:
+        within += {"write begins": 1, "write ends": -1}.get(what, 0)
+        assert not within or what != "gives way", "what is waited for waits for nobody"
+    assert seen.count("write begins") == 40

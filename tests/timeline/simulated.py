@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from fileio.base import Buffer, ByteRange, GetResult, NotModified, ObjectMeta, PutMode, PutOutcome, Version
@@ -82,6 +83,12 @@ class Simulation:
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return iter([function(item) for item in items])
+
+    def urgent(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def give_way(self) -> None:
+        """Whoever has the turn has it alone."""
 
     def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
         """Nothing comes again: no writer here lives long enough."""
