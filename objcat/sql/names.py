@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import pyarrow as pa
 from sqlglot import expressions as sql
 
@@ -36,6 +38,45 @@ def table_name(node: sql.Expr | None) -> str:
     if not isinstance(node, sql.Table):
         raise InvalidSql(f"{'' if node is None else node.sql('spark')!r} is no name of a table: write name, or namespace.name")
     return ".".join(part.name for part in node.parts)
+
+
+def column_parts(column: sql.Column) -> tuple[sql.Expr, list[sql.Expr]]:
+    """The whole of a path that begins with a column, and its parts: tables, columns and fields of structs look alike to the parser."""
+    whole: sql.Expr = column
+    parts = list(column.parts)
+    while isinstance(whole.parent, sql.Dot) and whole.parent.this is whole and isinstance(whole.parent.expression, sql.Identifier):
+        whole = whole.parent
+        parts.append(whole.expression)
+    return whole, parts
+
+
+def column_of(parts: Sequence[sql.Expr]) -> sql.Expr:
+    """The path of these parts, as the parser has it."""
+    count = min(len(parts), 4)
+    before = reversed([part.copy() for part in parts[:count]])
+    found: sql.Expr = sql.Column(**dict(zip(("this", "table", "db", "catalog"), before, strict=False)))
+    for part in parts[count:]:
+        found = sql.Dot(this=found, expression=part.copy())
+    return found
+
+
+def parts_of_table(parts: Sequence[sql.Expr], table: sql.Table) -> int:
+    """How many of the first parts of a path name a table, as its place in FROM lets them; 0: none. One part at least is left over."""
+    names = [table.alias] if table.alias else [part.name for part in table.parts]
+    said = [part.name.lower() for part in parts]
+    for begin in range(len(names)):
+        qualifier = [name.lower() for name in names[begin:]]
+        if len(qualifier) < len(said) and said[: len(qualifier)] == qualifier:
+            return len(qualifier)
+    return 0
+
+
+def shorten(column: sql.Column, tables: Iterable[sql.Table]) -> None:
+    """Where a path begins with the name of one of these tables, leave the last part of that name."""
+    whole, parts = column_parts(column)
+    count = max((parts_of_table(parts, table) for table in tables), default=0)
+    if count > 1:
+        whole.replace(column_of(parts[count - 1 :]))
 
 
 def column_path(node: sql.Expr) -> str:

@@ -12,7 +12,7 @@ from objcat.errors import EmptyBatch, InvalidSql
 from objcat.handle import Table
 from objcat.merging import Merge
 from objcat.sql.context import Context
-from objcat.sql.names import table_name
+from objcat.sql.names import column_of, column_parts, parts_of_table, shorten, table_name
 from objcat.sql.parts import TARGET, check_parts
 from objcat.write import CommitResult
 
@@ -109,17 +109,17 @@ def delete(context: Context, tree: sql.Delete) -> Any:
     return context.committed(table.delete(text, spark=context.runner.spark))
 
 
-def _unqualified(condition: sql.Expr, target: sql.Expr) -> sql.Expr:
+def _unqualified(condition: sql.Expr, target: sql.Table) -> sql.Expr:
     """A condition over one table, without that table's name before the columns. Raises InvalidSql for a query in it."""
     if condition.find(sql.Query):
         raise InvalidSql("a filter with a query in it is not there: MERGE INTO ... USING (SELECT ...) does what it is for")
-    condition = condition.copy()
-    names = {target.alias_or_name}
-    for column in condition.find_all(sql.Column):
-        if column.table in names:
-            column.set("table", None)
-            column.set("db", None)
-    return condition
+    whole = sql.Paren(this=condition.copy())
+    for column in list(whole.find_all(sql.Column)):
+        path, parts = column_parts(column)
+        if qualifier := parts_of_table(parts, target):
+            path.replace(column_of(parts[qualifier:]))
+    found: sql.Expr = whole.this
+    return found
 
 
 def update(context: Context, tree: sql.Update) -> Any:
@@ -139,6 +139,8 @@ def merge(context: Context, tree: sql.Merge) -> Any:
     check_parts(tree.this, TARGET, MERGES)
     table = context.lake.table(table_name(tree.this))
     using = tree.args["using"]
+    for column in [column for part in (tree.args["on"], tree.args["whens"]) for column in part.find_all(sql.Column)]:
+        shorten(column, [side for side in (tree.this, using) if isinstance(side, sql.Table)])
     query = sql.select("*").from_(using.copy())
 
     def work(rows: Any) -> CommitResult | None:
@@ -152,7 +154,7 @@ def merge(context: Context, tree: sql.Merge) -> Any:
     return context.committed(context.write(work, context.runner.batch(context.query(query))))
 
 
-def _clause(merging: Merge, when: sql.When, target: sql.Expr) -> Merge:
+def _clause(merging: Merge, when: sql.When, target: sql.Table) -> Merge:
     condition = when.args.get("condition")
     where = None if condition is None else _text(condition)
     then = when.args["then"]
@@ -176,7 +178,7 @@ def _clause(merging: Merge, when: sql.When, target: sql.Expr) -> Merge:
     )
 
 
-def _assigned(then: sql.Update, target: sql.Expr) -> dict[str, str] | None:
+def _assigned(then: sql.Update, target: sql.Table) -> dict[str, str] | None:
     """Of SET; None: every column (SET *)."""
     check_parts(then, "expressions", MERGES)
     if len(then.expressions) == 1 and isinstance(then.expressions[0], sql.Star):
@@ -185,7 +187,7 @@ def _assigned(then: sql.Update, target: sql.Expr) -> dict[str, str] | None:
     return {name: _text(value) for name, value in _set(then.expressions, target).items()}
 
 
-def _set(items: Sequence[sql.Expr], target: sql.Expr) -> dict[str, sql.Expr]:
+def _set(items: Sequence[sql.Expr], target: sql.Table) -> dict[str, sql.Expr]:
     """What SET says, by column of the target. Raises InvalidSql."""
     found: dict[str, sql.Expr] = {}
     for item in items:
@@ -198,10 +200,10 @@ def _set(items: Sequence[sql.Expr], target: sql.Expr) -> dict[str, sql.Expr]:
     return found
 
 
-def _column(node: sql.Expr, target: sql.Expr) -> str:
+def _column(node: sql.Expr, target: sql.Table) -> str:
     """The name of a column of the target, whole, that is given a value. Raises InvalidSql."""
-    own = ("", target.alias_or_name.lower(), target.name.lower())
-    if not isinstance(node, (sql.Column, sql.Identifier)) or (isinstance(node, sql.Column) and node.table.lower() not in own):
+    parts = list(node.parts) if isinstance(node, sql.Column) else [node]
+    if not isinstance(node, (sql.Column, sql.Identifier)) or len(parts) - parts_of_table(parts, target) > 1:
         raise InvalidSql(
             f"{node.sql('spark')!r} is no column of the table {target.name!r} that could be given a value: name columns one by one, and "
             "set a struct as a whole, named_struct(...)"
@@ -209,7 +211,7 @@ def _column(node: sql.Expr, target: sql.Expr) -> str:
     return node.name
 
 
-def _inserted(then: sql.Insert, target: sql.Expr) -> dict[str, str] | None:
+def _inserted(then: sql.Insert, target: sql.Table) -> dict[str, str] | None:
     """Of INSERT (columns) VALUES (expressions); None: every column (INSERT *)."""
     check_parts(then, "this expression", MERGES)
     if isinstance(then.this, sql.Star):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from sqlglot import expressions as sql
-from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from objcat.errors import InvalidSql
-from objcat.sql.names import table_name
+from objcat.sql.names import shorten, table_name
 
 if TYPE_CHECKING:
     from objcat.handle import AsOf, Table
@@ -63,13 +63,14 @@ def bind(tree: sql.Query, lake: Lake) -> tuple[sql.Query, list[Source]]:
     """
     tree = tree.copy()
     mentioned: dict[int, sql.Table] = {}
-    for scope in traverse_scope(tree):
+    scopes = {id(scope.expression): scope for scope in traverse_scope(tree)}
+    for scope in scopes.values():
         for found in scope.sources.values():
-            if isinstance(found, sql.Table) and isinstance(found.this, sql.Identifier):
+            if isinstance(found, sql.Table) and all(isinstance(part, sql.Identifier) for part in found.parts):
                 mentioned[id(found)] = found
-        for column in scope.columns:
-            # The table is known by the last part of its name from here on.
-            column.set("db", None)
+    for column in list(tree.find_all(sql.Column)):
+        # The table is known by the last part of its name from here on.
+        shorten(column, _tables_above(column, scopes))
     sources = []
     tables: dict[str, Table] = {}
     for number, node in enumerate(mentioned.values()):
@@ -84,6 +85,15 @@ def bind(tree: sql.Query, lake: Lake) -> tuple[sql.Query, list[Source]]:
             node.set("alias", sql.TableAlias(this=sql.to_identifier(alias, quoted=True)))
         sources.append(source)
     return tree, sources
+
+
+def _tables_above(column: sql.Column, scopes: Mapping[int, Scope]) -> Iterator[sql.Table]:
+    """The tables whose columns may be meant: of the query that a column stands in, and of those around it."""
+    node: sql.Expr | None = column
+    while node is not None and not isinstance(node, sql.CTE):
+        if (scope := scopes.get(id(node))) is not None:
+            yield from (source for source in scope.sources.values() if isinstance(source, sql.Table))
+        node = node.parent
 
 
 def _as_of(node: sql.Table) -> AsOf | None:

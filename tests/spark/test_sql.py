@@ -48,6 +48,15 @@ def test_both_engines_answer_alike(spark: SparkSession, lake: objcat.Lake, query
     assert rows(found.toArrow()) == rows(lake.sql(query)) and found.columns == lake.sql(query).column_names
 
 
+def test_each_part_of_a_path_counts(spark: SparkSession, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    rows = pa.table({"id": [1], "before": [{"rows": {"x": 11}}], "rows": [{"x": 21}], "x": [31]})
+    lake.create_table("a.rows", rows.schema, key=["id"], index=objcat.Bucket(1)).insert(rows)
+    query = "SELECT before.rows.x AS deep, rows.x AS x, a.rows.before.rows.x AS whole, a.rows.rows.x AS inner FROM a.rows"
+    found = [row.asDict() for row in lake.sql(f"{query} WHERE before.rows.x = 11", spark).collect()]
+    assert found == lake.sql(query).to_pylist() == [{"deep": 11, "x": 31, "whole": 11, "inner": 21}]
+
+
 def test_a_query_is_lazy_and_pinned(spark: SparkSession, lake: objcat.Lake) -> None:
     before = spark.catalog.listTables()
     found = lake.sql("SELECT max(amount) AS m FROM shop.orders", spark)
