@@ -224,8 +224,7 @@ class Scan:
             groups = (*sorted(self.plan.plain, key=_base_rows, reverse=True), *self.plan.merged)
         for rows in self._tables(groups, lazy=left is not None):
             taken = rows if left is None else rows.slice(0, left)
-            batches = self._finished(taken).to_batches(max_chunksize=rows_max)
-            yield from batches if rows_max is None else uncut(batches)
+            yield from uncut(self._finished(taken).to_batches(max_chunksize=rows_max))
             if left is not None:
                 left -= taken.num_rows
                 if left <= 0:

@@ -12,13 +12,13 @@ ROWS_MAX = 32 * 1024
 
 
 def uncut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, without an offset into columns in which a struct lies in a struct; those are copied.
+    """The same rows, without an offset into columns in which a struct lies in a struct, however deep; those are copied.
 
-    A part of a longer column is that column and an offset. DuckDB forgets the offset below the outer struct: up to 1.4 it takes the values
-    of other rows, and 2.0 refuses the batch.
+    A part of a longer column is that column and an offset. DuckDB forgets the offset below the outer struct, be it a column or what a list
+    or a map holds: up to 1.4 it takes the values of other rows, and 2.0 refuses the batch.
     """
     for batch in batches:
-        nested = {number for number, field in enumerate(batch.schema) if _holds_struct(field.type)}
+        nested = {number for number, field in enumerate(batch.schema) if _nests(field.type)}
         if not nested:
             yield batch
             continue
@@ -29,5 +29,7 @@ def uncut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _holds_struct(data_type: pa.DataType) -> bool:
-    return pt.is_struct(data_type) and any(pt.is_struct(data_type.field(i).type) for i in range(data_type.num_fields))
+def _nests(data_type: pa.DataType) -> bool:
+    """Whether a struct lies in a struct."""
+    below = [data_type.field(number).type for number in range(data_type.num_fields)]
+    return any(_nests(inner) or (pt.is_struct(data_type) and pt.is_struct(inner)) for inner in below)

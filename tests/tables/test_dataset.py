@@ -332,3 +332,84 @@ def test_duckdb_reads_a_struct_in_a_struct_in_each_batch_of_many_rows() -> None:
     assert streamed is not None and streamed.fetchall() == [(70_000,)]
     table.upsert_partial(rows.select(["id", "s"]).slice(100))
     assert table.scan().to_arrow().sort_by("id").column("s").combine_chunks().equals(nested)
+
+
+INNER = pa.struct([("x", pa.int64()), ("y", pa.string()), ("b", pa.bool_())])
+IN_STRUCT = pa.struct([("s", INNER), ("n", pa.int64())])
+NESTED = {
+    "struct": INNER,
+    "in_struct": IN_STRUCT,
+    "in_two": pa.struct([("q", IN_STRUCT)]),
+    "in_list": pa.list_(IN_STRUCT),
+    "in_fixed_list": pa.list_(IN_STRUCT, 2),
+    "in_map": pa.map_(pa.string(), IN_STRUCT),
+    "list_in_struct": pa.struct([("l", pa.list_(INNER))]),
+    "map_in_struct": pa.struct([("m", pa.map_(pa.int64(), INNER))]),
+    "all": pa.struct([("s", pa.struct([("l", pa.list_(IN_STRUCT)), ("m", pa.map_(pa.int64(), pa.list_(IN_STRUCT)))]))]),
+    "lists": pa.list_(pa.list_(pa.list_(INNER))),
+}
+
+
+def nested_value(data_type: pa.DataType, seed: int) -> Any:
+    """Another one for each seed; null and empty ones at every level."""
+    if pa.types.is_struct(data_type):
+        return None if seed % 13 == 0 else {field.name: nested_value(field.type, seed + place) for place, field in enumerate(data_type)}
+    if pa.types.is_fixed_size_list(data_type):
+        return None if seed % 11 == 0 else [nested_value(data_type.value_type, seed + place) for place in range(data_type.list_size)]
+    if pa.types.is_list(data_type):
+        return None if seed % 11 == 0 else [nested_value(data_type.value_type, seed + place) for place in range(seed % 4)]
+    if pa.types.is_map(data_type):
+        keys = [nested_value(data_type.key_type, 7 * seed + place + 1) for place in range(seed % 3)]
+        return [(key, nested_value(data_type.item_type, seed + place)) for place, key in enumerate(keys) if key is not None]
+    if pa.types.is_boolean(data_type):
+        return seed % 3 == 0
+    return f"text {seed}" if pa.types.is_string(data_type) else None if seed % 7 == 0 else seed
+
+
+def nested_rows(first: int, end: int, seed: int = 0) -> pa.Table:
+    columns = {name: pa.array([nested_value(kind, n + seed) for n in range(first, end)], kind) for name, kind in NESTED.items()}
+    return pa.table({"id": pa.array(range(first, end), pa.int64()), **columns})
+
+
+def test_duckdb_and_polars_read_every_nesting_as_arrow_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objcat.scan, "BATCH_ROWS_MAX", 300)
+    rows = nested_rows(0, 2500)
+    table = objcat.Lake(FileIO(MemoryBackend("nestings"))).create_table("t", rows.schema, key=["id"], index=objcat.Bucket(2))
+    table.insert(rows)
+    table.upsert(nested_rows(100, 900, seed=5))
+    table.delete([{"id": n} for n in range(0, 2500, 50)])
+    parts = [nested_rows(0, 100), nested_rows(100, 900, seed=5), nested_rows(900, 2500)]
+    expected = [row for part in parts for row in part.to_pylist() if row["id"] % 50]
+    for where in (None, "id > 1234", "id in (5, 901, 2001)"):
+        scan = table.scan(where=where)
+        right = [row for row in expected if where is None or (row["id"] > 1234 if ">" in where else row["id"] in (5, 901, 2001))]
+        whole = scan.to_arrow()
+        assert sorted(whole.to_pylist(), key=by_id) == right
+        for found in (
+            duckdb.from_arrow(scan.to_dataset()).to_arrow_table(),
+            duckdb.from_arrow(scan.to_batches()).to_arrow_table(),
+            duckdb.from_arrow(whole).to_arrow_table(),
+            scan.to_polars().to_arrow(),
+        ):
+            assert sorted(found.to_pylist(), key=by_id) == right
+    found = table.scan().to_duckdb().filter("in_two.q.s.x > 1500 and id > 10").to_arrow_table().to_pylist()
+    assert len(found) > 500
+    inner = [((row["in_two"] or {}).get("q") or {}).get("s") or {} for row in expected]
+    assert sorted(found, key=by_id) == [row for row, s in zip(expected, inner, strict=True) if (s.get("x") or 0) > 1500]
+
+
+def test_a_merge_takes_lists_whose_values_begin_elsewhere() -> None:
+    rows = nested_rows(0, 3000)
+    table = objcat.Lake(FileIO(MemoryBackend("values"))).create_table("t", rows.schema, key=["id"], index=objcat.Bucket(1))
+    table.insert(rows)
+    values = pa.array([nested_value(IN_STRUCT, n) for n in range(6007)], IN_STRUCT)
+    lists = pa.ListArray.from_arrays(pa.array(range(0, 6001, 2), pa.int32()), values.slice(7))
+    source = pa.table({"id": rows["id"], "in_list": lists})
+    done = table.merge(source.slice(3)).when_matched_update().execute()
+    assert done is not None and done.updated == 2997
+    found = table.scan(where="id >= 3", columns=["id", "in_list"]).to_arrow().sort_by("id")
+    assert found.to_pylist() == source.slice(3).to_pylist()
+
+
+def by_id(row: dict[str, Any]) -> int:
+    return int(row["id"])
