@@ -130,12 +130,20 @@ def open_store(
 def describe_store(url: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> StoreDescription:
     """The description of the store at `url`, its options checked and its secrets wrapped. Sends no request.
 
-    Besides the options given, it holds those whose field is marked `carried`: their value belongs to the process that describes.
+    A bare path may begin with `~`, and is made absolute. Besides the options given, it holds those whose field is marked `carried`: their
+    value belongs to the process that describes.
     """
-    text = os.fspath(url)
+    place: object = url
+    text: object = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise InvalidConfig(f"a {type(url).__name__} is no place of a store: give a URL such as 's3://bucket/prefix', or a path")
+    given: object = options
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidConfig(f"the options of {_shown(text)} are a {type(options).__name__}: give a dict, {{'region': '...'}}")
     name, scheme = scheme_of(text)
     if name == "file":
-        text = "file://" + quote_path(os.path.abspath(split_url(text)[0]))
+        path, _ = split_url(text)
+        text = "file://" + quote_path(os.path.abspath(path if _SCHEME.match(text) else os.path.expanduser(path)))
     split_url(text)
     checked = parse_options(scheme.options_class, options or {}, where=_shown(text))
     carried = [f.name for f in dataclasses.fields(scheme.options_class) if f.metadata.get("carried")]

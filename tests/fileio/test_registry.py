@@ -56,6 +56,20 @@ def test_a_bare_path_a_path_object_and_a_file_url_are_the_same_store(name: str, 
     assert first.open().url == first.url
 
 
+def test_a_bare_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert describe_store("~/lake") == describe_store(Path("~/lake")) == describe_store(tmp_path / "lake")
+    assert describe_store("file:///~/lake").url == "file:///~/lake"
+
+
+@pytest.mark.parametrize("place", [None, 5, b"lake", ["lake"]])
+def test_what_is_no_place_at_all_is_one_sentence(place: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"is no place of a store: give a URL such as"):
+        describe_store(place)
+    with pytest.raises(InvalidConfig, match=r"the options of s3://bucket are a list: give a dict"):
+        describe_store("s3://bucket", ["region"])  # type: ignore[arg-type]
+
+
 def test_a_description_opens_the_same_store_in_another_process(tmp_path: Path) -> None:
     description = describe_store(tmp_path / "lake", {"fsync": "no", "lock_timeout_s": "3"})
     assert description.options == {"fsync": False, "lock_timeout_s": 3.0}
