@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fileio.base import ObjectMeta
+from fileio.config import unquote_path
 from fileio.registry import open_store
 from fileio.store import FileIO
 from objcat.arguments import shown, whole_number
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.handle import Table
 from objcat.progress import shown_progress
+from objcat.storage.batch import means_the_same
 from objcat.timeline import AppVersion
 
 COMMIT_BYTES = 1024**3
 """Bytes of source files that make one commit, about."""
 BATCH_ROWS = 64 * 1024
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+_WHOLE, _DATE = re.compile(r"-?\d{1,18}"), re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +67,13 @@ class Source:
 
 def find_source(place: str | os.PathLike[str], options: Mapping[str, Any] | None) -> Source:
     """One Parquet file, or all below a URL. Raises InvalidInput where there are none."""
+    if not isinstance(place, (str, os.PathLike)):
+        raise InvalidInput(f"source is {shown(place)}: give one file, or a place with files below it, as a path or a URL")
     url = os.fspath(place).rstrip("/")
     if url.endswith(".parquet"):
         above, _, name = url.rpartition("/")
+        if "*" in name:
+            raise InvalidInput(f"source is the pattern {shown(url)}: give the place that holds the files, {shown(above or '.')}")
         fileio = open_store(above or ".", options)
         return Source(fileio, (fileio.head(name),))
     fileio = open_store(url, options)
@@ -74,33 +83,64 @@ def find_source(place: str | os.PathLike[str], options: Mapping[str, Any] | None
     return Source(fileio, tuple(sorted(found, key=lambda meta: meta.key)))
 
 
-def schema_of(source: Source) -> pa.Schema:
-    """Of the first file; later ones must fit it."""
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """Files that fit together. schema: of their rows, as the first file and the directories have them. said: columns that directories say,
+    `day=2026-01-31/`, and no file has: by file, their values. rows: by file, as its footer counts them."""
+
+    source: Source
+    schema: pa.Schema
+    said: Mapping[str, Mapping[str, str | None]]
+    rows: Mapping[str, int]
+
+
+def inspect_source(source: Source) -> Inspected:
+    """Read the footer of every file. Raises InvalidInput where a file has other columns than the first, or of another meaning."""
     with source.open(source.files[0]) as file:
-        return file.schema_arrow.remove_metadata()
+        schema = file.schema_arrow.remove_metadata()
+    rows = {file.key: _rows(source, file, schema) for file in source.files}
+    said = {
+        file.key: {name: value for name, value in _said_by_directories(file.key).items() if name not in schema.names}
+        for file in source.files
+    }
+    first = list(said[source.files[0].key])
+    for key, values in said.items():
+        if set(values) != set(first):
+            raise InvalidInput(
+                f"the directories of {key} in {source.fileio.url} say the columns {list(values)}, and those of the first file {first}: "
+                "import them by themselves; nothing was written"
+            )
+    for name in first:
+        schema = schema.append(pa.field(name, _type_of([values[name] for values in said.values()])))
+    return Inspected(source, schema, said, rows)
 
 
-def import_files(table: Table, source: Source, *, commit_bytes: int = COMMIT_BYTES) -> ImportResult:
+def import_files(table: Table, found: Inspected, *, commit_bytes: int = COMMIT_BYTES) -> ImportResult:
     """Insert the rows of all files, whose keys are declared new, in commits of about `commit_bytes` of source files.
 
-    An import that ended early goes on after its last commit when it is called again with the same files, unchanged and at their place: each
-    commit counts once. Memory is bounded. Raises CorruptTable when the counts do not agree in the end, InvalidInput, and as
-    `Table.bulk_insert`.
+    What directories say is read in the type that the table has for it. An import that ended early goes on after its last commit when it is
+    called again with the same files, unchanged and at their place: each commit counts once. Memory is bounded. Raises CorruptTable when the
+    counts do not agree in the end, InvalidInput, and as `Table.bulk_insert`.
     """
     whole_number(commit_bytes, what="commit_bytes", least=1)
+    source, rows_of = found.source, found.rows
     chunks = list(_chunks(source.files, commit_bytes))
-    schema = schema_of(source)
-    rows_of = {file.key: _rows(source, file, schema) for file in source.files}
+    schema = _fitted(found, table)
+    constants = {key: _constants(key, values, schema) for key, values in found.said.items()}
     expected, before = sum(rows_of.values()), 0
     with shown_progress(table.fileio.env, f"objcat: import into {table.name}", expected) as advance:
         for number, files in enumerate(chunks, 1):
             expected_here = sum(rows_of[file.key] for file in files)
             if not expected_here:
                 continue
-            counted = _Counted(source, files, advance)
+            counted = _Counted(source, files, schema, constants, advance)
             # A number that says how the files were dealt to commits: another dealing is another import.
             app = AppVersion(app=f"{source.name}-{commit_bytes}", version=number)
-            result = table.bulk_insert(counted.reader(), app=app, metadata={"import": source.name, "files": str(len(files))})
+            try:
+                result = table.bulk_insert(counted.reader(), app=app, metadata={"import": source.name, "files": str(len(files))})
+            except pa.ArrowException as error:
+                # Arrow hands on the text of what a stream raises, and not the error.
+                raise (counted.failure or error) from None
             before += result.already_applied
             if not result.already_applied and counted.rows != expected_here:
                 raise CorruptTable(
@@ -116,23 +156,49 @@ def import_files(table: Table, source: Source, *, commit_bytes: int = COMMIT_BYT
 class _Counted:
     """The rows of some files as a stream that counts them. It may be begun again. advance: is told of them."""
 
-    def __init__(self, source: Source, files: Sequence[ObjectMeta], advance: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        files: Sequence[ObjectMeta],
+        schema: pa.Schema,
+        constants: Mapping[str, Mapping[str, pa.Scalar]],
+        advance: Callable[[int], None],
+    ) -> None:
         self._source = source
         self._files = files
+        self._schema = schema
+        self._constants = constants
         self._advance = advance
         self.rows = 0
+        self.failure: InvalidInput | None = None
 
     def reader(self) -> pa.RecordBatchReader:
-        schema = schema_of(self._source)
-        return pa.RecordBatchReader.from_batches(schema, self._batches(schema))
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches())
 
-    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         for meta in self._files:
+            constants = self._constants[meta.key]
             with self._source.open(meta) as file:
                 for batch in file.iter_batches(batch_size=BATCH_ROWS):
                     self.rows += batch.num_rows
                     self._advance(batch.num_rows)
-                    yield batch.select(schema.names).cast(schema)
+                    columns = [
+                        pa.repeat(constants[field.name], batch.num_rows)
+                        if field.name in constants
+                        else self._cast(meta, batch.column(field.name), field)
+                        for field in self._schema
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _cast(self, meta: ObjectMeta, column: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            return column.cast(field.type)
+        except pa.ArrowException as error:
+            self.failure = InvalidInput(
+                f"{meta.key} in {self._source.fileio.url} has {field.name!r} as {column.type}, which does not become {field.type} without "
+                f"loss ({error}): give the table a wider type, or import that file by itself"
+            )
+            raise self.failure from error
 
 
 def _chunks(files: Sequence[ObjectMeta], size_max: int) -> Iterator[list[ObjectMeta]]:
@@ -149,12 +215,63 @@ def _chunks(files: Sequence[ObjectMeta], size_max: int) -> Iterator[list[ObjectM
 def _rows(source: Source, file: ObjectMeta, schema: pa.Schema) -> int:
     """How many rows the file says that it has. Raises InvalidInput for other columns than those of the first file."""
     with source.open(file) as opened:
-        if set(opened.schema_arrow.names) != set(schema.names):
+        theirs = opened.schema_arrow
+        if set(theirs.names) != set(schema.names):
             raise InvalidInput(
-                f"{file.key} in {source.fileio.url} has the columns {shown(opened.schema_arrow.names)}, and the first file has "
+                f"{file.key} in {source.fileio.url} has the columns {shown(theirs.names)}, and the first file has "
                 f"{shown(schema.names)}: import files of other columns by themselves; nothing was written"
             )
+        for field in schema:
+            given = theirs.field(field.name).type
+            if given != field.type and not (means_the_same(given, field.type) or means_the_same(field.type, given)):
+                raise InvalidInput(
+                    f"{file.key} in {source.fileio.url} has {field.name!r} as {given}, and the first file as {field.type}: import files of "
+                    "other types by themselves; nothing was written"
+                )
         return int(opened.metadata.num_rows)
+
+
+def _said_by_directories(key: str) -> dict[str, str | None]:
+    """Columns and their values, as Hive and Spark write them above a file: `day=2026-01-31/city=S%C3%A3o/part-0.parquet`."""
+    pairs = [part.partition("=") for part in key.split("/")[:-1]]
+    return {
+        unquote_path(name): None if value == NULL_DIRECTORY else unquote_path(value) for name, equals, value in pairs if name and equals
+    }
+
+
+def _type_of(values: Sequence[str | None]) -> pa.DataType:
+    """What Spark takes them for, but for the widths of numbers: whole numbers, dates, or text."""
+    for pattern, data_type in ((_WHOLE, pa.int64()), (_DATE, pa.date32())):
+        if any(value is not None for value in values) and all(value is None or pattern.fullmatch(value) for value in values):
+            return data_type
+    return pa.string()
+
+
+def _fitted(found: Inspected, table: Table) -> pa.Schema:
+    """The columns as they are read: in the types of the table where values mean the same there. What a directory says is text, which means
+    what the table takes it for."""
+    own = table.spec.table_schema.to_arrow()
+    said = {name for values in found.said.values() for name in values}
+    fields = []
+    for field in found.schema:
+        wanted = own.field(field.name).type if field.name in own.names else field.type
+        fields.append(pa.field(field.name, wanted if field.name in said or means_the_same(field.type, wanted) else field.type))
+    return pa.schema(fields)
+
+
+def _constants(key: str, values: Mapping[str, str | None], schema: pa.Schema) -> dict[str, pa.Scalar]:
+    """What directories say of the rows of a file. Raises InvalidInput for what is no value of its column."""
+    found = {}
+    for name, value in values.items():
+        data_type = schema.field(name).type
+        try:
+            found[name] = pa.scalar(value, pa.string()).cast(data_type)
+        except pa.ArrowException as error:
+            raise InvalidInput(
+                f"the directory of {key} says {name}={shown(value)}, which is no {data_type}: give the table a column of text, or move the "
+                "file; nothing was written"
+            ) from error
+    return found
 
 
 def _is_hidden(key: str) -> bool:

@@ -36,7 +36,7 @@ from objcat.errors import (
     TableNotFound,
 )
 from objcat.handle import Table
-from objcat.importing import COMMIT_BYTES, ImportResult, find_source, import_files, schema_of
+from objcat.importing import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
 from objcat.lifecycle import check_properties, close, create, reopen
 from objcat.naming import (
     Elsewhere,
@@ -235,12 +235,13 @@ class Lake:
     ) -> ImportResult:
         """Insert the rows of Parquet files into a table, which is created when it is not there: with the columns of the first file.
 
-        source: a file, or a place with files below it. options: of its store. key, settings: as of `write`; keys are declared new.
-        commit_bytes: of source files, that make one commit. An import that ended early goes on where it was when it is called again. Raises
-        as `objcat.importing.import_files` and `create_table`.
+        source: a file, or a place with files below it. Directories such as `day=2026-01-31`, as Hive and Spark write them, say a column
+        that files lack: whole numbers, dates, or text; and what the table says where it is there. options: of its store. key, settings: as
+        of `write`; keys are declared new. commit_bytes: of source files, that make one commit. An import that ended early goes on where it
+        was when it is called again. Raises as `objcat.importing.import_files` and `create_table`.
         """
-        found = find_source(source, options)
-        table = self._found_or_made(name, lambda: schema_of(found), key, settings, must_be_new=False)
+        found = inspect_source(find_source(source, options))
+        table = self._found_or_made(name, lambda: found.schema, key, settings, must_be_new=False)
         return import_files(table, found, commit_bytes=commit_bytes)
 
     def sql(self, text: str, spark: SparkSession | None = None) -> Any:

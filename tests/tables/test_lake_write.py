@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,68 @@ def test_what_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1], "other": ["x"]}), tmp_path / "mixed" / "z.parquet")
     with pytest.raises(InvalidInput, match="has the columns"):
         lake.import_parquet(tmp_path / "mixed", "t", key=["id"])
-    assert lake.table("t").refresh().slot == 0
+    pq.write_table(pa.table({"id": ["0"], "v": ["x"]}), tmp_path / "mixed" / "z.parquet")
+    with pytest.raises(InvalidInput, match=r"z\.parquet in .* has 'id' as string, and the first file as int64"):
+        lake.import_parquet(tmp_path / "mixed", "t", key=["id"])
+    pq.write_table(pa.table({"id": [0], "v": ["x"]}), tmp_path / "mixed" / "z.parquet")
+    with pytest.raises(InvalidInput, match=r"directories of z\.parquet in .* say the columns \[\], and those of the first file \['year'\]"):
+        lake.import_parquet(tmp_path / "mixed", "t", key=["id"])
+    for source, said in ((str(tmp_path / "mixed" / "*.parquet"), "give the place that holds"), ([tmp_path], "as a path or a URL")):
+        with pytest.raises(InvalidInput, match=said):
+            lake.import_parquet(source, "t", key=["id"])  # type: ignore[arg-type]
+    assert lake.tables() == []
+
+
+def test_directories_say_columns(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path / "lake")
+    places = [
+        "day=2026-01-31/city=S%C3%A3o Paulo/hour=07",
+        "day=2026-02-01/city=__HIVE_DEFAULT_PARTITION__/hour=11",
+        "day=__HIVE_DEFAULT_PARTITION__/city=Rome/hour=23",
+    ]
+    for number, place in enumerate(places):
+        (tmp_path / "source" / place).mkdir(parents=True)
+        pq.write_table(pa.table({"id": [number]}), tmp_path / "source" / place / "part-0.parquet")
+    lake.import_parquet(tmp_path / "source", "t", key=["id"])
+    assert lake.table("t").schema.types == [pa.int64(), pa.date32(), pa.string(), pa.int64()]
+    expected = [(0, dt.date(2026, 1, 31), "São Paulo", 7), (1, dt.date(2026, 2, 1), None, 11), (2, None, "Rome", 23)]
+    assert rows_of(lake.table("t")) == expected
+    schema = pa.schema([("id", pa.int32()), ("hour", pa.string()), ("day", pa.string()), ("city", pa.string())])
+    lake.create_table("texts", schema, key=["id"])
+    lake.import_parquet(tmp_path / "source", "texts", key=["id"])
+    texts = lake.table("texts").scan(columns=["id", "day", "city", "hour"]).to_arrow().sort_by("id").to_pylist()
+    assert texts[0] == {"id": 0, "day": "2026-01-31", "city": "São Paulo", "hour": "07"} and texts[2]["day"] is None
+    (tmp_path / "source" / places[0].replace("=07", "=noon")).mkdir()
+    pq.write_table(pa.table({"id": [9]}), tmp_path / "source" / places[0].replace("=07", "=noon") / "part-0.parquet")
+    with pytest.raises(InvalidInput, match=r"says hour='noon', which is no int64"):
+        lake.import_parquet(tmp_path / "source", "t", key=["id"])
+    assert lake.table("t").refresh().slot == 1
+    # What the files have counts.
+    pq.write_table(pa.table({"id": [1], "year": [7]}), place_of(tmp_path, "own", "year=2026"))
+    lake.import_parquet(tmp_path / "own", "own", key=["id"])
+    assert rows_of(lake.table("own")) == [(1, 7)]
+
+
+def test_files_of_narrower_and_wider_types_are_one_import(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path / "lake")
+    pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), place_of(tmp_path, "source", "a"))
+    pq.write_table(pa.table({"id": pa.array([2**40], pa.int64())}), place_of(tmp_path, "source", "b"))
+    with pytest.raises(InvalidInput, match=r"b/part\.parquet in .* has 'id' as int64, which does not become int32 without loss"):
+        lake.import_parquet(tmp_path / "source", "narrow", key=["id"])
+    assert lake.table("narrow").scan().count() == 0
+    lake.create_table("wide", pa.schema([("id", pa.int64())]), key=["id"])
+    assert lake.import_parquet(tmp_path / "source", "wide", key=["id"]).rows_in_table == 2
+    assert rows_of(lake.table("wide")) == [(1,), (2**40,)]
+
+
+def place_of(above: Path, *parts: str) -> Path:
+    place = above.joinpath(*parts)
+    place.mkdir(parents=True)
+    return place / "part.parquet"
+
+
+def rows_of(table: objcat.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.scan().to_arrow().sort_by("id").to_pylist()]
 
 
 def test_a_source_that_changes_under_the_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
