@@ -119,7 +119,7 @@ def unquote_path(path: str) -> str:
 def nearest(name: str, valid: Iterable[str]) -> str:
     """A hint that names the valid word nearest to `name`: `did you mean 'endpoint'?`, or all of them when none is near."""
     names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = [word for word in names if word.casefold() == name.casefold()] or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"valid ones are {', '.join(names)}"
 
 

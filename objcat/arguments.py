@@ -113,6 +113,13 @@ def instances(value: Any, kind: type[T], *, what: str, such_as: str) -> list[T]:
     return found
 
 
+def session(value: Any) -> Any:
+    """A session of Spark, of whatever kind."""
+    if not hasattr(value, "createDataFrame"):
+        raise InvalidInput(f"spark is {shown(value)}: give a session, SparkSession.builder.getOrCreate()")
+    return value
+
+
 def moment_ms(value: Any, *, what: str) -> int:
     """Milliseconds since 1970 UTC of a datetime, or of ISO 8601 text; without a zone it is UTC."""
     if not isinstance(value, (str, dt.datetime)):

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fileio.config import nearest
 from fileio.store import FileIO
-from objcat.arguments import name_list, one_of, shown
+from objcat.arguments import name_list, one_of, session, shown
 from objcat.errors import InvalidInput
 from objcat.local import LocalEngine, to_rows
 from objcat.parts import Change
@@ -102,4 +102,4 @@ def workers_on(spark: SparkSession, fileio: FileIO, *, table: str) -> Workers:
     """The executors of a session, for services. table: as users call it. Raises Unsupported for a store that they cannot open."""
     from objcat.spark.workers import SparkWorkers
 
-    return SparkWorkers(spark, fileio.describe(), table=table)
+    return SparkWorkers(session(spark), fileio.describe(), table=table)

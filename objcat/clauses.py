@@ -153,7 +153,10 @@ class Sides:
         found = [(side, name) for side in sides if (name := _find(parts[0], names[side])) is not None]
         if not found:
             every = [name for side in sides for name in names[side]]
-            raise InvalidPredicate(f"{shown(text)} names {parts[0].name!r}, which is not a column: {nearest(parts[0].name, every)}")
+            hint = nearest(parts[0].name, dict.fromkeys(every))
+            raise InvalidPredicate(
+                f"{shown(text)} names {parts[0].name!r}, which is not a column (text stands in quotes, \"'Rome'\"): {hint}"
+            )
         if len(found) > 1:
             first, second = self.aliases
             raise InvalidPredicate(
@@ -172,7 +175,9 @@ def parsed(given: Value) -> tuple[Tree, str]:
     if given is None or isinstance(given, (bool, int, float)):
         return sql.convert(given), str(given)
     if not isinstance(given, str):
-        raise InvalidPredicate(f"{shown(given)} is not an expression: give SQL text, a number, True, False or None")
+        raise InvalidPredicate(
+            f"{shown(given)} is not an expression: give SQL text (timestamp '2026-01-31 12:00:00'), a number, True, False or None"
+        )
     if not is_unicode(given):
         raise InvalidPredicate(f"the expression {shown(given)} is not valid Unicode: mend that text")
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from objcat import services
-from objcat.arguments import text_mapping
+from objcat.arguments import session, text_mapping
 from objcat.batches import change_of
 from objcat.placing import Placing, write_located
 from objcat.read import ScanPlan
@@ -35,7 +35,7 @@ class Keys:
 
     def __init__(self, table: Written, spark: SparkSession | None) -> None:
         self._table = table
-        self._spark = spark
+        self._spark = None if spark is None else session(spark)
 
     def keys(self, plan: ScanPlan) -> Any | None:
         found = Scan(self._table.fileio, plan, self._table.manifests)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.arguments import moment_ms, name_list, shown
+from objcat.arguments import moment_ms, name_list, session, shown
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
 from objcat.read.changes import ChangesPlan, Range, clusterings_of, plan_changes
 from objcat.read.commits import Commits
@@ -82,7 +82,7 @@ class Feed:
         all else workers read through `fileio`, a task for each part of the table that changed."""
         from objcat.spark.changes import feed_dataframe
 
-        return feed_dataframe(spark, self._fileio.describe(), self.plan)
+        return feed_dataframe(session(spark), self._fileio.describe(), self.plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

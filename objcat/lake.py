@@ -22,7 +22,7 @@ from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from objcat.alone import NO_VIEW, new_spec, table_at
-from objcat.arguments import name_list, one_of, seconds, text, text_mapping
+from objcat.arguments import name_list, one_of, seconds, session, text, text_mapping
 from objcat.batches import schema_of_batch
 from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix
 from objcat.errors import (
@@ -257,7 +257,7 @@ class Lake:
         if spark is not None:
             from objcat.spark.sql import SparkRunner
 
-            runner = SparkRunner(spark)
+            runner = SparkRunner(session(spark))
         return run_statement(text, Context(self, runner))
 
     def table(self, name: str) -> Table:

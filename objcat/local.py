@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -211,6 +212,7 @@ def to_rows(data: Any) -> Rows | None:
         return _from_rows(data)
     module = type(data).__module__.split(".")[0]
     if module == "pandas" and hasattr(data, "columns"):
+        _refuse_index(data)
         return _from_frame(lambda: pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None))
     if module == "pyspark":
         return None
@@ -220,8 +222,25 @@ def to_rows(data: Any) -> Rows | None:
             return _from_frame(lambda: pa.table(data))
         return spooled(_from_frame(lambda: pa.RecordBatchReader.from_stream(data)))
     raise InvalidBatch(
-        f"a {type(data).__name__} is not a batch of rows: give an Arrow table, a pandas, polars or Spark DataFrame, or a list of dicts"
+        f"a {type(data).__name__} is not a batch of rows{_hint(data)}: give an Arrow table, a pandas, polars or Spark DataFrame, or a list "
+        "of dicts"
     )
+
+
+def _hint(data: Any) -> str:
+    if isinstance(data, (str, os.PathLike)):
+        return ", and lake.import_parquet reads files"
+    return ", but its collect() is" if type(data).__name__ == "LazyFrame" else ""
+
+
+def _refuse_index(frame: Any) -> None:
+    """Its values would be lost without a word, as those that a group_by is by."""
+    for name in frame.index.names:
+        if name is not None and name not in frame.columns:
+            raise InvalidBatch(
+                f"the frame has the index {name!r}, which is no column: make it one by reset_index(), or leave it out by "
+                "reset_index(drop=True); nothing was written"
+            )
 
 
 def _refuse_objects(frame: Any) -> None:
@@ -248,10 +267,10 @@ def _from_rows(rows: list[dict[Any, Any]]) -> pa.Table:
                 f"the column {name!r} of the batch holds {shown(error.object)}, which is not valid Unicode: mend that text; "
                 "nothing was written"
             ) from error
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise InvalidBatch(
                 f"the column {name!r} of the batch holds values of several types ({str(error).splitlines()[0]}): "
-                "give values of one type, or an Arrow table; nothing was written"
+                "give values of one type, with None where there is none, or an Arrow table; nothing was written"
             ) from error
     return pa.table(columns) if columns else pa.table({})
 
@@ -265,5 +284,6 @@ def _from_frame(converted: Callable[[], T]) -> T:
         ) from error
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InvalidBatch(
-            f"the frame is not a batch of rows ({' '.join(str(error).split())}): give its columns one type each; nothing was written"
+            f"the frame is not a batch of rows ({' '.join(' '.join(map(str, error.args)).split())}): give its columns one type and a name "
+            "each; nothing was written"
         ) from error

@@ -13,7 +13,7 @@ from sqlglot import expressions as sql
 
 from fileio.config import nearest
 from fileio.store import FileIO
-from objcat.arguments import shown
+from objcat.arguments import session, shown
 from objcat.batches import schema_of_batch, session_of
 from objcat.clauses import Act, Clause, Program, Value, When, merge_program, parsed, terms_of, update_program
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
@@ -151,8 +151,10 @@ def update(
     aliases: tuple[str, str] = ALIASES,
 ) -> CommitResult | None:
     """See `Table.update`."""
-    if not values:
-        raise InvalidInput(f"{shown(values)} does not say what to set: give a dict of SQL text by column")
+    given: object = values
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidInput(f"{shown(values)} does not say what to set: give a dict of SQL text by column, {{'fare': 'fare * 2'}}")
+    spark = None if spark is None else session(spark)
     fileio, manifests = table.fileio, table.manifests
 
     def prepare(snapshot: Snapshot) -> Work | None:

@@ -199,14 +199,15 @@ def _name(text: str, column: sql.Column, schema: TableSchema) -> str:
     if column.table:
         raise InvalidPredicate(
             f"the filter {shown(text)} names {column.sql()!r}: write a column's name without its table, and one that holds a dot in "
-            "backticks; fields of a struct cannot be filtered by"
+            "backticks; fields of a struct cannot be filtered by in text, but in an Arrow expression, as pc.field('place', 'lat')"
         )
     if column.name in schema.names:
         return column.name
     same = [name for name in schema.names if name.lower() == column.name.lower()]
     if len(same) == 1 and not column.this.quoted:
         return same[0]
-    raise InvalidPredicate(f"the filter {shown(text)} names {column.name!r}, which is not a column: {nearest(column.name, schema.names)}")
+    hint = "write IS NULL or IS NOT NULL" if column.name == "None" else nearest(column.name, schema.names)
+    raise InvalidPredicate(f"the filter {shown(text)} names {column.name!r}, which is not a column: {hint}")
 
 
 class _Translator:
@@ -429,9 +430,11 @@ class _Translator:
         raise self._unknown(node)
 
     def _unknown(self, node: sql.Expression) -> InvalidPredicate:
+        is_python = isinstance(node, (sql.BitwiseAnd, sql.BitwiseOr, sql.BitwiseNot))
+        hint = ", of SQL and not & | ~ of Python, and" if is_python else ", and"
         return InvalidPredicate(
             f"the filter {shown(self._text)} holds {shown(node.sql())}, which a scan cannot push down: use comparisons of columns with "
-            "literals, AND, OR, NOT, IN, BETWEEN and IS NULL, and filter the rest afterwards"
+            f"literals, AND, OR, NOT, IN, BETWEEN and IS NULL{hint} filter the rest afterwards"
         )
 
 

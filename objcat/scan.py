@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from fileio.config import nearest
 from fileio.errors import MissingDependency
 from fileio.store import FileIO
-from objcat.arguments import shown
+from objcat.arguments import session, shown, text
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.implied import implied_by
 from objcat.read import ScanPlan, narrow_plan
@@ -147,6 +147,8 @@ class Scan:
             import duckdb
         except ImportError as error:
             raise MissingDependency("to_duckdb() needs duckdb: pip install 'objcat[local]'") from error
+        if connection is not None and not isinstance(connection, duckdb.DuckDBPyConnection):
+            raise InvalidInput(f"connection is {shown(connection)}: give duckdb.connect(...), or leave it out")
         return (connection or duckdb.default_connection()).from_arrow(self.to_dataset())
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
@@ -154,7 +156,7 @@ class Scan:
         from objcat.spark.read import scan_dataframe
 
         frame = scan_dataframe(
-            spark,
+            session(spark),
             self._fileio.describe(),
             self.plan,
             bounds=lambda: self.plan.bounds(self._manifests),
@@ -263,7 +265,7 @@ class Scan:
 
     def _extreme(self, name: str, *, least: bool) -> Any:
         schema = self.plan.snapshot.spec.table_schema
-        if name not in schema.names:
+        if text(name, what="column") not in schema.names:
             raise InvalidInput(f"the table has no column {name!r}: {nearest(name, schema.names)}")
         column = schema.column(name)
         if not isinstance(column.type, str):

@@ -216,7 +216,9 @@ def _chosen(columns: Sequence[str] | None, schema: TableSchema) -> tuple[str, ..
     chosen = tuple(schema.names if columns is None else columns)
     for name in chosen:
         if name not in schema.names and name not in HIDDEN:
-            raise InvalidInput(f"the table has no column {name!r}: {nearest(name, [*schema.names, *HIDDEN])}")
+            whole = str(name).partition(".")[0]
+            hint = f"read {whole!r} whole" if whole != name and whole in schema.names else nearest(name, [*schema.names, *HIDDEN])
+            raise InvalidInput(f"the table has no column {name!r}: {hint}")
     if not chosen:
         raise InvalidInput("columns=[] selects nothing: name at least one column, or leave it out for all")
     if len(set(chosen)) != len(chosen):

@@ -210,6 +210,52 @@ def test_what_is_no_application(memory: MemoryBackend, lake: objcat.Lake, bad: A
     assert objects(memory) == before
 
 
+ROW = {"id": 1, "value": "a", "size": 1.0}
+FIRST_TRIES: Mapping[str, tuple[Callable[[objcat.Table], Any], str]] = {
+    "a session's name": (lambda t: t.scan().to_spark("local"), "spark is 'local': give a session"),  # type: ignore[arg-type]
+    "no session": (lambda t: t.changes(since=0).to_spark(None), "spark is None: give a session"),  # type: ignore[arg-type]
+    "a session's name to delete": (lambda t: t.delete("id = 1", spark="local"), "spark is 'local'"),  # type: ignore[call-overload]
+    "a session's name to update": (lambda t: t.update({"size": 1}, spark="local"), "spark is 'local'"),  # type: ignore[arg-type]
+    "a session's name to compact": (lambda t: t.compact(spark="local"), "spark is 'local'"),  # type: ignore[arg-type]
+    "a file of DuckDB": (lambda t: t.scan().to_duckdb("a.db"), r"connection is 'a.db': give duckdb.connect"),  # type: ignore[arg-type]
+    "an update's text": (lambda t: t.update("size = 1"), "does not say what to set: give a dict"),  # type: ignore[arg-type]
+    "text without quotes": (lambda t: t.update({"value": "new"}), "'new', which is not a column .text stands in quotes"),
+    "a time as a value": (lambda t: t.update({"size": pd.Timestamp(0)}), "give SQL text .timestamp '2026"),
+    "a list to max": (lambda t: t.scan().max(["size"]), "column=.'size'. is not text"),  # type: ignore[arg-type]
+    "None in a filter": (lambda t: t.scan(where="value is None"), "names 'None', which is not a column: write IS NULL"),
+    "& in a filter": (lambda t: t.scan(where="(id = 1) & (size > 1)"), "AND, OR, .* of SQL and not & | ~ of Python"),
+    "a field in a filter": (lambda t: t.scan(where="value.x = 1"), r"in an Arrow expression, as pc.field\('place', 'lat'\)"),
+    "a field of a column": (lambda t: t.scan(columns=["value.x"]), "no column 'value.x': read 'value' whole"),
+    "another case": (lambda t: t.scan(columns=["ID"]), "no column 'ID': did you mean 'id'"),
+    "another case in a batch": (lambda t: t.upsert([{"ID": 1}]), "has the column 'ID'.* did you mean 'id'"),
+    "an index of pandas": (lambda t: t.upsert(pd.DataFrame({"id": [1]}, index=pd.Index(["a"], name="value"))), "has the index 'value'"),
+    "NaT": (lambda t: t.upsert([ROW, ROW | {"value": pd.NaT}]), "'value' of the batch holds values of several types .* None where"),
+    "a lazy frame": (lambda t: t.upsert(pl.LazyFrame({"id": [1]})), "a LazyFrame is not a batch of rows, but its collect"),
+    "a path": (lambda t: t.upsert("rows.parquet"), "a str is not a batch of rows, and lake.import_parquet reads files"),
+    "two columns of one name": (lambda t: t.upsert(pd.DataFrame([[1, 2]], columns=["id", "id"])), "one type and a name each"),
+}
+
+
+@pytest.mark.parametrize("what", FIRST_TRIES)
+def test_first_tries_that_miss_are_told_what_to_write(memory: MemoryBackend, lake: objcat.Lake, what: str) -> None:
+    call, says = FIRST_TRIES[what]
+    before = objects(memory)
+    with pytest.raises(InvalidInput, match=says) as raised:
+        call(lake.table("n.t"))
+    assert "\n" not in str(raised.value)
+    with pytest.raises(InvalidInput, match="spark is 'local'"):
+        lake.sql("SELECT 1", "local")  # type: ignore[arg-type]
+    assert objects(memory) == before
+
+
+def test_an_index_of_pandas_that_is_a_column_too_is_taken(lake: objcat.Lake) -> None:
+    frame = pd.DataFrame([ROW])
+    table = lake.table("n.t")
+    table.upsert(frame.set_index("value", drop=False))
+    table.upsert(frame.assign(id=9).groupby("id", as_index=False).max())
+    assert table.scan().count() == 7
+
+
 def test_plain_values_are_taken(lake: objcat.Lake) -> None:
     table = lake.table("n.t")
     assert savepoint(table.timeline, table.id, slot=0, name="") is not None
