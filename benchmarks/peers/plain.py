@@ -1,4 +1,7 @@
-"""The floor: Spark's own Parquet tables, bucketed and sorted. They know no update; theirs writes every row anew, and is not measured."""
+"""The floor: Spark's own Parquet tables, bucketed and sorted. They know no update and no other order.
+
+Where one of these is asked for, every row is written anew, which is not measured.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,17 @@ class PlainSide(SparkSide):
         both = self.frame(table).withColumn("_new", F.lit(0)).unionByName(batch.withColumn("_new", F.lit(1)))
         order = ([F.col(ordering).desc()] if ordering else []) + [F.col("_new").desc()]
         ranked = both.withColumn("_rank", F.row_number().over(Window.partitionBy(*key).orderBy(*order)))
-        before = table.state["generation"]
-        self._write(table, ranked.where("_rank = 1").drop("_rank", "_new"))
-        self.spark.sql(f"drop table {table.name}_{before}")
-        shutil.rmtree(self.directory / table.name / str(before))
+        self._write_anew(table, ranked.where("_rank = 1").drop("_rank", "_new"))
+
+    def append(self, table: BenchTable, batch: Any) -> None:
+        if table.layout.keyed:
+            raise NotAvailable("an append would leave two files in a bucket")
+        batch.write.mode("append").saveAsTable(f"{table.name}_{table.state['generation']}")
+
+    def cluster(self, table: BenchTable, by: Sequence[str], *, zorder: bool) -> None:
+        if table.layout.keyed or zorder:
+            raise NotAvailable("plain files are sorted by columns, and lie by bucket where there is a key")
+        self._write_anew(table, self.frame(table).repartitionByRange(BUCKETS, *by).sortWithinPartitions(*by))
 
     def frame(self, table: BenchTable, *, where: str | None = None, columns: Sequence[str] | None = None, as_of: Any = None) -> DataFrame:
         if as_of is not None:
@@ -41,11 +51,19 @@ class PlainSide(SparkSide):
     def version(self, table: BenchTable) -> int:
         return int(table.state["generation"])
 
+    def _write_anew(self, table: BenchTable, frame: DataFrame) -> None:
+        before = table.state["generation"]
+        self._write(table, frame)
+        self.spark.sql(f"drop table {table.name}_{before}")
+        shutil.rmtree(self.directory / table.name / str(before))
+
     def _write(self, table: BenchTable, frame: DataFrame) -> None:
-        """`repartition` by the hash that `bucketBy` uses: one file for each bucket."""
+        """With a key, `repartition` by the hash that `bucketBy` uses: one file for each bucket. Without one, the rows as they come."""
         number = table.state["generation"] + 1
         by = list(table.layout.bucket_columns)
-        writer = frame.repartition(BUCKETS, *by).write.bucketBy(BUCKETS, *by).sortBy(*table.layout.key)
+        writer = (
+            frame.repartition(BUCKETS, *by).write.bucketBy(BUCKETS, *by).sortBy(*table.layout.key) if table.layout.keyed else frame.write
+        )
         writer.option("path", str(self.directory / table.name / str(number))).saveAsTable(f"{table.name}_{number}")
         table.state["generation"] = number
 
