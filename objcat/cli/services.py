@@ -110,7 +110,10 @@ def clean(  # noqa: PLR0913, PLR0917 - typer makes an option of each
         print(f"nothing to delete: slots from {done.bound:,} on are readable")
     else:
         made_sure = f"; {done.earlier:,} that earlier cleans listed are gone for certain" if done.earlier else ""
-        print(f"slot {done.slot}: slots from {done.bound:,} on are readable, {done.files - done.earlier:,} files were deleted{made_sure}")
+        left = f"; {done.failed:,} could not be deleted: clean again" if done.failed else ""
+        print(
+            f"slot {done.slot}: slots from {done.bound:,} on are readable, {done.files - done.earlier:,} files were deleted{made_sure}{left}"
+        )
 
 
 def _would_clean(table: Table, plan: CleanPlan | None, *, as_json: bool) -> None:

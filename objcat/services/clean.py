@@ -33,14 +33,16 @@ CLEANED_SHARE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanResult:
-    """A clean. slot, txn: None when there was nothing to delete. bound: slots below it are expired, but for saved ones. files: that it
-    deletes. earlier: those of them that an earlier clean was to delete: they may be gone, but no slot said so before."""
+    """A clean. slot, txn: None when there was nothing to delete. bound: slots below it are expired, but for saved ones. files: that are
+    gone. earlier: those of them that an earlier clean was to delete: they may have been gone, but no slot said so before. failed: files
+    whose delete failed, in addition; the next clean deletes them."""
 
     slot: int | None
     txn: Txn | None
     bound: int
     files: int
     earlier: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def clean(
     The bound never goes back, and moves only when there is something to delete. Deletes nothing that the log does not name: files of
     transactions under way, or rolled back, are not its business. May be stopped at any moment; the next clean finishes it.
     Raises InvalidInput, TableClosed, CommitConflict, CommitUnknown and storage errors: then nothing new was deleted. A delete that fails
-    after the slot is logged, and left to the next clean.
+    after the slot is logged, counted as `failed`, and left to the next clean.
     """
     if (keep_slots, before, retention).count(None) != 2:
         raise InvalidInput("clean() takes keep_slots, before or what to keep in commits, versions or hours: give exactly one of them")
@@ -103,16 +105,18 @@ def clean_by(
     if done is None:
         return CleanResult(slot=None, txn=None, bound=timeline.refresh(view).log.marks(table).bound, files=0)
     entry = done.entry
+    failed = 0
     if must_delete:
         _delete(timeline, done.plan.removes)
     else:
-        remove_files(timeline.fileio, list(done.plan.removes), why=f"the CLEAN at slot {entry.slot}")
+        failed = remove_files(timeline.fileio, done.plan.removes, why=f"the CLEAN at slot {entry.slot}")
     return CleanResult(
         slot=entry.slot,
         txn=entry.txn,
         bound=done.log.marks(table).bound,
-        files=len({*done.plan.removes, *done.plan.leftovers}),
+        files=len({*done.plan.removes, *done.plan.leftovers}) - failed,
         earlier=len(set(done.plan.leftovers).difference(done.plan.removes)),
+        failed=failed,
     )
 
 

@@ -259,7 +259,8 @@ class _Round:
         if is_clean_due(self._timeline, view, self._table, policy.retention, since_slot=None):
             done = clean(self._timeline, self._table, retention=policy.retention)
             if done.slot is not None:
-                self._did("clean", f"slots below {done.bound} are kept by nothing; {done.files:,} files", slot=done.slot)
+                left = f", {done.failed:,} are left to the next one" if done.failed else ""
+                self._did("clean", f"slots below {done.bound} are kept by nothing; {done.files:,} files{left}", slot=done.slot)
 
     def _archive(self) -> None:
         slot = self._timeline.open().slot - KEPT_SLOTS - FILE_SLOTS_MAX

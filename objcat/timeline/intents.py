@@ -296,15 +296,18 @@ def decode_intent(data: bytes, *, key: str) -> Intent:
         raise CorruptTable(f"{key} is not an intent of objcat ({error}): it is only advice, so you may delete it") from error
 
 
-def remove_files(fileio: FileIO, keys: Sequence[str], *, why: str) -> None:
-    """Delete objects of a transaction that is settled, and needs them no more. Best effort: what stays is garbage."""
+def remove_files(fileio: FileIO, keys: Sequence[str], *, why: str) -> int:
+    """Delete objects of a transaction that is settled, and needs them no more. Best effort: what stays is garbage.
+
+    Returns of how many it is not known that they are gone."""
     try:
         failed = [result for result in fileio.delete(keys) if result.error is not None]
     except FileIOError as error:
         logger.warning("files of %s could not be deleted: %s", why, error)
-        return
+        return len(keys)
     for result in failed:
         logger.warning("%s of %s could not be deleted: %s", result.key, why, result.error)
+    return len(failed)
 
 
 def _skew_ms(store_ms: int, local_ms: int) -> int:

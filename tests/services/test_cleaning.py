@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import objcat
-from fileio.errors import FileIOError
+from fileio.base import DeleteResult
+from fileio.errors import FileIOError, PermissionDenied
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
@@ -124,14 +126,32 @@ def test_deletes_that_fail_are_left_to_the_next_clean() -> None:
     compact(world.timeline(), world.id)
     world.model.same()
     store = FaultyBackend(world.backend, [Rule(kinds=frozenset({"delete"}), key=lambda key: "data/" in key, fault=Fault.BEFORE, times=99)])
-    assert clean(world.on(world.store_on(store)), world.id, keep_slots=1).slot == 5
+    done = clean(world.on(world.store_on(store)), world.id, keep_slots=1)
+    assert (done.slot, done.files, done.failed) == (5, 0, 3)
     world.model.same()
     assert len(world.stored()) == 4
     world.check()
-    assert clean(world.timeline(), world.id, keep_slots=1).slot == 6
+    done = clean(world.timeline(), world.id, keep_slots=1)
+    assert (done.slot, done.files, done.earlier, done.failed) == (6, 3, 3, 0)
     world.model.same()
     world.check_files()
     world.check()
+
+
+def test_a_clean_counts_what_is_gone() -> None:
+    class OneHeld(FaultyBackend):
+        """Refuses to delete the first file."""
+
+        def delete_batch(self, keys: Sequence[str]) -> Sequence[DeleteResult]:
+            held = DeleteResult(keys[0], PermissionDenied("it is held"))
+            return [held, *super().delete_batch(keys[1:])] if "data/" in keys[0] else super().delete_batch(keys)
+
+    world = World(buckets=1)
+    for number in range(3):
+        world.upsert((1, number, number))
+    compact(world.timeline(), world.id)
+    done = clean(world.on(world.store_on(OneHeld(world.backend, []))), world.id, keep_slots=1)
+    assert (done.files, done.failed, len(world.stored())) == (2, 1, 2)
 
 
 def test_a_clean_of_checkpoints_vouches_for_no_files() -> None:
