@@ -11,7 +11,7 @@ import re
 import threading
 from base64 import b64decode, b64encode
 from binascii import Error as BinasciiError
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -179,7 +179,7 @@ class S3Client:
             return Failure("", None, self._transport_error(error, operation, what))
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        message = str(error.response.get("Error", {}).get("Message", ""))
+        message = " ".join([str(error.response.get("Error", {}).get("Message", "")), *_led_to(error.response)])
         if error.operation_name.startswith("AssumeRole"):
             return Failure("", None, self._role_error(error.operation_name, code, status, message))
         if code in ("NoSuchKey", "PreconditionFailed"):
@@ -274,14 +274,15 @@ class Failure(Exception):
         raise self.error from None
 
     def _unusable(self) -> Unavailable:
-        return Unavailable(
-            f"{self.error}: that is no answer of S3 to such a request: check option 'endpoint' and what stands before the store"
-        )
+        said = str(self.error)
+        return Unavailable(said if said.endswith(_NO_ANSWER) else said + _NO_ANSWER)
 
 
 # ---- what codes mean ---------------------------------------------------------------------------------------------
 
 ABSENT_CODES = frozenset({"NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
+_NO_ANSWER = ": that is no answer of S3 to such a request: check option 'endpoint' and what stands before the store"
+_ELSEWHERE = (FileIOError, _NO_ANSWER)
 _CREDENTIALS = (CredentialsError, ": check options 'access_key', 'secret_key' and 'session_token', or renew what the default chain gives")
 _CLOCK = (CredentialsError, ": set this machine's clock")
 _REGION = (InvalidConfig, ": set option 'region' to the bucket's region")
@@ -324,7 +325,18 @@ _KINDS: Mapping[str, tuple[type[FileIOError], str]] = {
     "NotImplemented": (Unsupported, ""),
     "MethodNotAllowed": (Unsupported, ""),
 }
-_KINDS_BY_STATUS = {301: _REGION, 401: _CREDENTIALS, 403: _DENIED, 404: _ABSENT, 408: _UNANSWERED, 429: _LATER}
+_KINDS_BY_STATUS = {
+    301: _REGION,
+    302: _ELSEWHERE,
+    303: _ELSEWHERE,
+    307: _ELSEWHERE,
+    308: _ELSEWHERE,
+    401: _CREDENTIALS,
+    403: _DENIED,
+    404: _ABSENT,
+    408: _UNANSWERED,
+    429: _LATER,
+}
 _CREDENTIAL_ERRORS = (
     "NoCredentialsError",
     "PartialCredentialsError",
@@ -353,6 +365,14 @@ def _sdk_errors(names: Sequence[str]) -> tuple[type[Exception], ...]:
     from botocore import exceptions
 
     return tuple(getattr(exceptions, name) for name in names if hasattr(exceptions, name))
+
+
+def _led_to(response: Mapping[str, Any]) -> Iterator[str]:
+    """Where a redirect leads, without its path, which may hold a token."""
+    answer = response.get("ResponseMetadata", {})
+    parts = urlsplit(answer.get("HTTPHeaders", {}).get("location", ""))
+    if answer.get("HTTPStatusCode", 0) // 100 == 3 and parts.hostname:
+        yield f"to {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _kind_of(code: str, status: int | None) -> tuple[type[FileIOError], str]:
@@ -393,6 +413,7 @@ def _make_client(options: S3Options) -> Any:
         **({} if options.role_arn is not None else _static_credentials(options)),
     )
     client.meta.events.register("before-call.s3", _expect_continue)
+    client.meta.events.register("before-call.s3.HeadBucket", _ask_for_a_region_once)
     hide_in_logs(("botocore", "boto3", "urllib3"), options.secrets)
     if options.endpoint is not None:
         client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
@@ -485,6 +506,11 @@ def _expect_continue(params: dict[str, Any], **_: Any) -> None:
     body = params.get("body")
     if isinstance(body, (bytes, bytearray, memoryview)) and len(body) >= EXPECT_CONTINUE_BYTES:
         params["headers"]["Expect"] = "100-continue"
+
+
+def _ask_for_a_region_once(context: dict[str, Any], **_: Any) -> None:
+    """A redirect makes the SDK ask with a HEAD for the bucket's region. Were that redirected too, it would ask again, without end."""
+    context.setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _add_content_md5(params: dict[str, Any], **_: Any) -> None:

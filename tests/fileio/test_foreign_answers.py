@@ -148,6 +148,26 @@ def test_nothing_counts_as_deleted(server: Server, backend: Backend, answer: str
         assert all((result.error is None) == is_its_own for result in results), results
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("backend", ["s3"], indirect=True)
+def test_a_redirect_of_s3_to_a_login_page_is_one_sentence_after_two_requests(server: Server, backend: Backend, status: int) -> None:
+    """The SDK asks once where the bucket is, and not again when that is redirected too."""
+    server.status, server.body = status, PAGE
+    server.headers = (("Location", "http://login.example/?session=mine"), *HTML)
+    calls = {**READS, "head": lambda store: store.head("k"), "delete": lambda store: store.delete_batch(["k"]), **WRITES}
+    for name, call in calls.items():
+        server.asked.clear()
+        try:
+            outcome = call(backend)
+        except FileIOError as error:
+            said = str(error)
+        else:
+            assert isinstance(outcome, Unknown), name
+            said = str(outcome.cause)
+        assert len(server.asked) <= 2, f"{name}: {server.asked}"
+        assert f"the store answered {status} " in said and "to http://login.example: " in said and "mine" not in said, said
+
+
 @pytest.mark.parametrize(
     ("told", "body"),
     [
