@@ -307,6 +307,8 @@ def typed_errors(path: str) -> Iterator[None]:
 def error_of(error: OSError, path: str) -> FileIOError:
     """The error of `fileio` for an error of the system."""
     reason = error.strerror or str(error)
+    if isinstance(error.filename, str) and os.path.isabs(error.filename) and error.filename != path:
+        reason = f"{reason}: {error.filename!r}"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             return StoreFull(f"no room to write {path!r} ({reason}): free some space or raise the limit; nothing was written")

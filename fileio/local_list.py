@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 
@@ -71,12 +72,22 @@ def _names(root: str, base: str) -> list[str]:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     names.append(entry.name + "/")
-                elif entry.is_file():
+                elif _is_file(entry):
                     names.append(entry.name)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return []
     # Code points of text sort as its UTF-8 bytes do.
     return sorted(names)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Also through a link; False for one that leads nowhere, or round in a circle."""
+    try:
+        return entry.is_file()
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR):
+            return False
+        raise
 
 
 def _is_key(path: str) -> bool:

@@ -35,7 +35,7 @@ from objcat.tasks.order import lies_otherwise
 from objcat.tasks.record import all_entries
 from objcat.timeline import Entry, Home, LogState, Timeline, Txn, View
 from objcat.timeline.conflicts import find_conflicts
-from objcat.timeline.entry import intent_key, log_key
+from objcat.timeline.entry import intent_key, is_txn, log_key
 from objcat.timeline.side import get_digests, with_changes
 
 BACKUP = "restore that object from a backup of the bucket, or its former version where the bucket keeps versions"
@@ -325,6 +325,8 @@ def _check_leftovers(
     for txn, count in strays.items():
         if txn in txns or txn in fenced:
             report.leftover(f"data/{txn}/", f"holds {count} objects that its commit does not name", "objcat rollback removes them")
+        elif not is_txn(txn):
+            report.leftover(f"data/{txn}", "is of no transaction, and nobody reads it", "delete it if you know where it came from")
         else:
             report.leftover(
                 f"data/{txn}/",

@@ -269,9 +269,14 @@ def check_writable(writer_features: Mapping[str, str], *, where: str) -> None:
 _TXN = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
 
 
+def is_txn(text: str) -> bool:
+    """Whether a text is a transaction id."""
+    return type(text) is str and _TXN.fullmatch(text) is not None
+
+
 def parse_txn(text: str) -> Txn:
     """The transaction id that a text is. Raises InvalidInput."""
-    if type(text) is not str or not _TXN.fullmatch(text):
+    if not is_txn(text):
         raise InvalidInput(
             f"{text!r} is not a transaction id: they look like 20261121T093000123Z-0123456789abcdef, see `objcat log --json`"
         )

@@ -137,7 +137,7 @@ def _find(fileio: FileIO, *, begun_after_ms: int | None = None) -> tuple[Mapping
             for meta in page.objects:
                 name = meta.key.split("/")[1]
                 try:
-                    txn = parse_txn(name.partition(".")[0])
+                    txn = parse_txn(name.partition(".")[0] if folder == "intents/" else name)
                 except InvalidInput:
                     continue
                 if name.endswith(REQUESTED_SUFFIX):

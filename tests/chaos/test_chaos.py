@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from devkit.handle import ServerHandle
+from objcat.doctor import examine
 from tests.chaos.auditor import audit
 from tests.chaos.journal import read_journals
 from tests.chaos.operations import open_table
@@ -31,10 +32,13 @@ def run(store: ServerHandle | Path, plan: Plan, directory: Path, capsys: pytest.
     print(told)
     happened = run_chaos(store, plan, seed=seed, directory=directory)
     attempts = read_journals(directory)
-    verdict = audit(*open_table(*where(store), TABLE), attempts)
+    table, objects = open_table(*where(store), TABLE)
+    verdict = audit(table, objects, attempts)
+    report = examine(table.timeline, deep=True)
     with capsys.disabled():
         print(f"\n{told}: {happened}; {dict(sorted(verdict.counts.items()))}")
     assert verdict.problems == [], "\n".join([told, *verdict.problems])
+    assert report.healthy, f"{told}: {report.findings}"
     assert happened.enough(plan), f"too little happened for the run to mean anything: {happened} of {plan}"
 
 
@@ -56,6 +60,8 @@ def check(
         ("versitygw", "merge_on_read"),
         pytest.param("fake-gcs-server", "copy_on_write", marks=pytest.mark.slow),
         pytest.param("azurite", "merge_on_read", marks=pytest.mark.slow),
+        pytest.param("seaweedfs", "merge_on_read", marks=pytest.mark.slow),
+        pytest.param("moto", "copy_on_write", marks=pytest.mark.slow),
     ],
 )
 def test_chaos(servers: Callable[[str], ServerHandle], store: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +71,7 @@ def test_chaos(servers: Callable[[str], ServerHandle], store: str, kind: str, tm
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-@pytest.mark.parametrize("store", ["file", "versitygw", "fake-gcs-server", "azurite"])
+@pytest.mark.parametrize("store", ["file", "versitygw", "seaweedfs", "moto", "fake-gcs-server", "azurite"])
 def test_long_chaos(
     servers: Callable[[str], ServerHandle], store: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
