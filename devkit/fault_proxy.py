@@ -26,7 +26,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal, Self, TypeAlias, get_args
 from urllib.parse import urlsplit
 
-FaultKind = Literal["drop_after", "drop_before", "status_after", "status_before", "delay", "delayed_landing", "duplicate"]
+FaultKind = Literal["drop_after", "drop_before", "status_after", "status_before", "delay", "delayed_landing", "duplicate", "cut"]
 Match: TypeAlias = Callable[[str, str, str, Mapping[str, str]], bool]
 """(method, path, query, headers with lower-case names) -> whether the fault concerns the request. The path is as sent, percent-encoded."""
 
@@ -62,6 +62,7 @@ class Fault:
         delay            the answer is held back for `seconds`, or until `FaultProxy.release` when that is None
         delayed_landing  the client sees a reset now; the server gets the request when the test calls `FaultProxy.release`
         duplicate        the server gets the request twice; the client sees the second answer
+        cut              the server gets half of the body, then the connection ends on both sides
     code, body: of status_*; without a body one in the manner of the store (see `error_body`), with its headers. headers: in addition.
     """
 
@@ -224,6 +225,9 @@ class FaultProxy:
         match fault.kind if fault else None:
             case "drop_before":
                 outcome = "close"
+            case "cut":
+                self._begin(request)
+                outcome = "close"
             case "status_before":
                 outcome = self._invented(fault)
             case "delayed_landing":
@@ -277,6 +281,16 @@ class FaultProxy:
             return _Answer(response.status, response.reason, [self._toward_client(*h) for h in response.getheaders()], body)
         finally:
             connection.close()
+
+    def _begin(self, request: _Request) -> None:
+        """Send the server half of a body, and wait until it has seen the end."""
+        with socket.create_connection(self.upstream, timeout=UPSTREAM_S_MAX) as connection:
+            lines = [f"{request.method} {request.target} HTTP/1.1", *(f"{name}: {value}" for name, value in request.headers)]
+            connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + request.body[: len(request.body) // 2])
+            connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):
+                while connection.recv(65536):
+                    pass
 
     def _toward_client(self, name: str, value: str) -> tuple[str, str]:
         """A redirect or an upload session of the server, led through the proxy."""

@@ -221,6 +221,17 @@ def test_a_duplicate_takes_effect_twice_and_shows_the_second_answer(
     assert len(upstream.seen) == 2
 
 
+def test_a_request_that_is_cut_arrives_in_half_and_is_not_answered(
+    upstream: Upstream, proxy: FaultProxy, client: http.client.HTTPConnection
+) -> None:
+    proxy.plan(Fault("cut"))
+    client.request("PUT", "/key", b"0123456789")
+    with pytest.raises(http.client.RemoteDisconnected):
+        client.getresponse()
+    assert upstream.seen == [("PUT", "/key", b"01234")]
+    assert [(exchange.status, exchange.fault) for exchange in proxy.exchanges] == [(None, "cut")]
+
+
 def test_a_delayed_answer_comes_when_released(upstream: Upstream, proxy: FaultProxy, client: http.client.HTTPConnection) -> None:
     proxy.plan(Fault("delay", method_is("PUT")))
     client.request("PUT", "/key", b"body")
