@@ -288,6 +288,8 @@ class AzureBackend(Backend):
             account = str(self._client.account_name)
             sas = generate_blob_sas(account, self._container, source, account_key=key, permission=permission, expiry=expiry)
             return f"{url}?{sas}", None
+        if self._settings.sas_token_file:
+            return f"{url}?{self._credential.signature}", None
         if self._credential is not None and hasattr(self._credential, "get_token"):
             return url, f"Bearer {self._credential.get_token(_STORAGE_SCOPE).token}"
         return url, None

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fileio.base import Range
-from fileio.config import Secret, hide_in_logs, redact
+from fileio.config import Secret, hide_in_logs, read_secret, redact
 from fileio.errors import InvalidConfig, MissingDependency
 from fileio.ranges import size_told
 
@@ -35,7 +35,8 @@ class AzureOptions:
     """Options of `az://`. Give one kind of credentials at most; without any, the environment and then `DefaultAzureCredential` are asked.
 
     account: name of the storage account. endpoint: URL of the account, when it is not https://<account>.blob.core.windows.net.
-    account_key, sas_token, connection_string: shared secrets. tenant_id, client_id, client_secret: a service principal.
+    account_key, sas_token, connection_string: shared secrets. sas_token_file: path of a file with a SAS token, read for every request, so
+    that whoever writes a newer one to it renews the credentials of open stores. tenant_id, client_id, client_secret: a service principal.
     managed_identity_client_id: a user-assigned managed identity. use_default_credential: azure-identity's chain, whatever the environment
     holds.
     anonymous: send no credentials (public containers).
@@ -50,6 +51,7 @@ class AzureOptions:
     account: str | None = None
     account_key: Secret | None = None
     sas_token: Secret | None = None
+    sas_token_file: str | None = None
     connection_string: Secret | None = None
     tenant_id: str | None = None
     client_id: str | None = None
@@ -75,6 +77,7 @@ class AzureOptions:
 _CREDENTIALS = (
     "account_key",
     "sas_token",
+    "sas_token_file",
     "connection_string",
     "client_secret",
     "managed_identity_client_id",
@@ -125,6 +128,8 @@ def credential_of(settings: AzureOptions) -> Any:
         return {"account_name": account, "account_key": settings.account_key.reveal()}
     if settings.sas_token:
         return settings.sas_token.reveal().lstrip("?")
+    if settings.sas_token_file:
+        return _sas_file_class()(settings.sas_token_file)
     try:
         import azure.identity
     except ImportError as error:
@@ -137,6 +142,25 @@ def credential_of(settings: AzureOptions) -> Any:
     if settings.managed_identity_client_id:
         return azure.identity.ManagedIdentityCredential(client_id=settings.managed_identity_client_id)
     return azure.identity.DefaultAzureCredential()
+
+
+@cache
+def _sas_file_class() -> type[Any]:
+    from azure.core.credentials import AzureSasCredential
+
+    class SasFile(AzureSasCredential):
+        """The SAS token in a file, read whenever the SDK asks for it."""
+
+        def __init__(self, path: str) -> None:
+            super().__init__("")
+            self._path = path
+
+        @property
+        def signature(self) -> str:
+            """Raises CredentialsError when the file holds none."""
+            return read_secret(self._path, option="sas_token_file").lstrip("?")
+
+    return SasFile
 
 
 def _account_of(endpoint: str) -> str:

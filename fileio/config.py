@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
-from fileio.errors import InvalidConfig
+from fileio.errors import CredentialsError, InvalidConfig
 
 O = TypeVar("O")  # noqa: E741
 
@@ -46,6 +46,21 @@ class Secret:
 
     def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
         return (Secret, (self._value,))
+
+
+def read_secret(path: str, *, option: str) -> str:
+    """What a file holds that somebody else keeps fresh, without the white space around it. Raises CredentialsError.
+
+    option: whose value the path is.
+    """
+    try:
+        with open(path, encoding="ascii") as file:
+            held = file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CredentialsError(f"the option {option!r} names {path!r}, which cannot be read: {error}") from error
+    if not held:
+        raise CredentialsError(f"the option {option!r} names {path!r}, which is empty: write the token to it")
+    return held
 
 
 _SECRET_NAMES = "|".join(

@@ -11,12 +11,13 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from fileio.base import ByteRange, Create, Overwrite, PutMode, Range, Suffix, Update
-from fileio.config import Secret, hide_in_logs, redact
+from fileio.config import Secret, hide_in_logs, read_secret, redact
+from fileio.env import default_env
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -34,6 +35,9 @@ _UPLOAD = "uploadType=multipart"
 """In the URLs of writes of whole objects, whose answer is the object's metadata."""
 _SESSION = "upload_id="
 """In the URLs of upload sessions, whose errors have bodies of any form."""
+TOKEN_EARLY = timedelta(minutes=4)
+"""google-auth renews a token so long before it expires, or a little later."""
+TOKEN_READ_EVERY = timedelta(minutes=1)
 SESSION_GONE = frozenset({410, 499})
 """What GCS answers, besides 404, for an upload session that expired or was cancelled."""
 
@@ -45,7 +49,8 @@ class GCSOptions:
     project: the project named in requests that need one. endpoint: base URL of another server, such as http://127.0.0.1:4443.
     anonymous: send no credentials (public buckets, test servers).
     credentials_file: path of a JSON file with a service account, an authorized user or a workload identity. credentials_json: its content.
-    access_token: an OAuth token as it is; nothing refreshes it. At most one of these four.
+    access_token: an OAuth token as it is; nothing refreshes it. access_token_file: path of a file with one, read again each minute and when
+    the store refuses it, so that whoever writes a newer one to it renews the credentials of open stores. At most one of these five.
     impersonate_service_account: e-mail address of a service account to act as, by means of the credentials above.
     encryption_key: a customer-supplied AES-256 key in base64, needed for every later read. kms_key: resource name of a Cloud KMS key.
     user_project: the project billed for requests to a requester-pays bucket.
@@ -60,6 +65,7 @@ class GCSOptions:
     credentials_file: str | None = None
     credentials_json: Secret | None = None
     access_token: Secret | None = None
+    access_token_file: str | None = None
     impersonate_service_account: str | None = None
     encryption_key: Secret | None = None
     kms_key: str | None = None
@@ -81,7 +87,8 @@ def check_options(bucket: str, options: GCSOptions) -> None:
     url = f"gs://{bucket}"
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", bucket):
         raise InvalidConfig(f"{url}: a bucket has 3 to 222 lower-case letters, digits, '-', '_' or '.', and no punctuation at its ends")
-    given = [name for name in ("anonymous", "credentials_file", "credentials_json", "access_token") if getattr(options, name)]
+    kinds = ("anonymous", "credentials_file", "credentials_json", "access_token", "access_token_file")
+    given = [name for name in kinds if getattr(options, name)]
     if len(given) > 1:
         raise InvalidConfig(f"{url}: the options {' and '.join(map(repr, given))} contradict each other: give one of them")
     if options.encryption_key is not None and options.kms_key is not None:
@@ -236,6 +243,9 @@ def _credentials(options: GCSOptions, token_request: Any) -> Any:
     if options.access_token is not None:
         make: Any = google.oauth2.credentials.Credentials
         found = make(token=options.access_token.reveal())
+    elif options.access_token_file is not None:
+        from_file: Any = google.oauth2.credentials.Credentials
+        found = from_file(token=None, refresh_handler=functools.partial(_held_in, options.access_token_file))
     elif options.credentials_json is not None or options.credentials_file is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # it warns of content from strangers; this is the user's own
@@ -245,6 +255,12 @@ def _credentials(options: GCSOptions, token_request: Any) -> Any:
     if options.impersonate_service_account is None:
         return found
     return untyped.impersonated_credentials.Credentials(found, options.impersonate_service_account, list(scopes))
+
+
+def _held_in(path: str, _request: Any, scopes: Any) -> tuple[str, datetime]:  # noqa: ARG001  (google-auth passes it by name)
+    """The token in a file, and until when it need not be read again: google-auth does so `TOKEN_EARLY` before that."""
+    now = datetime.fromtimestamp(default_env().now_ms() / 1000, UTC).replace(tzinfo=None)
+    return read_secret(path, option="access_token_file"), now + TOKEN_EARLY + TOKEN_READ_EVERY
 
 
 def _credentials_content(options: GCSOptions) -> dict[str, Any]:

@@ -207,7 +207,7 @@ class S3Client:
 
         said = redact(" ".join(str(error).split()), self.options.secrets)
         asked = f"{operation} of {what!r} in {self.url}"
-        if isinstance(error, _sdk_errors(_CREDENTIAL_ERRORS)):
+        if isinstance(error, _sdk_errors(_CREDENTIAL_ERRORS)) or _raised_in(error, "botocore.credentials"):
             advice = "give options 'access_key' and 'secret_key', or 'profile', or mend the default chain"
             return CredentialsError(f"{asked}: no usable credentials ({said}): {advice}")
         if isinstance(error, sdk.UnseekableStreamError):
@@ -373,6 +373,15 @@ def _led_to(response: Mapping[str, Any]) -> Iterator[str]:
     parts = urlsplit(answer.get("HTTPHeaders", {}).get("location", ""))
     if answer.get("HTTPStatusCode", 0) // 100 == 3 and parts.hostname:
         yield f"to {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _raised_in(error: Exception, module: str) -> bool:
+    """Whether an error comes from this module itself: some have no class of their own, such as that of credentials which are renewed by
+    expired ones."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__") == module
 
 
 def _kind_of(code: str, status: int | None) -> tuple[type[FileIOError], str]:

@@ -111,9 +111,8 @@ def clean(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     else:
         made_sure = f"; {done.earlier:,} that earlier cleans listed are gone for certain" if done.earlier else ""
         left = f"; {done.failed:,} could not be deleted: clean again" if done.failed else ""
-        print(
-            f"slot {done.slot}: slots from {done.bound:,} on are readable, {done.files - done.earlier:,} files were deleted{made_sure}{left}"
-        )
+        deleted = f"{done.files - done.earlier:,} files were deleted{made_sure}{left}"
+        print(f"slot {done.slot}: slots from {done.bound:,} on are readable, {deleted}")
 
 
 def _would_clean(table: Table, plan: CleanPlan | None, *, as_json: bool) -> None:

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,7 +163,7 @@ def stub() -> Iterator[Stub]:
 
 
 def _open(stub: Stub, **options: Any) -> FileIO:
-    credentials = {} if options.keys() & {"sas_token", "anonymous"} else {"account_key": KEY, "account": "acct"}
+    credentials = {} if options.keys() & {"sas_token", "sas_token_file", "anonymous"} else {"account_key": KEY, "account": "acct"}
     return open_store("az://data/lake", {"endpoint": stub.url + "/acct", **credentials, **options}, policy=QUICK)
 
 
@@ -327,6 +328,18 @@ def test_a_sas_token_goes_with_every_request(stub: Stub) -> None:
     for token in (SAS, "?" + SAS):
         _open(stub, sas_token=token).put("a", b"1")
         assert stub.seen[-1].path.count("sig=") == 1 and SIGNATURE in stub.seen[-1].path
+
+
+def test_a_sas_token_in_a_file_is_read_for_every_request(stub: Stub, tmp_path: Path) -> None:
+    held = tmp_path / "token"
+    store = _open(stub, sas_token_file=str(held))
+    with pytest.raises(CredentialsError, match=r"'sas_token_file' names '.*token', which cannot be read"):
+        store.put("a", b"1")
+    assert stub.seen == []
+    for signature in ("first", "second"):
+        held.write_text(f"?sv=2024-01-01&sig={signature}\n")
+        assert isinstance(store.put("a", b"1"), Written)
+        assert stub.seen[-1].path.endswith(f"?sv=2024-01-01&sig={signature}")
 
 
 def test_the_encryption_scope_goes_with_every_write(stub: Stub) -> None:

@@ -115,7 +115,11 @@ def stub() -> Iterator[Stub]:
 
 
 def opened(stub: Stub, **options: Any) -> Backend:
-    given = {"anonymous": True, **options} if not {"access_token", "credentials_json", "credentials_file"} & set(options) else options
+    given = (
+        {"anonymous": True, **options}
+        if not {"access_token", "access_token_file", "credentials_json", "credentials_file"} & set(options)
+        else options
+    )
     return open_gcs("bucket", GCSOptions(endpoint=stub.endpoint, **given))
 
 
@@ -242,6 +246,26 @@ def test_a_refused_token_is_a_credentials_error_without_the_token(stub: Stub) ->
     with pytest.raises(CredentialsError) as caught:
         opened(stub, access_token=Secret(SECRET)).put("k", b"abc", Create(), {})
     assert SECRET not in f"{caught.value!r}"
+
+
+def test_a_token_in_a_file_is_read_again_when_it_is_refused(stub: Stub, tmp_path: Path) -> None:
+    held = tmp_path / "token"
+    store = opened(stub, access_token_file=str(held))
+    with pytest.raises(CredentialsError, match=r"'access_token_file' names '.*token', which cannot be read"):
+        store.put("k", b"abc", Create(), {})
+    held.write_text("first\n")
+    stub.says(200, RESOURCE)
+    written(store.put("k", b"abc", Create(), {}))
+    held.write_text("second")
+    written(store.put("k", b"abc", Create(), {}))
+    stub.says(401, {"error": {"code": 401, "message": "Invalid Credentials", "errors": [{"reason": "authError"}]}})
+    with pytest.raises(CredentialsError):
+        store.put("k", b"abc", Create(), {})
+    said = [asked.headers["authorization"] for asked in stub.asked]
+    assert said[:3] == ["Bearer first", "Bearer first", "Bearer first"] and set(said[3:]) == {"Bearer second"}
+    held.write_text("")
+    with pytest.raises(CredentialsError, match="is empty"):
+        opened(stub, access_token_file=str(held)).head("k")
 
 
 def test_a_store_that_wants_credentials_and_gets_none(stub: Stub) -> None:

@@ -19,7 +19,24 @@ from fileio.registry import open_store
 from fileio.store import FileIO
 
 NAMES = (
-    *("with space", " lead", "trail ", "per%20cent", "100%", "a#b", "a?b=c", "-rf", "~", "$HOME", "*", "[x]", "{a,b}", "a:b", "...", ".hidden"),
+    *(
+        "with space",
+        " lead",
+        "trail ",
+        "per%20cent",
+        "100%",
+        "a#b",
+        "a?b=c",
+        "-rf",
+        "~",
+        "$HOME",
+        "*",
+        "[x]",
+        "{a,b}",
+        "a:b",
+        "...",
+        ".hidden",
+    ),
     *("new\nline", "quote'\"", "back\\slash", "日本語😀", "x" * 255, "e\u0301", "\u00e9"),
 )
 NOBODY = 65534

@@ -6,6 +6,7 @@ The server here is `Canned`: on loopback, it records what the real SDK sends, an
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import os
 import pickle
@@ -589,6 +590,30 @@ def test_a_role_is_assumed_and_renewed(start_canned: StartCanned, caplog: pytest
     assert all(token.startswith(TOKEN) for token in tokens)
     assert "Credential=ASIA" in canned.requests[0].headers["authorization"]
     assert SECRET not in caplog.text
+
+
+def test_credentials_of_a_process_are_renewed_under_an_open_store(start_canned: StartCanned, tmp_path: Path) -> None:
+    """What a profile's `credential_process` prints: here a file that somebody else keeps fresh."""
+    held = tmp_path / "held.json"
+
+    def hold(name: str, minutes: int) -> None:
+        expiry = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
+        keys = {"AccessKeyId": name, "SecretAccessKey": SECRET, "SessionToken": TOKEN}
+        held.write_text(json.dumps({"Version": 1, **keys, "Expiration": expiry.isoformat()}))
+
+    (tmp_path / "credentials").write_text(f"[team]\ncredential_process = cat {held}\n")
+    canned = start_canned(well)
+    backend = canned.backend(access_key=None, secret_key=None, profile="team")
+    for name in ("first", "second"):
+        hold(name, 1)
+        assert isinstance(write_put(backend, Create()), Written)
+        assert f"Credential={name}/" in canned.requests[-1].headers["authorization"]
+    hold("late", -1)
+    with pytest.raises(CredentialsError, match="expired"):
+        write_put(backend, Create())
+    assert len(canned.requests) == 2
+    hold("third", 1)
+    assert isinstance(write_put(backend, Create()), Written)
 
 
 def test_a_role_that_cannot_be_assumed_is_a_credentials_error(start_canned: StartCanned) -> None:

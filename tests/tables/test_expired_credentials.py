@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime as dt
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,7 +13,8 @@ import objcat
 from devkit.fault_proxy import Fault, FaultProxy
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
-from fileio.errors import CredentialsError, FileIOError, NotWritten
+from fileio.base import Written
+from fileio.errors import CredentialsError, FileIOError, NotWritten, PermissionDenied
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
@@ -92,4 +95,73 @@ def test_every_moment_of_a_write(
     assert all("credentials" in str(error) or "renew" in str(error) for error in refusals), refusals
     assert ("unknown" in reports) == lost
     assert objcat.Lake(store).table("t").scan().count() == len(expected)
+    store.close()
+
+
+def sas_token(handle: ServerHandle, *, minutes: int) -> str:
+    """A token for all that a table needs, which expires so many minutes from now."""
+    from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+
+    return generate_container_sas(
+        handle.options["account"],
+        handle.url.removeprefix("az://"),
+        account_key=handle.options["account_key"],
+        permission=ContainerSasPermissions.from_string("racwdl"),
+        expiry=dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes),
+    )
+
+
+@pytest.mark.parametrize("work", ["upsert", "scan"])
+def test_a_real_token_in_a_file_expires_at_every_moment_and_is_renewed_under_the_open_table(
+    servers: Callable[[ServerName], ServerHandle],
+    fault_proxy: Callable[[ServerHandle], tuple[FaultProxy, ServerHandle]],
+    tmp_path: Path,
+    work: str,
+) -> None:
+    direct = servers("azurite").fresh_bucket()
+    proxy, through = fault_proxy(direct)
+    held = tmp_path / "token"
+    good, expired = sas_token(direct, minutes=30), sas_token(direct, minutes=-30)
+    held.write_text(good)
+    store = open_store(through.url + "/lake", {"endpoint": through.options["endpoint"], "sas_token_file": str(held)}, policy=QUICK)
+    table = objcat.Lake(store).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
+    expected = {}
+    for number in range(4):
+        table.upsert([{"id": number, "v": 0.0}])
+        expected[number] = 0.0
+    refused = moment = asked = 0
+    done = False
+
+    def expire(_method: str, _path: str, _query: str, _headers: Mapping[str, str]) -> bool:
+        """With the request of the moment; it is relayed as it is."""
+        nonlocal asked
+        asked += 1
+        if asked == moment:
+            held.write_text(expired)
+        return False
+
+    while not done:
+        moment, asked = moment + 1, 0
+        proxy.clear()
+        proxy.plan(Fault("drop_before", expire))
+        try:
+            if work == "upsert":
+                table.upsert([{"id": 100 + moment, "v": 1.0}])
+                expected[100 + moment] = 1.0
+            else:
+                assert table.scan().count() == len(table.scan().to_arrow()) == len(expected)
+            done = asked < moment
+        except (CredentialsError, PermissionDenied):
+            refused += 1
+        except CommitUnknown as unknown:
+            held.write_text(good)
+            if isinstance(table.resolve(unknown.txn), CommittedAt):
+                expected[100 + moment] = 1.0
+        held.write_text(good)
+        proxy.clear()
+        assert {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == expected, moment
+        assert moment < 30
+    assert refused > 0
+    assert [result.error for result in store.delete([f"batch/{number}" for number in range(3)])] == [None] * 3
+    assert isinstance(store.copy(next(iter(store.list_keys())), "copied"), Written)
     store.close()
