@@ -9,6 +9,7 @@ ObjcatError                 root
 │   └── SeveralDomains      the tables of one transaction have several logs: create them with one domain
 ├── MissingOnWorkers        a Spark worker lacks objcat, or has another version: install the driver's there; nothing was written
 ├── SparkJobLost            a job was cancelled, or Spark lost what it ran on: nothing is visible; write again when Spark runs
+├── SparkJobFailed          a job failed over what it was to compute: the message says Spark's reason; nothing is visible; mend the frame
 ├── TableNotFound           no table at that name: create it, or look at the nearest name
 ├── TableExists             another table (or writer) has that name
 ├── NamespaceNotFound       no namespace of that name: create it, or look at the nearest name
@@ -74,6 +75,11 @@ class MissingOnWorkers(ObjcatError):
 
 class SparkJobLost(ObjcatError):
     """A job of Spark's was cancelled, or Spark lost what it ran on. Nothing of the write is visible: write again when Spark runs."""
+
+
+class SparkJobFailed(ObjcatError):
+    """A job of Spark's failed over what it was to compute: an expression or a function of the frame, a file that it reads. Nothing of the
+    write is visible; Spark's own error is the cause."""
 
 
 class TableNotFound(ObjcatError):

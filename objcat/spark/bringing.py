@@ -61,6 +61,16 @@ def kept_frame(data: DataFrame) -> Iterator[KeptFrame]:
         give_up(rows)
 
 
+@contextmanager
+def kept_unless_it_fails(frame: DataFrame) -> Iterator[None]:
+    """Have Spark keep a frame no more when the block fails, before whoever is to give it up has it."""
+    try:
+        yield
+    except BaseException:
+        give_up(frame)
+        raise
+
+
 def give_up(frame: DataFrame) -> None:
     """Have Spark keep a frame no more. Never raises: what a session kept is gone with it, and must not hide why."""
     with suppress(Exception):

@@ -16,7 +16,7 @@ from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Reach, moved, said_twice
 from objcat.placing import COMPUTED_AGAIN
 from objcat.services.compute import DELETED, Outcome
-from objcat.spark.bringing import give_up, kept_apart
+from objcat.spark.bringing import give_up, kept_apart, kept_unless_it_fails
 from objcat.spark.engine import SparkEngine, arrow_schema
 from objcat.spark.jobs import described
 from objcat.spark.names import quoted
@@ -168,7 +168,7 @@ def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: Sto
     become = [F.expr(_sql(program.columns[name])).alias(name) for name in names]
     deletes = [number for number, act in enumerate(program.acts) if act is Act.DELETE]
     found = kept_apart(numbered.select(F.col(NUMBER), *came, F.col(NUMBER).isin(deletes).alias(DELETED), *become))
-    try:
+    with kept_unless_it_fails(found):
         counts = _counts(found, program.acts)
         if not sum(counts.values()):
             give_up(found)
@@ -177,9 +177,6 @@ def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: Sto
             _check_once(found, spec, len(places))
         if spec.key_scope == PARTITION_SCOPE:
             _check_stays(found, spec, places)
-    except BaseException:
-        give_up(found)
-        raise
     engine = SparkEngine(store, table=table)
     data = found.select(*(quoted(name) for name in names), *([DELETED] if counts[Act.DELETE] else []))
     return Outcome(

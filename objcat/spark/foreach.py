@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from objcat.arguments import one_of, text
 from objcat.errors import InvalidInput
-from objcat.spark.bringing import kept_apart
+from objcat.spark.bringing import give_up, kept_apart
 from objcat.tasks import Operation
 from objcat.timeline import AppVersion
 
@@ -58,7 +58,7 @@ def foreach_batch(
             else:
                 done = table.delete(kept, app=app, metadata=metadata)
         finally:
-            kept.unpersist()
+            give_up(kept)
         if done.already_applied:
             check_query(table, done.slot, app, query)
 

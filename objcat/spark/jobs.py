@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pyspark import __version__
 from pyspark.sql import SparkSession
 
+from fileio.env import default_env
 from objcat.spark.ship import in_one_sentence
 
 CHECKSUMS = (
@@ -28,15 +29,37 @@ _under_way: Counter[int] = Counter()
 @contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
     """Jobs that this thread begins in the block are described by `text` in Spark's UI, its history and its progress bar, compute no row
-    anew unlooked at (see `checked`), and fail as `in_one_sentence` says.
+    anew unlooked at (see `checked`), end with the block, and fail as `in_one_sentence` says.
 
     The thread's job group and tags stay, so that its user can cancel these jobs as any other. Spark Connect has no descriptions.
     """
     with in_one_sentence(spark, text), ExitStack() as told:
         if hasattr(spark, "_jvm"):
+            told.enter_context(ended(spark))
             told.enter_context(local_properties(spark, {"spark.job.description": text}))
             told.enter_context(checked(spark))
         yield
+
+
+@contextmanager
+def ended(spark: SparkSession) -> Iterator[None]:
+    """Jobs that this thread begins in the block are cancelled where it is left before they have ended: by Ctrl-C, or by what a signal's
+    handler raises. They would go on, and write files, for nobody.
+
+    PySpark's own handler of Ctrl-C cannot cancel a job that is waited for: it asks over the connection that waits. Not on Connect.
+    """
+    context, tag = spark.sparkContext, f"objcat-{default_env().new_id()}"
+    context.addJobTag(tag)
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            context.cancelJobsWithTag(tag)
+        raise
+    finally:
+        # As in `local_properties`.
+        with suppress(Exception):
+            context.removeJobTag(tag)
 
 
 @contextmanager

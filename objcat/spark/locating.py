@@ -23,7 +23,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch
 from objcat.placing import COMPUTED_AGAIN
-from objcat.spark.bringing import KeptFrame, give_up
+from objcat.spark.bringing import KeptFrame, give_up, kept_unless_it_fails
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed, with_position
@@ -140,7 +140,8 @@ def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask)
         StructType(columns),
     ).persist()
     group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")
-    counted = rows.groupBy(_PARTITION, group).count().collect()
+    with kept_unless_it_fails(rows):
+        counted = rows.groupBy(_PARTITION, group).count().collect()
     new = {row[_PARTITION]: row["count"] for row in counted if row["number"] == NOWHERE}
     found = frozenset(row["number"] for row in counted if row["number"] != NOWHERE)
     return Located(LocatedFrame(rows, names), new, found, lambda: give_up(rows))

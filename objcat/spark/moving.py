@@ -18,7 +18,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from fileio.registry import StoreDescription
 from objcat.errors import InvalidBatch
-from objcat.spark.bringing import give_up
+from objcat.spark.bringing import give_up, kept_unless_it_fails
 from objcat.spark.locating import GROUPS_PER_TASK, HOMES, LookedFor, home_of_new
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
@@ -81,7 +81,8 @@ def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ..
     partitions = tuple(group.home.partition for group in task.groups)
     schema = StructType([*known.schema.fields[:-3], *_ADDED])
     placed = known.mapInArrow(shipped(move_batches, replace(task, groups=()), names, partitions, looked_for), schema).persist()
-    counted = {(row["what"], row["which"]): row["count"] for row in _counts(placed).collect()}
+    with kept_unless_it_fails(placed):
+        counted = {(row["what"], row["which"]): row["count"] for row in _counts(placed).collect()}
     new = {which: count for (what, which), count in counted.items() if what == "new"}
     found = frozenset(int(which) for what, which in counted if what in ("at", "left"))
     left = sum(count for (what, _), count in counted.items() if what == "left")

@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import fileio.errors
+import objcat.errors
 from fileio.errors import FileIOError
-from objcat.errors import InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobLost
+from objcat.errors import InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobFailed, SparkJobLost
 from objcat.placing import COMPUTED_AGAIN
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -46,9 +50,9 @@ def shipped(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) -> Ba
 
 @contextmanager
 def in_one_sentence(spark: SparkSession, what: str) -> Iterator[None]:
-    """Raises MissingOnWorkers, InvalidBatch and SparkJobLost, where the block fails for that: objcat is not on a worker, a batch that was
-    computed again gave other rows or columns cannot be told apart, or Spark did not let a job end. What an expression of a user's raises
-    stays Spark's.
+    """Raises what a task of ours has raised, InvalidBatch, MissingOnWorkers and SparkJobLost, where the block fails for that: a batch that
+    was computed again gave other rows or columns cannot be told apart, objcat is not on a worker, or Spark did not let a job end. Raises
+    SparkJobFailed for whatever else Spark says, such as of an expression of a user's. Spark's own error is the cause of all.
 
     what: for people.
     """
@@ -57,25 +61,63 @@ def in_one_sentence(spark: SparkSession, what: str) -> Iterator[None]:
     except (ObjcatError, FileIOError):
         raise
     except Exception as error:
-        text = str(error)
-        if COMPUTED_AGAIN in text or gave_others(error):
-            raise InvalidBatch(COMPUTED_AGAIN) from error
-        said = re.search(r"objcat is missing on the Spark worker .*", text)
-        if said is not None:
-            raise MissingOnWorkers(said.group().rstrip("\\n'\"")) from error
-        if "[AMBIGUOUS_REFERENCE]" in text:
-            # Of what is asked here, users name nothing but the columns of their frames.
-            raise InvalidBatch(
-                "columns of the frame differ in upper and lower case alone, which Spark takes for one column: rename one, or set "
-                "spark.sql.caseSensitive to true; nothing was written"
-            ) from error
-        lost = _lost(spark, text)
-        if lost is None:
+        said = _in_our_words(error, spark, what)
+        if said is None:
             raise
-        raise SparkJobLost(
+        raise said from error
+
+
+def _in_our_words(error: Exception, spark: SparkSession, what: str) -> ObjcatError | FileIOError | None:
+    """What is raised in the place of an error of Spark's; None for one that is not Spark's."""
+    text = str(error)
+    if COMPUTED_AGAIN in text or gave_others(error):
+        return InvalidBatch(COMPUTED_AGAIN)
+    missing = re.search(r"objcat is missing on the Spark worker .*", text)
+    if missing is not None:
+        return MissingOnWorkers(missing.group().rstrip("\\n'\""))
+    if "[AMBIGUOUS_REFERENCE]" in text:
+        # Of what is asked here, users name nothing but the columns of their frames.
+        return InvalidBatch(
+            "columns of the frame differ in upper and lower case alone, which Spark takes for one column: rename one, or set "
+            "spark.sql.caseSensitive to true; nothing was written"
+        )
+    lost = _lost(error, spark, text)
+    if lost is not None:
+        return SparkJobLost(
             f"Spark did not come to the end of what it was asked for ({what}), as {lost}: nothing of it is visible, so write again when "
             "Spark runs"
-        ) from error
+        )
+    if not isinstance(error, (PySparkException, Py4JError)):
+        return None
+    reason = _reason(text)
+    return _of_a_task(reason) or SparkJobFailed(f"Spark failed over what it was asked for ({what}): {reason}; nothing of it is visible")
+
+
+def _reason(text: str) -> str:
+    """What Spark says of an error in one line, without stacks: the last line of a Python traceback, or the sentence with a condition."""
+    _, _, traced = text.rpartition("Traceback (most recent call last):")
+    if traced != text:
+        told = [line for line in traced.splitlines() if line and not line[0].isspace()]
+        if told:
+            return told[0]
+    conditions = re.search(r"\[[A-Z][A-Z0-9_.]+\] .*", text)
+    if conditions is not None:
+        return conditions.group().rstrip(".")
+    lines = [line.lstrip(": ") for line in text.splitlines() if line.strip() and not line.startswith("An error occurred while calling")]
+    return lines[0] if lines else "no reason was given"
+
+
+def _of_a_task(reason: str) -> ObjcatError | FileIOError | None:
+    """The error that a task of ours has raised, where it did not tell it: of the kind that it has in this process: callers go by that."""
+    found = re.match(r"(objcat|fileio)\.errors\.(\w+): (.*)", reason)
+    kind = None if found is None else getattr({"objcat": objcat.errors, "fileio": fileio.errors}[found[1]], found[2], None)
+    if found is None or not isinstance(kind, type) or not issubclass(kind, (ObjcatError, FileIOError)):
+        return None
+    try:
+        return kind(found[3])
+    except TypeError:
+        # It is made of more than its sentence.
+        return None
 
 
 def gave_others(error: Exception) -> bool:
@@ -83,11 +125,14 @@ def gave_others(error: Exception) -> bool:
     return "with indeterminate output was failed and retried" in str(error)
 
 
-def _lost(spark: SparkSession, text: str) -> str | None:
+def _lost(error: Exception, spark: SparkSession, text: str) -> str | None:
     """What Spark lost, or was made to give up, when it raised an error; None for all else."""
     # It says so in many ways, by the moment: it is asked.
     if _is_stopped(spark):
         return "its session was stopped, or its JVM has ended"
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and "Trace:" not in text:
+        # The JVM has not said that anything failed.
+        return "the call was broken off, by Ctrl-C perhaps"
     return next((why for said, why in _LOST.items() if said in text), None)
 
 

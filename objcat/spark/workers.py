@@ -43,7 +43,7 @@ class SparkWorkers:
         service: str,
         groups: int,  # noqa: ARG002 - Spark shows how far its tasks are
     ) -> WriteResult:
-        """As of `Workers`. Raises PySparkException for a job that fails, MissingOnWorkers, SparkJobLost."""
+        """As of `Workers`. Raises SparkJobFailed, MissingOnWorkers, SparkJobLost."""
         # Pickled one by one: each worker opens but its own.
         pickled = [pickle.dumps(task) for task in tasks]
         with described(self._spark, f"objcat: {service} {self._table}"):

@@ -9,13 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
 from objcat import packing, placing
-from objcat.errors import InvalidBatch, InvalidInput, NullKey
+from objcat.errors import CorruptTable, InvalidBatch, InvalidInput, NullKey, SparkJobFailed
 from objcat.spark import engine, locating, routing
 from objcat.spark.locating import LookedFor
 from objcat.storage.filters import Probe
@@ -127,8 +126,9 @@ def test_files_that_cannot_hold_a_key_are_not_read(spark: SparkSession, table: o
     assert len(hidden) >= 5
     table.fileio.delete(hidden)
     table.upsert(spark.range(1010, 1090).selectExpr("id", "'x' as `a.b`", "1.0d as v"))
-    with pytest.raises(PySparkException, match="is missing in"):
+    with pytest.raises(CorruptTable, match="is missing in"):
         table.upsert(spark.createDataFrame([(1010, "x", 2.0), (2010, "x", 2.0)], "id long, `a.b` string, v double"))
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
     for path, data in hidden.items():
         table.fileio.put(path, data)
     rows = table.scan().to_arrow().to_pylist()
@@ -157,7 +157,7 @@ def test_keys_are_read_only_where_a_bloom_filter_knows_one(
     with with_keys_scrambled(table, without=7) as scrambled:
         assert scrambled
         table.upsert(spark.createDataFrame([(7, "7", 1.0)], "id long, s string, v double"))
-        with pytest.raises(PySparkException, match=r"(?i)corrupt|zstd|decompress|deserial"):
+        with pytest.raises(SparkJobFailed, match=r"(?i)corrupt|zstd|decompress|deserial"):
             table.upsert(spark.range(20, 30).selectExpr("id", "cast(id as string) as s", "1.0d as v"))
     table.upsert(spark.range(20, 30).selectExpr("id", "cast(id as string) as s", "2.0d as v"))
     table.upsert(spark.range(28, 31).selectExpr("id", "cast(id as string) as s", "3.0d as v"))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import objcat
 from objcat.doctor import examine
+from objcat.errors import CorruptTable
 
 pytestmark = pytest.mark.usefixtures("by_jobs")
 
@@ -75,8 +75,9 @@ def test_only_file_groups_are_read_that_the_index_names(spark: SparkSession, tmp
     table.fileio.delete(hidden)
     other = next(key for key, home in homes.items() if home not in needed)
     table.upsert(spark.createDataFrame([(7, "x", 1), (8, "x", 1), (100, "x", 1)], FRAME))
-    with pytest.raises(PySparkException, match="is missing in"):
+    with pytest.raises(CorruptTable, match="is missing in"):
         table.upsert(spark.createDataFrame([(other, "x", 2)], FRAME))
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
     for path, data in hidden.items():
         table.fileio.put(path, data)
     assert rows(table) == {**dict.fromkeys(range(60), ("x", 0)), 7: ("x", 1), 8: ("x", 1), 100: ("x", 1)}

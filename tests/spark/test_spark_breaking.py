@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import objcat
-from objcat.errors import InvalidBatch
+from objcat.errors import InvalidBatch, SparkJobFailed
 from tests.spark.sessions import session
 
 UTC = dt.UTC
@@ -209,14 +210,65 @@ def fail(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     raise RuntimeError("told to fail")
 
 
-@pytest.mark.parametrize("operation", ["upsert", "insert"])
-def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, operation: str) -> None:
-    table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.Bucket(2))
+FAILS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "overflow": (lambda rows: rows.selectExpr("id", "9223372036854775807 + id + 1 value"), r"\[ARITHMETIC_OVERFLOW\] "),
+    "cast": (lambda rows: rows.selectExpr("id", "cast(concat('x', id) as bigint) value"), r"\[CAST_INVALID_INPUT\] The value 'x\d+' "),
+    "function": (
+        lambda rows: rows.select("id", F.udf(lambda number: number // 0, "long")("id").alias("value")),
+        "ZeroDivisionError: integer division or modulo by zero",
+    ),
+    "batches": (lambda rows: rows.mapInArrow(fail, rows.schema), "RuntimeError: told to fail"),
+}
+FAILING: dict[str, Callable[[objcat.Table, DataFrame], Any]] = {
+    "upsert": lambda table, rows: table.upsert(rows),
+    "insert": lambda table, rows: table.insert(rows),
+    "delete": lambda table, rows: table.delete(rows.selectExpr("value id")),
+    "merge": lambda table, rows: table.merge(rows).when_matched_update().when_not_matched_insert().execute(),
+    "overwrite": lambda table, rows: table.overwrite(rows),
+}
+
+
+@pytest.mark.parametrize(
+    ("index", "operation", "what"),
+    [
+        *(("bucket", operation, "batches") for operation in FAILING),
+        *(("bucket", "upsert", what) for what in FAILS if what != "batches"),
+        *(("simple", operation, "function") for operation in FAILING),
+        ("moves", "upsert", "cast"),
+    ],
+)
+def test_a_job_that_fails_is_one_sentence_and_leaves_nothing(
+    spark: SparkSession, tmp_path: Path, index: str, operation: str, what: str, by_jobs: None
+) -> None:
+    settings: dict[str, Any] = {"index": objcat.Bucket(2) if index == "bucket" else objcat.Simple()}
+    if index == "moves":
+        settings |= {"partition_by": ["value"], "key_scope": "table"}
+    table = objcat.connect(tmp_path).create_table("shop.orders", IDS, key=["id"], **settings)
+    table.insert([{"id": i, "value": i} for i in range(5)])
+    before, kept = set(table.fileio.list_keys()), spark.sparkContext._jsc.getPersistentRDDs().size()
+    become, said = FAILS[what]
+    rows = spark.range(0, 50, 1, 1).selectExpr("id", "id value")
+    with pytest.raises(SparkJobFailed, match=rf"^Spark failed over what it was asked for \(objcat: .* shop\.orders\): {said}") as caught:
+        FAILING[operation](table, become(rows))
+    assert "\n" not in str(caught.value) and str(caught.value).endswith("; nothing of it is visible")
+    assert isinstance(caught.value.__cause__, (PySparkException, Py4JJavaError))
+    assert set(table.fileio.list_keys()) == before
+    assert spark.sparkContext._jsc.getPersistentRDDs().size() == kept
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
+
+
+def test_a_source_that_lost_a_file_and_an_update_that_overflows_are_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path / "lake").create_table("t", IDS, key=["id"], index=objcat.Bucket(2))
+    table.insert([{"id": i, "value": i} for i in range(5)])
     before = set(table.fileio.list_keys())
-    frame: DataFrame = spark.range(50).selectExpr("id", "id value")
-    broken = frame.mapInArrow(fail, frame.schema)
-    with pytest.raises(PySparkException, match="told to fail"):
-        getattr(table, operation)(frame.union(broken))
+    spark.range(5).selectExpr("id", "id value").coalesce(1).write.parquet(str(tmp_path / "source"))
+    source = spark.read.parquet(str(tmp_path / "source"))
+    for file in (tmp_path / "source").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(SparkJobFailed, match=r"\(objcat: upsert t\): \[FAILED_READ_FILE.FILE_NOT_EXIST\] .*; nothing of it is visible$"):
+        table.upsert(source)
+    with pytest.raises(SparkJobFailed, match=r"\(objcat: compute the rows for t\): \[ARITHMETIC_OVERFLOW\] .*; nothing of it is visible$"):
+        table.update({"value": "9223372036854775807 + value"}, spark=spark)
     assert set(table.fileio.list_keys()) == before
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
-from objcat.errors import SparkJobLost
+from objcat.errors import SparkJobFailed, SparkJobLost
 from objcat.spark import engine
 from objcat.spark.jobs import CHECKSUMS, described
 from objcat.spark.ship import shipped
@@ -71,7 +72,7 @@ def test_a_write_says_what_it_is_and_the_description_of_before_is_back(spark: Sp
 
 def test_a_write_that_fails_leaves_no_description_behind(spark: SparkSession, keyed: objcat.Table) -> None:
     frame = rows(spark, 5)
-    with pytest.raises(PySparkException, match="told to fail"):
+    with pytest.raises(SparkJobFailed, match="told to fail"):
         keyed.upsert(frame.mapInArrow(fail, frame.schema))
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
@@ -129,6 +130,49 @@ def test_a_cancelled_job_is_one_sentence_and_nothing_of_it_is_visible(
     assert caught.value.__cause__ is not None
     assert keyed.refresh().slot == 1
     assert write(keyed, rows(spark, 5), spark).slot == 2
+
+
+def test_ctrl_c_ends_the_job_of_a_write_and_the_next_write_is_as_any_other(
+    spark: SparkSession, keyed: objcat.Table, tmp_path: Path
+) -> None:
+    began, ended = str(tmp_path / "began"), str(tmp_path / "ended")
+    os.mkfifo(began)
+    os.mkfifo(ended)
+
+    def waiting(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        Path(began).open("w").close()
+        Path(ended).open().close()
+        yield from batches
+
+    def interrupt() -> None:
+        Path(began).open().close()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    spark.sparkContext.setJobGroup("interrupted", "a write")
+    frame = rows(spark, 5).coalesce(1)
+    # Before PySpark 4.3 its handler of Ctrl-C fails, and what it raises is an error of the call.
+    with pytest.raises((KeyboardInterrupt, SparkJobLost)) as caught:
+        keyed.upsert(frame.mapInArrow(waiting, frame.schema))
+    interrupter.join()
+    # Nobody waits at the other end any more where Spark has ended the worker by now.
+    with suppress(OSError):
+        os.close(os.open(ended, os.O_WRONLY | os.O_NONBLOCK))
+    tracker = spark.sparkContext.statusTracker()
+    (job,) = tracker.getJobIdsForGroup("interrupted")
+    while (found := tracker.getJobInfo(job)) is None or found.status == "RUNNING":
+        pass
+    assert found.status == "FAILED", "the job went on for nobody"
+    if isinstance(caught.value, SparkJobLost):
+        assert "as the call was broken off, by Ctrl-C perhaps: nothing of it is visible" in str(caught.value)
+    assert not spark.sparkContext.getLocalProperty("spark.job.tags")
+    assert keyed.refresh().slot == 0
+    done = keyed.upsert(rows(spark, 5))
+    assert (done.slot, keyed.scan().count()) == (1, 5)
+    keyed.rollback_dead(older_than_s=0)
+    assert len(list(keyed.fileio.list_keys("data/"))) == done.files
+    assert list(keyed.fileio.list_keys("intents/")) == []
 
 
 def test_jobs_see_that_rows_are_others_and_settings_are_as_before(spark: SparkSession) -> None:
