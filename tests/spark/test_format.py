@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,6 +54,25 @@ def test_the_first_write_creates_and_the_next_upserts(spark: SparkSession, tmp_p
     # The tasks wrote log objects; there is nothing else, and nobody is at work any more.
     assert all(path.endswith(".log.parquet") for path in data_files(tmp_path))
     assert len(data_files(tmp_path)) == sum(entry.summary.files for entry in table.history() if entry.summary)
+
+
+def test_three_threads_write_one_frame_to_one_table_and_to_tables_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    """A thread has its session for Spark once it has made a frame."""
+    lake = objcat.connect(tmp_path)
+    lake.create_table("all", SCHEMA, key=None)
+    shared = frame(spark, 0, 20, "a").cache()
+
+    def write(number: int) -> None:
+        spark.createDataFrame([], "x int")
+        shared.write.format("objcat").mode("append").save(f"{tmp_path}/all")
+        shared.write.format("objcat").mode("append").option("key", "id").save(f"{tmp_path}/own{number}")
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, range(3)))
+    shared.unpersist()
+    expected = {i: f"a{i}" for i in range(20)}
+    assert sorted(lake.table("all").scan().to_arrow()["id"].to_pylist()) == sorted([*range(20)] * 3)
+    assert all(rows(lake.table(f"own{number}").scan().to_arrow()) == expected for number in range(3))
 
 
 def test_deletes_and_sql(spark: SparkSession, tmp_path: Path) -> None:
