@@ -193,7 +193,10 @@ def refused(name: str, why: str) -> str:
 def parse_options(given: Mapping[str, str]) -> FormatOptions:
     """Raises InvalidInput without a path."""
     if "path" not in given:
-        raise InvalidInput('the format objcat needs the place of a table: .load("s3://bucket/lake/name")')
+        raise InvalidInput(
+            'the format objcat needs the place of a table: .load("s3://bucket/lake/name"), .save(...). Tables of Spark\'s own catalog '
+            "(saveAsTable, CREATE TABLE ... USING objcat) do not hand it on: objcat.spark.views shows a lake to spark.sql"
+        )
     own = {name: value for name, value in given.items() if name in OWN}
     return FormatOptions(given["path"], own, {name: value for name, value in given.items() if name not in OWN})
 

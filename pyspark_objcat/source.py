@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -23,8 +24,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 import objcat
+from fileio.errors import InvalidConfig
 from fileio.registry import StoreDescription
-from objcat.errors import InvalidInput
+from objcat.errors import InvalidInput, SnapshotExpired, TableNotFound
 from objcat.spark.engine import arrow_schema
 from objcat.spark.foreach import QUERY, check_query
 from objcat.storage.fitting import named
@@ -39,10 +41,28 @@ from pyspark_objcat.options import FOLLOWING, FormatOptions, parse_options
 
 TASKS_MAX = 64 * 1024
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def told(method: Callable[P, R]) -> Callable[P, R]:
+    """What Spark calls, whose errors are sentences about the user's call: Spark shows where in the code each error was found, all of it
+    before the sentence, and nobody who reads them needs that."""
+
+    @functools.wraps(method)
+    def called(*args: P.args, **named: P.kwargs) -> R:
+        try:
+            return method(*args, **named)
+        except (InvalidInput, InvalidConfig, TableNotFound, SnapshotExpired) as error:
+            raise error.with_traceback(None) from None
+
+    return called
+
 
 class DefaultSource(DataSource):
     """The format `objcat`."""
 
+    @told
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._parsed = parse_options(dict(options))
@@ -53,6 +73,7 @@ class DefaultSource(DataSource):
         """How Spark calls it."""
         return "objcat"
 
+    @told
     def schema(self) -> StructType:
         """Of what a read gives, a stream as well."""
         parsed = self._parsed
@@ -65,11 +86,13 @@ class DefaultSource(DataSource):
         self._said = _Said(table.id, {column.name: column for column in spec.table_schema.columns})
         return from_arrow_schema(pa.schema([field.remove_metadata() for field in found]), prefer_timestamp_ntz=True)
 
+    @told
     def reader(self, schema: StructType) -> DataSourceReader:
         """One for a snapshot, or for what happened in a range of slots, as the options say."""
         kind = _FeedReader if self._parsed.mode in FOLLOWING else _ScanReader
         return kind(self._parsed, schema, self._said)
 
+    @told
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """One that commits in the end. Raises InvalidInput for the mode `overwrite`, and for a copy-on-write table with a key."""
         if overwrite:
@@ -79,10 +102,12 @@ class DefaultSource(DataSource):
             )
         return _Writer(begin_job(self._parsed, schema))
 
+    @told
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """What happens to a table. Raises InvalidInput for options that this version of PySpark cannot do."""
         return TableStream(self._parsed, schema)
 
+    @told
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """A sink that has every batch exactly once. Raises InvalidInput for a stream without a name, and for the output mode `complete`."""
         if overwrite:
@@ -124,6 +149,7 @@ class _Reader(DataSourceReader):
 
 
 class _ScanReader(_Reader):
+    @told
     def partitions(self) -> Sequence[InputPartition]:
         table = self._options.table()
         # Without columns: those that the frame names may be gone.
@@ -139,6 +165,7 @@ class _ScanReader(_Reader):
 class _FeedReader(_Reader):
     """As `_ScanReader`, of a range of slots."""
 
+    @told
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         table = options.table()
@@ -168,6 +195,7 @@ class _Writer(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._job.write(iterator)
 
+    @told
     def commit(self, messages: Sequence[Any]) -> None:
         self._job.commit(_written(messages), app=None, metadata={})
 
@@ -186,6 +214,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._job.write(iterator)
 
+    @told
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         written = _written(messages)
         app = AppVersion(app=self._app, version=batchId, resumed_after=self._resumed_after)

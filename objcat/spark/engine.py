@@ -238,7 +238,8 @@ def schema_of_frame(data: DataFrame) -> pa.Schema:
 
 def _known_schema(data: DataFrame) -> pa.Schema | None:
     """As `schema_of_frame`; None where Arrow does not name what Spark has: `array()` has elements without a type that are never null."""
-    if not hasattr(data, "mapInArrow"):
+    # A column has every attribute: one of that name of a struct.
+    if not hasattr(type(data), "mapInArrow"):
         raise InvalidBatch(
             f"a {type(data).__name__} is not a batch of rows: give a Spark DataFrame, an Arrow table, or a pandas or polars frame"
         )

@@ -129,9 +129,11 @@ def test_an_empty_frame_commits_nothing(spark: SparkSession, tmp_path: Path) -> 
     ],
 )
 def test_bad_options_are_one_sentence_and_write_nothing(spark: SparkSession, tmp_path: Path, options: dict[str, str], said: str) -> None:
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=said) as raised:
         frame(spark, 0, 3, "a").write.format("objcat").mode("append").options(**options).save(f"{tmp_path}/t")
     assert not data_files(tmp_path)
+    # Spark itself says how it came to the format, and where in it: that is one place.
+    assert str(raised.value).count('  File "') <= 2
 
 
 def test_overwrite_is_refused_and_a_bad_row_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -142,6 +144,20 @@ def test_overwrite_is_refused_and_a_bad_row_leaves_nothing(spark: SparkSession, 
         spark.sql("SELECT cast(null as bigint) id, 'x' value").write.format("objcat").mode("append").save(f"{tmp_path}/t")
     assert table.refresh().slot == 0
     assert not data_files(tmp_path)
+
+
+def test_a_wrong_read_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"]).insert([{"id": 1, "value": "a"}])
+    read = spark.read.format("objcat")
+    for call, said in (
+        (lambda: read.load(f"{tmp_path}/tt"), "there is no table 'tt' in .*: did you mean 't'"),
+        (lambda: read.option("as_of", "9").load(f"{tmp_path}/t"), "has no slot 9: slots go from 0 to 1"),
+        (lambda: spark.read.format("objcat").load(), r"needs the place of a table.* objcat\.spark\.views"),
+        (lambda: spark.read.format("objcat").schema("id long, valu string").load(f"{tmp_path}/t").count(), "did you mean 'value'"),
+    ):
+        with pytest.raises(PySparkException, match=said) as raised:
+            call()
+        assert str(raised.value).count('  File "') <= 2
 
 
 def test_copy_on_write_is_refused_by_the_name_of_the_right_call(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -90,6 +91,55 @@ def test_a_table_that_is_only_partly_merged_is_read_by_spark_alone(spark: SparkS
     assert len(both(table, spark)) == 100
 
 
+@pytest.mark.parametrize(
+    ("kind", "ordering", "where"),
+    [
+        ("merge_on_read", None, "id < 70 and fare > 1"),
+        ("merge_on_read", "at", None),
+        ("copy_on_write", None, pc.field("place", "x") < 70),
+    ],
+)
+def test_rows_say_from_which_file_and_commit_they_are(
+    spark: SparkSession, tmp_path: Path, kind: str, ordering: str | None, where: str | pc.Expression | None
+) -> None:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, ordering=ordering, index=objcat.Bucket(2))
+    table.insert(trips(spark, range(60), "1.50"))
+    table.upsert(trips(spark, range(40, 80), "2.25").toArrow())
+    table.delete([{"id": 3}])
+    if kind == "merge_on_read":
+        table.compact(homes=sorted(table.refresh().live_homes(table.manifests))[:1])
+    table.upsert(trips(spark, range(5), "3.75"))
+    columns = ["_commit_slot", "id", "_file", "_commit_time"]
+    slots = {int(id_): int(slot) for slot, id_, *_ in both(table, spark, columns=columns, where=where)}
+    newest = table.refresh().slot
+    assert (slots[0], slots[20], slots[60], slots[3]) == (newest, 1, 2, newest)
+    assert len(slots) == (80 if where is None else 70)
+
+
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_log_rows_are_written_without_a_look_at_what_they_replace(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    table.insert(trips(spark, range(100), "1.50"))
+    table.upsert(trips(spark, range(10), "2.25"))
+    names = {path.rpartition("/")[2] for path in table.files().column("path").to_pylist()}
+    files = [file for file in tmp_path.rglob("*.parquet") if file.name in names]
+    assert len(files) >= 3
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    given = (lambda frame: frame.toArrow()) if engine == "local" else (lambda frame: frame)
+    table.upsert(given(trips(spark, range(5, 15), "3.75")))
+    table.delete(given(trips(spark, range(90, 95), "0").select("id")))
+    mixed = trips(spark, range(14, 20), "4.00").withColumn("op", F.when(F.col("id") == 14, "d").otherwise("u"))
+    table.upsert(given(mixed), delete_when="op = 'd'")
+    table.insert(given(trips(spark, range(100, 110), "5.00")))
+    for file in files:
+        file.with_suffix(".away").rename(file)
+    fares = {row["id"]: str(row["fare"]) for row in table.scan().to_arrow().to_pylist()}
+    assert len(both(table, spark)) == len(fares) == 104
+    assert [fares.get(key) for key in (0, 5, 14, 15, 20, 92, 105)] == ["2.25", "3.75", None, "4.00", "1.50", None, "5.00"]
+
+
 def test_an_empty_table_reads_as_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
     assert both(table, spark) == []
@@ -132,6 +182,7 @@ def test_a_frame_that_does_not_fit_is_one_sentence_and_nothing_is_written(
         (lambda spark: spark.sql("SELECT 1L AS id, make_interval(1) AS v"), "type that Parquet does not hold"),
         (lambda spark: spark.sql("SELECT 1L AS id, array() AS v"), "elements have no type"),
         (lambda spark: 5, "int is not a batch of rows"),
+        (lambda spark: spark.range(1).id, "Column is not a batch of rows: give a Spark DataFrame"),
     ],
 )
 def test_what_is_no_batch_makes_no_table(spark: SparkSession, tmp_path: Path, batch: Callable[[SparkSession], object], says: str) -> None:
