@@ -52,10 +52,11 @@ from fileio.base import (
 )
 from fileio.config import quote_path
 from fileio.env import default_env, on_fork
-from fileio.errors import BucketNotFound, FileIOError, InvalidConfig, InvalidKey, NotFound, Throttled, Unavailable, Unsupported, UploadLost
+from fileio.errors import FileIOError, InvalidConfig, InvalidKey, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.local_files import (
     LEFTOVER_AGE_MS,
     MetadataFiles,
+    SeenRoot,
     Temporary,
     clear_empty_directory,
     clip,
@@ -119,8 +120,7 @@ class LocalBackend(Backend):
         self._options = options
         self._metadata_files = MetadataFiles(root, fsync=options.fsync, attributes=options.attributes)
         self._lock = threading.Lock()
-        self._root_seen: tuple[int, int] | None = None
-        """Device and inode of the root, once it was there."""
+        self._seen = SeenRoot(root)
         self._durable: dict[str, int] = {}
         self._swept = False
         on_fork(self)
@@ -156,7 +156,7 @@ class LocalBackend(Backend):
             return meta
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
-        self._check_root()
+        self._seen.check()
         found: list[ObjectMeta] = []
         folded: list[str] = []
         with typed_errors(self._root):
@@ -365,23 +365,9 @@ class LocalBackend(Backend):
 
     # ---- paths and directories
 
-    def _check_root(self) -> None:
-        """Raises BucketNotFound when the root is not the directory any more that it was: nothing may be written beside what was read."""
-        with typed_errors(self._root):
-            try:
-                found = os.stat(self._root)
-            except (FileNotFoundError, NotADirectoryError):
-                found = None
-        seen = (found.st_dev, found.st_ino) if found is not None and stat.S_ISDIR(found.st_mode) else None
-        if self._root_seen is None:
-            self._root_seen = seen
-        elif seen != self._root_seen:
-            what = "no longer there" if seen is None else "another directory than before"
-            raise BucketNotFound(f"{self._root!r} is {what}: see that it is mounted, and open the store again")
-
     def _path(self, key: str) -> str:
         """Where the file of a key is. Raises InvalidKey, and BucketNotFound when the root is another one."""
-        self._check_root()
+        self._seen.check()
         for segment in key.split("/"):
             if len(segment.encode()) > SEGMENT_BYTES_MAX:
                 raise InvalidKey(
@@ -521,7 +507,7 @@ class _LocalUpload(Upload):
             return self._written
         if self._aborted:
             return Conflict(None)
-        self._backend._check_root()
+        self._backend._seen.check()
         with typed_errors(self._temporary.target):
             refusal, floor_ns = self._backend._look(self._temporary.target, self._mode)
             if refusal is not None:

@@ -14,7 +14,7 @@ from itertools import islice
 
 from fileio.base import Buffer, ByteRange, Conflict, Create, ObjectMeta, Overwrite, PutMode, Suffix, Update, Version, Written
 from fileio.env import default_env
-from fileio.errors import FileIOError, InvalidKey, PermissionDenied, StoreFull, Throttled, Unavailable, Unsupported
+from fileio.errors import BucketNotFound, FileIOError, InvalidKey, PermissionDenied, StoreFull, Throttled, Unavailable, Unsupported
 from fileio.local_list import HIDDEN
 
 LEFTOVER_AGE_MS = 24 * 3600 * 1000
@@ -104,6 +104,44 @@ def opened_directory(path: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+# ---- the root ----------------------------------------------------------------------------------------------------
+
+
+class SeenRoot:
+    """Which directory a root is: device, inode and, should its path be a link, where that leads. It may come into being later."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._led_to = ""
+
+    def check(self) -> None:
+        """Raises BucketNotFound when the root is not the directory any more that it was: nothing may be written beside what was read."""
+        with typed_errors(self._path):
+            found = stat_of(self._path)
+        seen = (found.st_dev, found.st_ino) if found is not None and stat.S_ISDIR(found.st_mode) else None
+        if seen == self._seen:
+            return
+        led_to = os.path.realpath(self._path)
+        if self._seen is not None:
+            renumbered = seen is not None and seen[0] == self._seen[0] and led_to == self._led_to and not inodes_last(seen[0])
+            if not renumbered:
+                what = "no longer there" if seen is None else "another directory than before"
+                raise BucketNotFound(f"{self._path!r} is {what}: see that it is mounted, and open the store again")
+        self._seen, self._led_to = seen, led_to
+
+
+def inodes_last(device: int, mounts: str = "/proc/self/mountinfo") -> bool:
+    """Whether directories of a device keep their inodes. Where an overlay has layers on several filesystems, and in userspace, the kernel
+    gives new ones once it has forgotten a directory."""
+    with suppress(OSError), open(mounts, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            before, _, after = line.partition(" - ")
+            if before.split(" ")[2] == f"{os.major(device)}:{os.minor(device)}":
+                return not after.startswith(("overlay ", "fuse"))
+    return True
 
 
 # ---- metadata ----------------------------------------------------------------------------------------------------

@@ -633,4 +633,5 @@ def test_every_name_on_the_way_to_an_object_is_forced_to_the_disk_and_none_twice
     assert put("t/log/1") == [".objcat/tmp/ID", "t", "t/log"]
     shutil.rmtree(root / "t")
     # What a file system gives a new directory may be the number of an old one; its parent's name is forced then with the directory itself.
-    assert put("t/data/3/a")[-2:] == ["t/data", "t/data/3"]
+    again = put("t/data/3/a")
+    assert "t/data" in again and again[-1] == "t/data/3"

@@ -13,8 +13,10 @@ from urllib.parse import quote
 
 import pytest
 
+from fileio import local_files
 from fileio.base import Create, Overwrite, Update, Version, Written
 from fileio.errors import BucketNotFound, FileIOError, InvalidConfig, InvalidKey, NotFound, PermissionDenied
+from fileio.local_files import inodes_last
 from fileio.registry import open_store
 from fileio.store import FileIO
 
@@ -200,6 +202,37 @@ def test_a_root_that_is_made_by_somebody_else_is_taken_as_it_is(tmp_path: Path) 
     written(open_store(tmp_path / "later"))
     assert list(store.list_keys()) == ["d/k"]
     written(store, "d/l")
+
+
+MOUNTS = """\
+22 1 0:40 / /lake rw,relatime shared:1 - overlay overlay rw,lowerdir=/l,upperdir=/u
+23 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+24 1 0:41 / /mine rw - fuse.sshfs host: rw
+"""
+
+
+def test_where_the_kernel_renumbers_directories_the_root_is_still_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An overlay over several filesystems does, when it has forgotten a directory; another root has another path or device."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text(MOUNTS)
+    assert [inodes_last(os.makedev(*numbers), str(mounts)) for numbers in ((0, 40), (254, 0), (0, 41), (9, 9))] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    (tmp_path / "real").mkdir()
+    (tmp_path / "lake").symlink_to("real")
+    store = open_store(tmp_path / "lake")
+    written(store)
+    monkeypatch.setattr(local_files, "inodes_last", lambda _device: False)
+    (tmp_path / "real").rename(tmp_path / "away")
+    shutil.copytree(tmp_path / "away", tmp_path / "real")
+    assert list(store.list_keys()) == ["d/k"]
+    (tmp_path / "lake").unlink()
+    (tmp_path / "lake").symlink_to("away")
+    with pytest.raises(BucketNotFound, match="another directory than before"):
+        store.get("d/k")
 
 
 # ---- other people
