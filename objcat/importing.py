@@ -55,10 +55,10 @@ class Source:
         listed = "\n".join([self.fileio.url, *(f"{file.key} {file.size} {file.version}" for file in self.files)])
         return f"import-parquet-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
 
-    def open(self, file: ObjectMeta) -> pq.ParquetFile:
-        """Raises InvalidInput for what is no Parquet file."""
+    def open(self, file: ObjectMeta, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        """footer: of the file, where it was read. Raises InvalidInput for what is no Parquet file."""
         try:
-            return pq.ParquetFile(self.fileio.open_read(file.key, meta=file), pre_buffer=True)
+            return pq.ParquetFile(self.fileio.open_read(file.key, meta=file), metadata=footer, pre_buffer=True)
         except pa.ArrowInvalid as error:
             raise InvalidInput(
                 f"{file.key} in {self.fileio.url} is not a Parquet file ({error}): leave it out; nothing was written"
@@ -178,17 +178,24 @@ class _Counted:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for meta in self._files:
             constants = self._constants[meta.key]
-            with self._source.open(meta) as file:
-                for batch in file.iter_batches(batch_size=BATCH_ROWS):
-                    self.rows += batch.num_rows
-                    self._advance(batch.num_rows)
-                    columns = [
-                        pa.repeat(constants[field.name], batch.num_rows)
-                        if field.name in constants
-                        else self._cast(meta, batch.column(field.name), field)
-                        for field in self._schema
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            for batch in self._read(meta):
+                self.rows += batch.num_rows
+                self._advance(batch.num_rows)
+                columns = [
+                    pa.repeat(constants[field.name], batch.num_rows)
+                    if field.name in constants
+                    else self._cast(meta, batch.column(field.name), field)
+                    for field in self._schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _read(self, meta: ObjectMeta) -> Iterator[pa.RecordBatch]:
+        with self._source.open(meta) as file:
+            footer = file.metadata
+        for number in range(footer.num_row_groups):
+            # A reader asks at once for all row groups that it is to read, and keeps them until it is closed.
+            with self._source.open(meta, footer) as file:
+                yield from file.iter_batches(batch_size=BATCH_ROWS, row_groups=[number])
 
     def _cast(self, meta: ObjectMeta, column: pa.Array, field: pa.Field) -> pa.Array:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import objcat
+from fileio.registry import open_store
 from objcat.errors import CorruptTable, InvalidInput, TableExists
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
@@ -161,6 +164,32 @@ def test_files_of_narrower_and_wider_types_are_one_import(tmp_path: Path) -> Non
     lake.create_table("wide", pa.schema([("id", pa.int64())]), key=["id"])
     assert lake.import_parquet(tmp_path / "source", "wide", key=["id"]).rows_in_table == 2
     assert rows_of(lake.table("wide")) == [(1,), (2**40,)]
+
+
+def test_an_import_holds_a_row_group_and_not_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, rows = 20, 50
+    file = place_of(tmp_path, "source")
+    noise = [random.Random(number).randbytes(4096) for number in range(groups * rows)]
+    pq.write_table(pa.table({"id": range(groups * rows), "v": noise}), file, row_group_size=rows, compression="none", use_dictionary=False)
+    store = open_store(tmp_path / "source")
+    monkeypatch.setattr("objcat.importing.open_store", lambda *_: store)
+    read_before: list[int] = []
+    real = objcat.Table.bulk_insert
+
+    def watched(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            read_before.append(store.metrics.snapshot().bytes_read)
+            yield batch
+
+    def bulk_insert(self: objcat.Table, reader: pa.RecordBatchReader, **settings: Any) -> Any:
+        return real(self, pa.RecordBatchReader.from_batches(reader.schema, watched(reader)), **settings)
+
+    monkeypatch.setattr(objcat.Table, "bulk_insert", bulk_insert)
+    lake = objcat.connect(tmp_path / "lake")
+    assert lake.import_parquet(tmp_path / "source", "t", key=["id"]).rows_in_table == groups * rows
+    assert len(read_before) == groups
+    assert read_before[0] < file.stat().st_size / 4, "only what comes first is read first"
+    assert read_before[-1] < file.stat().st_size * 1.5, "nothing is read twice but the footer"
 
 
 def place_of(above: Path, *parts: str) -> Path:
