@@ -85,7 +85,8 @@ def find_source(place: str | os.PathLike[str], options: Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """Files that fit together. schema: of their rows, as the first file and the directories have them. said: columns that directories say,
+    """Files that fit together. schema: of their rows: the columns of the first file, each in the widest type that a file has for it, and
+    those of directories. said: columns that directories say,
     `day=2026-01-31/`, and no file has: by file, their values. rows: by file, as its footer counts them."""
 
     source: Source
@@ -98,7 +99,10 @@ def inspect_source(source: Source) -> Inspected:
     """Read the footer of every file. Raises InvalidInput where a file has other columns than the first, or of another meaning."""
     with source.open(source.files[0]) as file:
         schema = file.schema_arrow.remove_metadata()
-    rows = {file.key: _rows(source, file, schema) for file in source.files}
+    rows = {}
+    for file in source.files:
+        rows[file.key], theirs = _footer(source, file, schema)
+        schema = pa.schema([_wider(field, theirs.field(field.name)) for field in schema])
     said = {
         file.key: {name: value for name, value in _said_by_directories(file.key).items() if name not in schema.names}
         for file in source.files
@@ -203,7 +207,7 @@ class _Counted:
         except pa.ArrowException as error:
             self.failure = InvalidInput(
                 f"{meta.key} in {self._source.fileio.url} has {field.name!r} as {column.type}, which does not become {field.type} without "
-                f"loss ({error}): give the table a wider type, or import that file by itself"
+                f"loss ({error}): import files of that type by themselves"
             )
             raise self.failure from error
 
@@ -219,8 +223,8 @@ def _chunks(files: Sequence[ObjectMeta], size_max: int) -> Iterator[list[ObjectM
         yield held
 
 
-def _rows(source: Source, file: ObjectMeta, schema: pa.Schema) -> int:
-    """How many rows the file says that it has. Raises InvalidInput for other columns than those of the first file."""
+def _footer(source: Source, file: ObjectMeta, schema: pa.Schema) -> tuple[int, pa.Schema]:
+    """How many rows the file says that it has, and of which columns. Raises InvalidInput for others than those of the first file."""
     with source.open(file) as opened:
         theirs = opened.schema_arrow
         if set(theirs.names) != set(schema.names):
@@ -235,7 +239,18 @@ def _rows(source: Source, file: ObjectMeta, schema: pa.Schema) -> int:
                     f"{file.key} in {source.fileio.url} has {field.name!r} as {given}, and the first file as {field.type}: import files of "
                     "other types by themselves; nothing was written"
                 )
-        return int(opened.metadata.num_rows)
+        return int(opened.metadata.num_rows), theirs
+
+
+def _wider(one: pa.Field, other: pa.Field) -> pa.Field:
+    """What holds the values of both; the first where nobody can say."""
+    if one.type == other.type or pa.types.is_nested(one.type):
+        return one
+    try:
+        found: pa.Field = pa.unify_schemas([pa.schema([one]), pa.schema([other])], promote_options="permissive").field(0)
+    except pa.ArrowException:
+        return one
+    return found
 
 
 def _said_by_directories(key: str) -> dict[str, str | None]:
@@ -255,15 +270,10 @@ def _type_of(values: Sequence[str | None]) -> pa.DataType:
 
 
 def _fitted(found: Inspected, table: Table) -> pa.Schema:
-    """The columns as they are read: in the types of the table where values mean the same there. What a directory says is text, which means
-    what the table takes it for."""
+    """The columns as they are read. What a directory says is text, which means what the table takes it for."""
     own = table.spec.table_schema.to_arrow()
     said = {name for values in found.said.values() for name in values}
-    fields = []
-    for field in found.schema:
-        wanted = own.field(field.name).type if field.name in own.names else field.type
-        fields.append(pa.field(field.name, wanted if field.name in said or means_the_same(field.type, wanted) else field.type))
-    return pa.schema(fields)
+    return pa.schema([pa.field(f.name, own.field(f.name).type if f.name in said and f.name in own.names else f.type) for f in found.schema])
 
 
 def _constants(key: str, values: Mapping[str, str | None], schema: pa.Schema) -> dict[str, pa.Scalar]:

@@ -15,7 +15,7 @@ import pytest
 
 import objcat
 from fileio.registry import open_store
-from objcat.errors import CorruptTable, InvalidInput, TableExists
+from objcat.errors import CorruptTable, InvalidBatch, InvalidInput, TableExists
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
 
@@ -156,14 +156,30 @@ def test_directories_say_columns(tmp_path: Path) -> None:
 
 def test_files_of_narrower_and_wider_types_are_one_import(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path / "lake")
-    pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), place_of(tmp_path, "source", "a"))
-    pq.write_table(pa.table({"id": pa.array([2**40], pa.int64())}), place_of(tmp_path, "source", "b"))
-    with pytest.raises(InvalidInput, match=r"b/part\.parquet in .* has 'id' as int64, which does not become int32 without loss"):
+    narrow = {"id": pa.array([1], pa.int32()), "v": pa.array(["x"]), "f": pa.array([0.5], pa.float32())}
+    wide = {"id": pa.array([2**40]), "v": pa.array(["y"], pa.large_string()), "f": pa.array([0.1])}
+    pq.write_table(pa.table(narrow), place_of(tmp_path, "source", "a"))
+    pq.write_table(pa.table(wide), place_of(tmp_path, "source", "b"))
+    assert lake.import_parquet(tmp_path / "source", "t", key=["id"]).rows_in_table == 2
+    assert rows_of(lake.table("t")) == [(1, "x", 0.5), (2**40, "y", 0.1)]
+    lake.create_table("narrow", pa.schema([("id", pa.int64()), ("v", pa.string()), ("f", pa.float32())]), key=["id"])
+    with pytest.raises(InvalidBatch, match=r"'f' is double in the batch and float in the table, .*a number would be rounded"):
         lake.import_parquet(tmp_path / "source", "narrow", key=["id"])
     assert lake.table("narrow").scan().count() == 0
-    lake.create_table("wide", pa.schema([("id", pa.int64())]), key=["id"])
-    assert lake.import_parquet(tmp_path / "source", "wide", key=["id"]).rows_in_table == 2
-    assert rows_of(lake.table("wide")) == [(1,), (2**40,)]
+    pq.write_table(pa.table(wide | {"id": [1.5]}), place_of(tmp_path, "mixed", "a"))
+    pq.write_table(pa.table(wide | {"id": [2**60 + 1]}), place_of(tmp_path, "mixed", "b"))
+    with pytest.raises(InvalidInput, match=r"b/part\.parquet in .* has 'id' as int64, which does not become double without loss"):
+        lake.import_parquet(tmp_path / "mixed", "mixed", key=["id"])
+    assert lake.table("mixed").scan().count() == 0
+
+
+def test_an_import_brings_structs_with_fewer_fields_than_the_table(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path / "lake")
+    pq.write_table(pa.table({"id": [1], "place": [{"lat": 1.0}]}), place_of(tmp_path, "source"))
+    place = pa.struct([("lat", pa.float64()), ("long", pa.float64())])
+    lake.create_table("t", pa.schema([("id", pa.int64()), ("place", place)]), key=["id"])
+    lake.import_parquet(tmp_path / "source", "t", key=["id"])
+    assert rows_of(lake.table("t")) == [(1, {"lat": 1.0, "long": None})]
 
 
 def test_an_import_holds_a_row_group_and_not_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +221,6 @@ def rows_of(table: objcat.Table) -> list[tuple[Any, ...]]:
 def test_a_source_that_changes_under_the_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts(tmp_path / "source", 1)
     lake = objcat.connect(tmp_path / "lake")
-    monkeypatch.setattr("objcat.importing._rows", lambda source, file, schema: 101)
+    monkeypatch.setattr("objcat.importing._footer", lambda source, file, schema: (101, schema))
     with pytest.raises(CorruptTable, match="gave 100 rows, and say that they have 101"):
         lake.import_parquet(tmp_path / "source", "t", key=["id"])
