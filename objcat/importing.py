@@ -86,8 +86,7 @@ def find_source(place: str | os.PathLike[str], options: Mapping[str, Any] | None
 @dataclass(frozen=True, slots=True)
 class Inspected:
     """Files that fit together. schema: of their rows: the columns of the first file, each in the widest type that a file has for it, and
-    those of directories. said: columns that directories say,
-    `day=2026-01-31/`, and no file has: by file, their values. rows: by file, as its footer counts them."""
+    those that directories say. said: by file, the values of the latter, `day=2026-01-31/`. rows: by file, as its footer counts them."""
 
     source: Source
     schema: pa.Schema
