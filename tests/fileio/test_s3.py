@@ -554,6 +554,24 @@ def test_an_sdk_that_drops_conditions_is_refused(monkeypatch: pytest.MonkeyPatch
 # ---- credentials -------------------------------------------------------------------------------------------------
 
 
+def test_a_bucket_in_another_region_is_found_by_one_request_more(start_canned: StartCanned) -> None:
+    """The redirect of the object does not name the region; that of the bucket does, and need not be followed."""
+
+    def elsewhere(request: Request) -> Answer:
+        if "/eu-west-1/s3/" in request.headers["authorization"]:
+            return OK
+        if request.method == "HEAD":
+            return Answer(301, headers=(("x-amz-bucket-region", "eu-west-1"),))
+        return error(301, "PermanentRedirect")
+
+    canned = start_canned(elsewhere)
+    backend = canned.backend()
+    assert backend.get("k", None, None)
+    assert [request.method for request in canned.requests] == ["GET", "HEAD", "GET"]
+    assert backend.get("k", None, None)
+    assert len(canned.requests) == 4, "the region is known now"
+
+
 def test_no_credentials_and_no_such_profile(start_canned: StartCanned, tmp_path: Path) -> None:
     canned = start_canned(well)
     for others in ({}, {"profile": "no-such-profile"}):
