@@ -391,8 +391,8 @@ def _opened(fileio: FileIO, path: str, size: int) -> Iterator[tuple[pq.ParquetFi
         raise CorruptTable(_not_as_committed(fileio, path, size, str(error))) from error
     except NotFound as error:
         raise CorruptTable(
-            f"{path} is missing in {fileio.url} although a commit names it: the table, or that object, was deleted by hand; "
-            "restore it from a backup"
+            f"{path} is missing in {fileio.url} although a commit names it: if a clean has passed the slot that is read, as it may "
+            "beside a long job, read a newer one; else the table, or that object, was deleted by hand: restore it from a backup"
         ) from error
 
 

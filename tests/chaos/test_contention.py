@@ -16,7 +16,9 @@ from devkit.handle import ServerHandle
 from tests.chaos.contender import Told, commit_disjoint, increment
 from tests.chaos.operations import open_table
 from tests.chaos.supervisor import SCHEMA, forks, where
+from tests.effort import few
 
+SERVERS = few(["versitygw", "seaweedfs", "moto"], 1)
 WRITERS = 16
 WAIT_S_MAX = 900
 SLOTS_LOST_MAX = 200
@@ -66,8 +68,9 @@ def check_disjoint(store: ServerHandle, commits: int, capsys: pytest.CaptureFixt
     assert max(result["slots_lost"] for result in results) <= SLOTS_LOST_MAX
 
 
-def test_disjoint_commits_all_land(servers: Callable[[str], ServerHandle], capsys: pytest.CaptureFixture[str]) -> None:
-    check_disjoint(servers("versitygw").fresh_bucket(), 10, capsys)
+@pytest.mark.parametrize("server", SERVERS)
+def test_disjoint_commits_all_land(servers: Callable[[str], ServerHandle], server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check_disjoint(servers(server).fresh_bucket(), 10, capsys)
 
 
 @pytest.mark.slow
@@ -87,8 +90,11 @@ def check_counters(store: ServerHandle, writers: int, commits: int, capsys: pyte
     assert any(result["attempts"] > 1 for result in results), "nobody was in anybody's way: this shows nothing"
 
 
-def test_overlapping_replacements_lose_no_update(servers: Callable[[str], ServerHandle], capsys: pytest.CaptureFixture[str]) -> None:
-    check_counters(servers("versitygw").fresh_bucket(), 6, 8, capsys)
+@pytest.mark.parametrize("server", SERVERS)
+def test_overlapping_replacements_lose_no_update(
+    servers: Callable[[str], ServerHandle], server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_counters(servers(server).fresh_bucket(), 6, 8, capsys)
 
 
 @pytest.mark.slow

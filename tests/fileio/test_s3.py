@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from fileio.base import Backend, Conflict, Create, Overwrite, PutMode, PutOutcome, Range, Unknown, Update, Version, Written
+from fileio.base import Backend, Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Range, Unknown, Update, Version, Written
 from fileio.config import Secret
 from fileio.errors import (
     BucketNotFound,
@@ -566,9 +566,9 @@ def test_a_bucket_in_another_region_is_found_by_one_request_more(start_canned: S
 
     canned = start_canned(elsewhere)
     backend = canned.backend()
-    assert backend.get("k", None, None)
+    assert isinstance(backend.get("k", None, None), GetResult)
     assert [request.method for request in canned.requests] == ["GET", "HEAD", "GET"]
-    assert backend.get("k", None, None)
+    assert isinstance(backend.get("k", None, None), GetResult)
     assert len(canned.requests) == 4, "the region is known now"
 
 

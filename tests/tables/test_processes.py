@@ -61,7 +61,7 @@ def test_processes_on_local_disk(tmp_path: Path) -> None:
     check(str(tmp_path), {})
 
 
-@pytest.mark.parametrize("server", few(["versitygw", "fake-gcs-server", "azurite"], 1))
+@pytest.mark.parametrize("server", few(["versitygw", "fake-gcs-server", "azurite", "seaweedfs", "moto"], 1))
 def test_processes_on_a_server(servers: Callable[[str], ServerHandle], server: str) -> None:
     store = servers(server).fresh_bucket()
     check(f"{store.url}/lake", dict(store.options))
