@@ -16,6 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
+from objcat.doctor import examine
 from objcat.errors import SparkJobLost
 from objcat.spark import engine
 from objcat.timeline import Committer
@@ -122,8 +123,11 @@ def survive(master: str, directory: Path) -> dict[str, Any]:
                 expected = {i: f"{kind}-upsert-speculate{i}" for i in range(ROWS) if i % 2}
             local = table.scan().to_arrow()
             native = table.scan().to_spark(spark).toArrow()
+            swept = sum(one.files for one in table.rollback_dead(older_than_s=0))
             found[name] = {
                 "rows": result.rows,
+                "swept": swept,
+                "findings": [finding.says for finding in examine(table.timeline, deep=True).findings],
                 "attempts": len(list((directory / name).glob(f"{STRAGGLER}-*"))),
                 "right": all(
                     dict(zip(t["id"].to_pylist(), t["value"].to_pylist(), strict=True)) == expected and t.num_rows == len(expected)

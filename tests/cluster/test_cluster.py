@@ -42,6 +42,8 @@ def test_nothing_is_lost_or_doubled_when_executors_die_and_attempts_run_twice(cl
         assert did["attempts"] >= 2, f"{name}: the straggler ran once, so nothing was tried"
         assert did["right"], name
         assert did["rows"] == (2000 if "delete" in name else 4000), name
+        # What attempts have left that do not count is gone.
+        assert did["findings"] == [], name
 
 
 @pytest.mark.timeout(DRIVER_S_MAX)
