@@ -104,12 +104,20 @@ def open_local(root: str, options: LocalOptions) -> Backend:
     Raises InvalidConfig when `root`, or what it is below, is something else than a directory.
     """
     path = level = os.path.abspath(root)
-    while not os.path.isdir(level) and level != os.path.dirname(level):
-        if os.path.lexists(level):
-            what = "a link that leads nowhere" if os.path.islink(level) else "a file"
-            raise InvalidConfig(f"{level!r} is {what}: name a directory to keep objects in")
+    while (is_directory := _is_directory(level)) is None and level != os.path.dirname(level):
         level = os.path.dirname(level)
+    if is_directory is False:
+        what = "a link that leads nowhere" if os.path.islink(level) else "a file"
+        raise InvalidConfig(f"{level!r} is {what}: name a directory to keep objects in")
     return LocalBackend(path, options)
+
+
+def _is_directory(path: str) -> bool | None:
+    """None when nothing is there, or nobody may look. By one look at a time: another process may make it meanwhile."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError:
+        return False if os.path.islink(path) and not os.path.exists(path) else None
 
 
 class LocalBackend(Backend):

@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 
 from fileio.base import Buffer, ByteRange, Conflict, Create, ObjectMeta, Overwrite, PutMode, Suffix, Update, Version, Written
@@ -109,28 +110,40 @@ def opened_directory(path: str) -> Iterator[int]:
 # ---- the root ----------------------------------------------------------------------------------------------------
 
 
+_REMOUNT = "see that it is mounted, and open the store again"
+
+
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """number: of the device and of the inode. led_to: where its path leads, should it be a link."""
+
+    number: tuple[int, int]
+    led_to: str
+
+
 class SeenRoot:
-    """Which directory a root is: device, inode and, should its path be a link, where that leads. It may come into being later."""
+    """Which directory a root is. It may come into being later. Safe for many threads."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._seen: tuple[int, int] | None = None
-        self._led_to = ""
+        self._known: _Directory | None = None
 
     def check(self) -> None:
         """Raises BucketNotFound when the root is not the directory any more that it was: nothing may be written beside what was read."""
+        known = self._known  # Before the look: another thread may make the root between that and here.
         with typed_errors(self._path):
             found = stat_of(self._path)
-        seen = (found.st_dev, found.st_ino) if found is not None and stat.S_ISDIR(found.st_mode) else None
-        if seen == self._seen:
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            if known is not None:
+                raise BucketNotFound(f"{self._path!r} is no longer there: {_REMOUNT}")
+            return
+        now = (found.st_dev, found.st_ino)
+        if known is not None and known.number == now:
             return
         led_to = os.path.realpath(self._path)
-        if self._seen is not None:
-            renumbered = seen is not None and seen[0] == self._seen[0] and led_to == self._led_to and not inodes_last(seen[0])
-            if not renumbered:
-                what = "no longer there" if seen is None else "another directory than before"
-                raise BucketNotFound(f"{self._path!r} is {what}: see that it is mounted, and open the store again")
-        self._seen, self._led_to = seen, led_to
+        if known is not None and (known.number[0] != now[0] or known.led_to != led_to or inodes_last(now[0])):
+            raise BucketNotFound(f"{self._path!r} is another directory than before: {_REMOUNT}")
+        self._known = _Directory(now, led_to)
 
 
 def inodes_last(device: int, mounts: str = "/proc/self/mountinfo") -> bool:

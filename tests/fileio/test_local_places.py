@@ -16,7 +16,7 @@ import pytest
 from fileio import local_files
 from fileio.base import Create, Overwrite, Update, Version, Written
 from fileio.errors import BucketNotFound, FileIOError, InvalidConfig, InvalidKey, NotFound, PermissionDenied
-from fileio.local_files import inodes_last
+from fileio.local_files import SeenRoot, inodes_last, stat_of
 from fileio.registry import open_store
 from fileio.store import FileIO
 
@@ -202,6 +202,37 @@ def test_a_root_that_is_made_by_somebody_else_is_taken_as_it_is(tmp_path: Path) 
     written(open_store(tmp_path / "later"))
     assert list(store.list_keys()) == ["d/k"]
     written(store, "d/l")
+
+
+@pytest.mark.parametrize("moment", ["before it is there", "before it is known"])
+def test_threads_that_see_a_new_root_at_once_see_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    root = tmp_path / "lake"
+    seen = SeenRoot(str(root))
+
+    def another_thread() -> None:
+        monkeypatch.undo()
+        root.mkdir(exist_ok=True)
+        seen.check()
+
+    def stat_and_wait(path: str) -> os.stat_result | None:
+        found = stat_of(path)
+        another_thread()
+        return found
+
+    def realpath_and_wait(path: str) -> str:
+        another_thread()
+        return os.path.realpath(path)
+
+    if moment == "before it is there":
+        monkeypatch.setattr(local_files, "stat_of", stat_and_wait)
+    else:
+        root.mkdir()
+        monkeypatch.setattr(os.path, "realpath", realpath_and_wait)
+    seen.check()
+    seen.check()
+    root.rename(tmp_path / "away")
+    with pytest.raises(BucketNotFound, match="no longer there"):
+        seen.check()
 
 
 MOUNTS = """\
