@@ -31,9 +31,9 @@ LOST: frozenset[FaultKind] = frozenset({"drop_after", "status_after", "delayed_l
 """Faults after which the client knows less than the store."""
 TICK_S = 0.05
 END_S_MAX = 30
-STOPS_PER_TICK = 0.05
+STOPS_PER_TICK = 0.1
 STOP_S_MAX = 0.5
-ROLLBACKS_PER_STOP = 0.3
+ROLLBACKS_PER_STOP = 0.6
 SPARK_CALLS_SPARED = 4
 
 forks = multiprocessing.get_context("forkserver")
