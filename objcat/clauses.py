@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 from fileio.config import nearest
 from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.predicate.translate import terms_of
 from objcat.storage.batch import means_the_same
 from objcat.table import TableSpec
 from objcat.table.schema import arrow_type, type_text
@@ -387,15 +388,6 @@ def _pairs(sides: Sides, on: str | Tree, names: Sequence[str]) -> dict[str, str]
 
 def _equates(term: Any) -> bool:
     return isinstance(term, (sql.EQ, sql.NullSafeEQ))
-
-
-def terms_of(tree: Any) -> list[Tree]:
-    """What all must be true for the whole to be."""
-    while isinstance(tree, sql.Paren):
-        tree = tree.this
-    if isinstance(tree, sql.And):
-        return [term for part in tree.flatten(unnest=False) for term in terms_of(part)]
-    return [tree]
 
 
 def _named(said: Any, names: Sequence[str]) -> str:

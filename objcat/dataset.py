@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from objcat.implied import names_in, tree_of
+from objcat.predicate.implied import names_in, tree_of
 
 if TYPE_CHECKING:
     import polars as pl

@@ -4,8 +4,10 @@ ObjcatError                 root
 ├── InvalidInput            a setting, a schema or a batch does not fit: the message names what fits; nothing was written
 │   ├── InvalidSchema       a schema or a column type that a table cannot have
 │   ├── InvalidBatch        the batch does not fit the table's schema: missing, unknown or mistyped columns
+│   │   ├── EmptyBatch      it has no rows
 │   │   └── NullKey         a key or ordering value is null or NaN
 │   ├── InvalidPredicate    the text of a filter does not parse, or names an unknown column
+│   ├── InvalidSql          a statement does not parse, or asks for what is not there
 │   └── SeveralDomains      the tables of one transaction have several logs: create them with one domain
 ├── MissingOnWorkers        a Spark worker lacks objcat, or has another version: install the driver's there; nothing was written
 ├── SparkJobLost            a job was cancelled, or Spark lost what it ran on: nothing is visible; write again when Spark runs

@@ -16,14 +16,14 @@ from objcat.advice import SizeAdvice
 from objcat.altering import Altered
 from objcat.arguments import moment_ms, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, layout_of, session_of
-from objcat.deleting import delete_where
-from objcat.deriving import DELETES, batch_of, check_follows, version_of
-from objcat.erasing import Certificate, ErasurePlan, plan_erasure
-from objcat.erasing import erase as erase_for_good
+from objcat.edits.deleting import delete_where
+from objcat.edits.deriving import DELETES, batch_of, check_follows, version_of
+from objcat.edits.erasing import Certificate, ErasurePlan, plan_erasure
+from objcat.edits.erasing import erase as erase_for_good
+from objcat.edits.merging import Merge, soft_delete, update, upsert_partial
+from objcat.edits.overwriting import delete_partition, overwrite
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
-from objcat.merging import Merge, soft_delete, update, upsert_partial
-from objcat.overwriting import delete_partition, overwrite
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
 from objcat.read.history import History

@@ -14,7 +14,7 @@ from fileio.errors import MissingDependency
 from fileio.store import FileIO
 from objcat.arguments import session, shown, text
 from objcat.errors import CorruptTable, InvalidInput
-from objcat.implied import implied_by
+from objcat.predicate.implied import implied_by
 from objcat.read import ScanPlan, narrow_plan
 from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
 from objcat.read.explain import Explanation, explain_plan

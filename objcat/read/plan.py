@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from fileio.config import nearest
 from objcat.arguments import shown
 from objcat.errors import InvalidInput, InvalidPredicate
-from objcat.expression import both, check_expression
 from objcat.predicate import parse_predicate
+from objcat.predicate.expression import both, check_expression
 from objcat.read.commits import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.hashing import spark_hash

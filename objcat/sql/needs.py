@@ -16,7 +16,8 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from objcat.errors import InvalidPredicate
-from objcat.predicate import has_exponent, parse_predicate
+from objcat.predicate import parse_predicate
+from objcat.predicate.translate import has_exponent
 from objcat.table.schema import schema_from_arrow
 
 

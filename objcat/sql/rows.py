@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
+from objcat.edits.merging import Merge
 from objcat.errors import EmptyBatch, InvalidSql
 from objcat.handle import Table
-from objcat.merging import Merge
 from objcat.sql.context import Context
 from objcat.sql.names import column_of, column_parts, parts_of_table, shorten, table_name
 from objcat.sql.parts import TARGET, check_parts

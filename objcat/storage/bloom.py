@@ -31,8 +31,6 @@ _SALT = np.array(
 _ONE, _SHIFT = np.uint32(1), np.uint32(27)
 # The rest of a header after its size: blocks, xxHash, not compressed. There is no other kind.
 _KIND = b"\x1c\x1c\x00\x00" * 3 + b"\x00"
-HEADER_BYTES_MAX = 32
-"""Of a filter, in the file before its blocks."""
 
 
 def has_filter(data_type: pa.DataType) -> bool:

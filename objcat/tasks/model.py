@@ -10,8 +10,8 @@ from typing import TypeAlias
 import msgspec
 import pyarrow as pa
 
-from objcat.expression import ArrowFilter
 from objcat.predicate import Predicate
+from objcat.predicate.expression import ArrowFilter
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, FileGroup, LogObject, TableSpec

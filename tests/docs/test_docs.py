@@ -109,6 +109,17 @@ def test_the_index_names_every_page() -> None:
     assert not [name_of(page) for page in PAGES if page.parent == index.parent and page not in {*linked, index}]
 
 
+def test_the_architecture_names_every_room() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rooms = text[text.index("## Rooms") : text.index("## A write")]
+    named = []
+    for cell in re.findall(r"^\| (`.*?) \|", rooms, re.MULTILINE):
+        room, *others = re.findall(r"`([\w/]+)`", cell)
+        named += [room, *(f"{room.partition('/')[0]}/{name}" for name in others)]
+    modules = [place for package in ("fileio", "objcat") for place in (ROOT / package).glob("[!_]*") if place.suffix in ("", ".py")]
+    assert sorted(named) == sorted([*(f"{place.parent.name}/{place.stem}" for place in modules), "pyspark_objcat"])
+
+
 def test_the_entries_of_the_protocol_are_entries() -> None:
     fences = _FENCE.findall((ROOT / "docs" / "protocol.md").read_text())
     entries = [body for language, body in fences if language == "json"]

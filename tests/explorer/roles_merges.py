@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from fileio.store import FileIO
+from objcat.edits.merging import Merge
 from objcat.evaluate import Evaluated
-from objcat.merging import Merge
 from objcat.services.perform import Done
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.timeline import Timeline

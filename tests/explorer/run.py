@@ -56,8 +56,8 @@ def _view(contents: Contents) -> View[Tables]:
 def world_of(cell: Cell) -> Iterator[None]:
     """The code under test as a cell wants it."""
     with toy_files(), ExitStack() as stack:
-        stack.enter_context(mock.patch("objcat.merging.evaluate", evaluate_added))
-        stack.enter_context(mock.patch("objcat.merging.check_program", unchecked))
+        stack.enter_context(mock.patch("objcat.edits.merging.evaluate", evaluate_added))
+        stack.enter_context(mock.patch("objcat.edits.merging.check_program", unchecked))
         for module, name, value in cell.settings:
             stack.enter_context(mock.patch.object(import_module(module), name, value))
         yield

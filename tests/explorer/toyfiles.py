@@ -127,7 +127,7 @@ def toy_files() -> Iterator[None]:
         "log_pieces": log_pieces,
     }
     names = (
-        "erasing",
+        "edits.erasing",
         "storage.files",
         "storage.logs",
         "tasks.write",

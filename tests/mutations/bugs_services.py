@@ -23,7 +23,7 @@ reordering: Any = import_module("objcat.services.reorder")
 compaction: Any = import_module("objcat.services.compact")
 cleaning: Any = import_module("objcat.services.clean")
 performing: Any = import_module("objcat.services.perform")
-erasing: Any = import_module("objcat.erasing")
+erasing: Any = import_module("objcat.edits.erasing")
 
 # ---- clustering --------------------------------------------------------------------------------------------------
 

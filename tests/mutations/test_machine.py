@@ -21,12 +21,12 @@ def ends_all(ended: Any, snapshot: Any, manifests: Any, partitions: Collection[s
 
 BUGS: dict[str, tuple[str, str, Any]] = {
     "rows of a former partition go with those of a present one": (
-        "objcat.overwriting",
+        "objcat.edits.overwriting",
         "_of_batch",
         lambda _table, _snapshot, partitions: partitions,
     ),
     "rows of which a filter is true of none go with those of the batch": (
-        "objcat.overwriting",
+        "objcat.edits.overwriting",
         "_named_or_empty",
         lambda _table, _snapshot, _where, named, partitions: named | partitions,
     ),

@@ -17,7 +17,7 @@ import tests.services.test_keeping as keeping
 import tests.services.test_splits as splits
 import tests.services.test_upkeep as upkeep
 
-erasing: Any = import_module("objcat.erasing")
+erasing: Any = import_module("objcat.edits.erasing")
 cleaning: Any = import_module("objcat.services.clean")
 restoring: Any = import_module("objcat.services.restore")
 
@@ -53,13 +53,13 @@ def one_more(nth_newest: Any, slots: Any, count: int, otherwise: int) -> Any:
 
 BUGS: dict[str, Callable[[pytest.MonkeyPatch, Path], None]] = {
     "an erasure that merges, and does not look whether another compaction was first": planted(
-        "objcat.erasing",
+        "objcat.edits.erasing",
         "_merge_all",
         merges_once,
         lambda patch, _: erasures.test_a_compaction_that_was_planned_before_the_delete_and_comes_first_hides_no_row(patch),
     ),
     "an erasure that does not look for savepoints that came meanwhile": planted(
-        "objcat.erasing",
+        "objcat.edits.erasing",
         "_check_saved",
         partial(looks_once, erasing._check_saved),
         lambda patch, _: erasures.test_a_savepoint_that_comes_meanwhile_takes_the_certificate_away(patch),

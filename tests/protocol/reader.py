@@ -585,9 +585,6 @@ class Log:
     def head(self) -> int:
         return len(self.entries) - 1
 
-    def slot_at(self, time_ms: int) -> int:
-        return max(entry["slot"] for entry in self.entries if entry["committed_at_ms"] <= time_ms)
-
     def changes(self, entry: Json) -> Json:
         """By table id; read from the side object when they are there."""
         side = entry.get("side")

@@ -20,8 +20,8 @@ from fileio.errors import PermissionDenied, Unavailable
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
-from objcat import erasing
 from objcat.doctor import examine
+from objcat.edits import erasing
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.services import compact, plan_compaction
 from objcat.table import FileGroup

@@ -98,7 +98,7 @@ def test_a_merge_by_spark_is_computed_again(spark: SparkSession, tmp_path: Path,
             other.update({"v": "v + 1000"}, where="id in (3, 4)")
         return real(*args)
 
-    monkeypatch.setattr("objcat.merging.written", disturbed)
+    monkeypatch.setattr("objcat.edits.merging.written", disturbed)
     result = table.merge(spark.createDataFrame([(3,)], "id bigint")).when_matched_update({"v": "v * 2"}).execute()
     assert result is not None and result.attempts == 2
     assert values(table)[3] == 2006 and values(table)[4] == 1004

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import objcat
-import objcat.deleting
+import objcat.edits.deleting
 from objcat.errors import InvalidPredicate
 from objcat.tasks import DeleteTask, WriteResult
 
@@ -35,7 +35,7 @@ def test_rows_without_a_key_are_deleted_by_workers(spark: SparkSession, tmp_path
     def refuse(*_: Any) -> None:
         raise AssertionError("this process rewrites nothing")
 
-    monkeypatch.setattr("objcat.deleting.rewrite_without", refuse)
+    monkeypatch.setattr("objcat.edits.deleting.rewrite_without", refuse)
     done = table.delete("id in (3, 13, 23, 33, 43, 53) and city = 'Rome'", spark=spark)
     assert done is not None
     assert (done.deleted, done.rows) == (6, 6)
@@ -55,7 +55,7 @@ def test_rows_without_a_key_are_deleted_by_workers(spark: SparkSession, tmp_path
 
 def test_a_file_that_was_cleaned_meanwhile_is_planned_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled(tmp_path, "merge_on_read")
-    real = objcat.deleting.Keys.rewrite
+    real = objcat.edits.deleting.Keys.rewrite
     done: list[bool] = []
 
     def disturbed(self: Any, task: DeleteTask) -> WriteResult:
@@ -66,7 +66,7 @@ def test_a_file_that_was_cleaned_meanwhile_is_planned_again(spark: SparkSession,
             other.clean(keep_slots=1)
         return real(self, task)
 
-    monkeypatch.setattr(objcat.deleting.Keys, "rewrite", disturbed)
+    monkeypatch.setattr(objcat.edits.deleting.Keys, "rewrite", disturbed)
     result = table.delete("id < 10", spark=spark)
     assert result is not None and result.deleted == 7 and result.attempts == 2
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == list(range(10, 200))

@@ -10,6 +10,8 @@ from typing import Any
 
 from sqlglot import expressions as sql
 
+from objcat.predicate.translate import unwrapped
+
 TERMS_MIN = 16
 """Comparisons of one column in a chain that are worth a lookup."""
 
@@ -61,8 +63,7 @@ def _shorter(chain: Any) -> Any | None:
 
 def _compared(term: Any, kind: type[sql.Expression]) -> tuple[Any, Any] | None:
     """The column and the literal of a comparison of that kind; None for anything else."""
-    while isinstance(term, sql.Paren):
-        term = term.this
+    term = unwrapped(term)
     if type(term) is not kind:
         return None
     sides = (term.this, term.expression)

@@ -15,11 +15,12 @@ from fileio.config import nearest
 from fileio.store import FileIO
 from objcat.arguments import session, shown
 from objcat.batches import schema_of_batch, session_of
-from objcat.clauses import Act, Clause, Program, Value, When, merge_program, parsed, terms_of, update_program
+from objcat.clauses import Act, Clause, Program, Value, When, merge_program, parsed, update_program
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
 from objcat.local import LocalEngine
 from objcat.predicate import parse_predicate
+from objcat.predicate.translate import terms_of
 from objcat.read import ScanPlan, plan_scan
 from objcat.scan import Scan
 from objcat.services.compute import DELETED, Outcome, Work, Written, former_of, run, written

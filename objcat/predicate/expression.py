@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from fileio.config import nearest
 from objcat.errors import InvalidPredicate
-from objcat.implied import implied_by
 from objcat.predicate import Predicate, parse_predicate
+from objcat.predicate.implied import implied_by
 from objcat.table import Pruning
 from objcat.table.schema import TableSchema
 

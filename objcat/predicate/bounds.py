@@ -1,0 +1,177 @@
+"""What a filter may be for the rows of a file of which only bounds are known: so files are left out unread."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import expressions as sql
+
+from objcat.predicate.translate import COMPARISONS, MIRRORED, Translator, balanced, unwrapped
+from objcat.table import Condition, Junction
+from objcat.table.schema import TableSchema
+
+_OPPOSITES: Mapping[type[sql.Expression], type[sql.Expression]] = {
+    sql.EQ: sql.NEQ,
+    sql.NEQ: sql.EQ,
+    sql.LT: sql.GTE,
+    sql.LTE: sql.GT,
+    sql.GT: sql.LTE,
+    sql.GTE: sql.LT,
+}
+
+MEMBERS_MAX = 64
+"""Values of an IN that are compared with bounds one by one."""
+
+PIECE_TERMS_MAX = 64
+"""Comparisons with bounds that Arrow computes as one expression: what it takes grows with the square of their number."""
+
+
+class Bounds:
+    """What a filter may be for the rows of a file, of which only bounds are known: may it be true of some row, may it be false of some?
+
+    Both are kept, so that NOT only swaps them. What is not known may be either; NULL is neither. text: of the filter, for errors. only: as
+    of `Predicate.to_pruning`.
+    """
+
+    def __init__(self, text: str, schema: TableSchema, only: Collection[str] | None = None) -> None:
+        self._only = only
+        self._ids = {column.name: column.id for column in schema.columns}
+        self._lower = Translator(text, schema, lambda name: pc.field(f"lower_{self._ids[name]}"))
+        self._upper = Translator(text, schema, lambda name: pc.field(f"upper_{self._ids[name]}"))
+
+    def possible(self, node: Any) -> _Possible:
+        """What a filter, or a part of one, may be."""
+        node = unwrapped(node)
+        match node:
+            case sql.Not():
+                inner = self.possible(node.this)
+                return _Possible(inner.false, inner.true, inner.terms)
+            case sql.And() | sql.Or():
+                return _both(type(node), [self.possible(term) for term in node.flatten(unnest=False)])
+            case sql.Boolean():
+                return _Possible(pc.scalar(bool(node.this)), pc.scalar(not node.this))
+            case _ if self._only is not None and not all(self._name(column) in self._only for column in node.find_all(sql.Column)):
+                return _either()
+            case sql.Between():
+                ends = [self._compared(kind, node.this, node.args[end]) for kind, end in ((sql.GTE, "low"), (sql.LTE, "high"))]
+                return _both(sql.And, ends)
+            case sql.Is() if isinstance(node.this, sql.Column) and isinstance(node.expression, sql.Null):
+                nulls = self._nulls(node.this)
+                return _Possible(_or_true(nulls > 0), ~self._is_all_null(node.this))
+            case sql.In() if isinstance(node.this, sql.Column):
+                return self._in(node)
+            case sql.Column():
+                some = ~self._is_all_null(node)
+                return _Possible(_or_true(self._upper.boolean(node)) & some, _or_true(~self._lower.boolean(node)) & some)
+            case _ if type(node) in COMPARISONS:
+                return self._compared(type(node), node.this, node.expression)
+        return _either()
+
+    def failing(self, node: Any) -> Condition:
+        """Whether a whole filter may not be true of some row: it is false, or null."""
+        # What is false is known of values; of a null, also one that is written out, the whole may be null, and does not pass either.
+        names = dict.fromkeys(map(self._name, node.find_all(sql.Column)))
+        nulls = [_or_true(pc.field(f"nulls_{self._ids[name]}") > 0) for name in names]
+        if any(not isinstance(null.parent, sql.Is) for null in node.find_all(sql.Null)):
+            nulls.append(pc.scalar(True))
+        return Junction((self.possible(node).false, *nulls), every=False)
+
+    def _compared(self, kind: type[sql.Expression], left: Any, right: Any) -> _Possible:
+        left, right = unwrapped(left), unwrapped(right)
+        if isinstance(right, sql.Column):
+            kind, left, right = MIRRORED[kind], right, left
+        if not isinstance(left, sql.Column) or isinstance(right, sql.Column):
+            return _either()
+        some = ~self._is_all_null(left)
+        true = self._may_hold(kind, left, right) & some
+        if pa.types.is_floating(self._lower.type_of(left)):
+            # NaN, which bounds leave out, is unequal to everything, and no comparison but that is true of it.
+            return _Possible(some, self._may_hold(sql.EQ, left, right) & some) if kind is sql.NEQ else _Possible(true, some)
+        return _Possible(true, self._may_hold(_OPPOSITES[kind], left, right) & some)
+
+    def _may_hold(self, kind: type[sql.Expression], column: sql.Column, literal: Any) -> pc.Expression:
+        """Whether a value between the bounds may compare so."""
+        if kind in (sql.LT, sql.LTE):
+            return _or_true(self._lower.compare(kind, column, literal))
+        if kind in (sql.GT, sql.GTE):
+            return _or_true(self._upper.compare(kind, column, literal))
+        if kind is sql.EQ:
+            return _or_true(self._lower.compare(sql.LTE, column, literal)) & _or_true(self._upper.compare(sql.GTE, column, literal))
+        return _or_true(self._lower.compare(sql.NEQ, column, literal)) | _or_true(self._upper.compare(sql.NEQ, column, literal))
+
+    def _in(self, node: sql.In) -> _Possible:
+        """Whether a value, or of very many the range that they span, meets the bounds; and whether a row may have none of them."""
+        members = [value for value in self._lower.members(node) if value is not None]
+        if not members:
+            return _Possible(pc.scalar(False), pc.scalar(True))
+        name, data_type = self._name(node.this), self._lower.type_of(node.this)
+        floating = pa.types.is_floating(data_type)
+        wide = pa.float64() if floating else data_type
+        ranges = [(min(members), max(members))] if len(members) > MEMBERS_MAX else [(value, value) for value in members]
+        lower, upper = pc.field(f"lower_{self._ids[name]}"), pc.field(f"upper_{self._ids[name]}")
+        found = pc.scalar(False)
+        for low, high in ranges:
+            found |= _or_true(lower <= pc.scalar(pa.scalar(high, wide))) & _or_true(upper >= pc.scalar(pa.scalar(low, wide)))
+        some = ~self._is_all_null(node.this)
+        # NaN, which bounds leave out, is none of them.
+        missed = pc.scalar(True) if floating else _or_true(~((lower == upper) & lower.isin(pa.array(members, wide))))
+        return _Possible(found & some, missed & some, len(ranges))
+
+    def _is_all_null(self, column: sql.Column) -> pc.Expression:
+        return pc.coalesce(self._nulls(column) == pc.field("rows"), pc.scalar(False))
+
+    def _nulls(self, column: sql.Column) -> pc.Expression:
+        return pc.field(f"nulls_{self._ids[self._name(column)]}")
+
+    def _name(self, column: sql.Column) -> str:
+        return self._lower.name_of(column)
+
+
+@dataclass(frozen=True, slots=True)
+class _Possible:
+    """What a part of a filter may be: conditions that are never null. terms: how many comparisons they are made of, about."""
+
+    true: Condition
+    false: Condition
+    terms: int = 1
+
+
+@functools.cache
+def _either() -> _Possible:
+    """What nothing is known of. Made when it is first needed: Arrow loads pandas for it, which few who import objcat use."""
+    return _Possible(pc.scalar(True), pc.scalar(True))
+
+
+def _both(kind: type[sql.Expression], parts: Sequence[_Possible]) -> _Possible:
+    """An AND or an OR. One with many terms is computed in pieces, see `PIECE_TERMS_MAX`."""
+    pieces: list[list[_Possible]] = []
+    held = 0
+    for part in sorted(parts, key=lambda part: part.terms > PIECE_TERMS_MAX):
+        held += part.terms
+        if not pieces or held > PIECE_TERMS_MAX:
+            pieces.append([])
+            held = part.terms
+        pieces[-1].append(part)
+
+    def joined(of: Callable[[_Possible], Condition], *, every: bool) -> Condition:
+        join = operator.and_ if every else operator.or_
+        wholes: list[Condition] = []
+        for piece in pieces:
+            conditions = [of(part) for part in piece]
+            wholes.append(conditions[0] if len(conditions) == 1 else balanced(join, conditions))
+        return wholes[0] if len(wholes) == 1 else Junction(tuple(wholes), every=every)
+
+    every = kind is sql.And
+    terms = sum(part.terms for part in parts)
+    return _Possible(joined(lambda part: part.true, every=every), joined(lambda part: part.false, every=not every), terms)
+
+
+def _or_true(expression: pc.Expression) -> pc.Expression:
+    """What is not known may be."""
+    return pc.coalesce(expression, pc.scalar(True))

@@ -1,0 +1,105 @@
+"""A filter as Spark SQL text that means to Spark what it means here, whatever its session is set to."""
+
+from __future__ import annotations
+
+import decimal
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import expressions as sql
+
+from objcat.predicate.translate import COMPARISONS, Translator, has_exponent, is_exact
+
+SPARK_DIGITS_MAX = 38
+"""Of a decimal in Spark."""
+
+
+def spark_text(tree: Any, translator: Translator) -> str:
+    """The text of a filter: every column quoted, every time with type and zone, so that no setting of the session changes its meaning.
+
+    tree: just parsed; it is changed. translator: of the filter.
+    """
+    _say_types(tree, translator)
+    tree = _keep_nan_apart(tree, translator)
+    for column in tree.find_all(sql.Column):
+        column.set("this", sql.to_identifier(translator.name_of(column), quoted=True))
+    return str(tree.sql(dialect="spark"))
+
+
+def _say_types(tree: Any, translator: Translator) -> None:
+    """Say literals so that Spark takes them as they are meant here: text beside a column of dates or times in that type; 1e18, to Spark
+    a floating number, beside a column of exact ones by its digits; a number beyond all integers as `_beyond_integers` says."""
+    for node in list(tree.find_all(*COMPARISONS, sql.Between, sql.In)):
+        match node:
+            case sql.Between():
+                pairs = [(node.this, node.args["low"]), (node.this, node.args["high"])]
+            case sql.In():
+                pairs = [(node.this, value) for value in node.expressions]
+            case _:
+                pairs = [(node.this, node.expression), (node.expression, node.this)]
+        for column, literal in pairs:
+            if not isinstance(column, sql.Column) or isinstance(literal, sql.Column):
+                continue
+            if pa.types.is_integer(translator.type_of(column)) and (beyond := _beyond_integers(translator.python(literal))) is not None:
+                literal.replace(beyond)
+            elif is_exact(translator.type_of(column)):
+                _say_digits(literal)
+            else:
+                _say_type(literal, translator.literal(literal, beside=column))
+
+
+def _keep_nan_apart(tree: Any, translator: Translator) -> Any:
+    """Say of every comparison of a floating column what NaN means in it: equal to nothing, neither less nor greater, as in Arrow.
+
+    Spark takes NaN for equal to itself and greater than all, and Parquet's bounds leave it out: its answer would depend on which row groups
+    it skips.
+    """
+    kinds = (*COMPARISONS, sql.Between, sql.In)
+
+    def spelled_out(node: Any) -> Any:
+        operands = [child for child in node.iter_expressions() if isinstance(child, sql.Column)]
+        floating = [child for child in operands if pa.types.is_floating(translator.type_of(child))]
+        for column in floating:
+            is_nan = sql.IsNan(this=column.copy())
+            apart = sql.Not(this=is_nan)
+            node = sql.Or(this=node, expression=is_nan) if _is_unequal(node) else sql.And(this=node, expression=apart)
+        return sql.Paren(this=node) if floating else node
+
+    # None of them stands within another one.
+    for node in list(tree.find_all(*kinds)):
+        apart = spelled_out(node.copy())
+        tree = apart if node is tree else tree
+        node.replace(apart)
+    return tree
+
+
+def _say_type(node: Any, value: pa.Scalar) -> None:
+    if not value.is_valid or not (pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)):
+        return
+    name = "DATE" if pa.types.is_date(value.type) else "TIMESTAMP_NTZ" if value.type.tz is None else "TIMESTAMP_LTZ"
+    text = sql.Literal.string(value.as_py().isoformat())
+    node.replace(sql.Cast(this=text, to=sql.DataType.build(name, dialect="spark")))
+
+
+def _say_digits(literal: Any) -> None:
+    for number in filter(has_exponent, list(literal.find_all(sql.Literal))):
+        value = decimal.Decimal(number.name)
+        digits = format(value, "f") if abs(value.adjusted()) < SPARK_DIGITS_MAX else ""
+        if 0 < len(digits.replace(".", "")) <= SPARK_DIGITS_MAX:
+            number.set("this", digits)
+
+
+def _beyond_integers(value: Any) -> sql.Cast | None:
+    """What compares with every integer as a number does that is above or below all of them; None for any other value.
+
+    Spark answers `x < 18446744073709551616` with true for a null too, where it sees the number for what it is.
+    """
+    if isinstance(value, (bool, str)) or value is None or -(2**63) <= value <= 2**63 - 1:
+        return None
+    end = 10**19 if value > 0 else -(10**19)
+    return sql.Cast(this=sql.Literal.string(str(end)), to=sql.DataType.build("DECIMAL(20, 0)", dialect="spark"))
+
+
+def _is_unequal(node: Any) -> bool:
+    """Whether a comparison, or the one that an OR has been added to, is `<>`."""
+    return isinstance(node, sql.NEQ) or (isinstance(node, sql.Or) and _is_unequal(node.this))

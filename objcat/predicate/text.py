@@ -1,0 +1,141 @@
+"""Filters as SQL text: parsed once by sqlglot (Spark's dialect), and checked against the columns that they are over."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from sqlglot import expressions as sql
+from sqlglot.errors import SqlglotError
+
+from objcat.arguments import is_unicode, shown
+from objcat.errors import InvalidPredicate
+from objcat.predicate.bounds import Bounds
+from objcat.predicate.chains import gathered
+from objcat.predicate.spark_text import spark_text
+from objcat.predicate.translate import Translator, column_name, terms_of
+from objcat.table import Pruning
+from objcat.table.schema import TableSchema
+
+KEPT_MAX = 16
+"""Filters that are kept as they were parsed and translated: a scan asks for them several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A checked filter. text: as given. columns: the logical names it reads. Picklable."""
+
+    text: str
+    columns: tuple[str, ...]
+    schema: TableSchema
+
+    def to_arrow(self) -> pc.Expression:
+        """Over a table with the logical column names."""
+        return _arrow_of(self)
+
+    def to_pruning(self, *, only: Collection[str] | None = None) -> Pruning:
+        """Over the bounds of files: true where a row may pass. only: columns whose bounds count; of others nothing is known."""
+        return _pruning_of(self, None if only is None else frozenset(only))
+
+    def to_failing(self) -> Pruning:
+        """Over the bounds of files: true where a row may not pass."""
+        with _bounded(self.text):
+            return Pruning(Bounds(self.text, self.schema).failing(_parsed(self.text)), self.ids())
+
+    def fixed(self) -> dict[str, list[Any]]:
+        """The columns that a row must have one of a few values in to pass, by `=` or IN, with the values in the type of the column."""
+        found: dict[str, list[Any]] = {}
+        with _bounded(self.text):
+            translator = Translator(self.text, self.schema)
+            for term in terms_of(_parsed(self.text)):
+                match term:
+                    case sql.EQ() if isinstance(term.this, sql.Column) and not isinstance(term.expression, sql.Column):
+                        column, literals = term.this, [term.expression]
+                    case sql.EQ() if isinstance(term.expression, sql.Column) and not isinstance(term.this, sql.Column):
+                        column, literals = term.expression, [term.this]
+                    case sql.In() if isinstance(term.this, sql.Column):
+                        column, literals = term.this, list(term.expressions)
+                    case _:
+                        continue
+                found.setdefault(translator.name_of(column), translator.equal(literals, column))
+        return found
+
+    def ids(self, only: Collection[str] | None = None) -> tuple[int, ...]:
+        """Of the columns that it reads, or of some of them."""
+        return tuple(self.schema.column(name).id for name in self.columns if only is None or name in only)
+
+    def to_spark_sql(self) -> str:
+        """As Spark SQL text, see `spark_text`."""
+        with _bounded(self.text):
+            return spark_text(_parse(self.text), Translator(self.text, self.schema))
+
+
+def parse_predicate(text: str, schema: TableSchema) -> Predicate:
+    """A predicate from the text of a WHERE clause, e.g. `fare > 10 and city in ('Rome', 'Oslo')`.
+
+    Known: columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS [NOT] NULL, DATE and TIMESTAMP literals, parentheses.
+    Raises InvalidPredicate that names what does not parse, or the nearest column.
+    """
+    _check_text(text)
+    with _bounded(text):
+        tree = _parsed(text)
+    names = dict.fromkeys(column_name(text, column, schema) for column in tree.find_all(sql.Column))
+    predicate = Predicate(text, tuple(names), schema)
+    try:
+        schema.to_arrow().empty_table().filter(predicate.to_arrow())
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidPredicate(f"the filter {shown(text)} compares what cannot be compared ({reason}): cast one of them") from error
+    return predicate
+
+
+def _check_text(text: Any) -> None:
+    if not isinstance(text, str):
+        raise InvalidPredicate(f"the filter is {shown(text)}, which is not text: write it as after WHERE in SQL")
+    if not is_unicode(text):
+        raise InvalidPredicate(f"the filter {shown(text)} is not valid Unicode: mend that text")
+
+
+@contextlib.contextmanager
+def _bounded(text: str) -> Iterator[None]:
+    """Raises InvalidPredicate for a filter that is nested deeper than Python's stack: chains of AND and of OR may be long."""
+    try:
+        yield
+    except RecursionError:
+        raise InvalidPredicate(
+            f"the filter {shown(text)} is nested too deeply: write it with fewer parentheses, `x in (...)` for many values of a column"
+        ) from None
+
+
+def _parse(text: str) -> Any:
+    try:
+        return sqlglot.parse_one(text, dialect="spark", into=sql.Condition)
+    except SqlglotError as error:
+        at = next((found["col"] for found in getattr(error, "errors", ()) if found.get("col")), None)
+        place = "" if at is None else f" (at character {at})"
+        raise InvalidPredicate(f"the filter {shown(text)} does not parse{place}: write it as after WHERE in SQL") from error
+
+
+@functools.lru_cache(maxsize=KEPT_MAX)
+def _parsed(text: str) -> Any:
+    """With long chains gathered. Nobody may change it."""
+    return gathered(_parse(text))
+
+
+@functools.lru_cache(maxsize=KEPT_MAX)
+def _arrow_of(predicate: Predicate) -> pc.Expression:
+    with _bounded(predicate.text):
+        return Translator(predicate.text, predicate.schema).boolean(_parsed(predicate.text))
+
+
+@functools.lru_cache(maxsize=KEPT_MAX)
+def _pruning_of(predicate: Predicate, only: frozenset[str] | None) -> Pruning:
+    with _bounded(predicate.text):
+        may = Bounds(predicate.text, predicate.schema, only).possible(_parsed(predicate.text)).true
+    return Pruning(may, predicate.ids(only))

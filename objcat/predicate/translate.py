@@ -1,0 +1,304 @@
+"""A filter's tree as an Arrow expression, and its literals in the types of the columns beside them.
+
+Three-valued as SQL is: a comparison with null is null, and a row is kept only where the whole is true.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import expressions as sql
+
+from fileio.config import nearest
+from objcat.arguments import shown
+from objcat.errors import InvalidPredicate
+from objcat.table.schema import TableSchema, arrow_type
+
+COMPARISONS: Mapping[type[sql.Expression], Callable[[Any, Any], pc.Expression]] = {
+    sql.EQ: lambda a, b: a == b,
+    sql.NEQ: lambda a, b: a != b,
+    sql.LT: lambda a, b: a < b,
+    sql.LTE: lambda a, b: a <= b,
+    sql.GT: lambda a, b: a > b,
+    sql.GTE: lambda a, b: a >= b,
+}
+
+MIRRORED: Mapping[type[sql.Expression], type[sql.Expression]] = {
+    sql.EQ: sql.EQ,
+    sql.NEQ: sql.NEQ,
+    sql.LT: sql.GT,
+    sql.LTE: sql.GTE,
+    sql.GT: sql.LT,
+    sql.GTE: sql.LTE,
+}
+
+_MOMENTS = (sql.Cast, sql.TsOrDsToDate, sql.TsOrDsToTimestamp)
+"""What says a date or a time by its type."""
+
+
+class Translator:
+    """The parts of one filter in Arrow's terms. text: of the filter, for errors. field: what stands for a column, by its name.
+
+    Raises InvalidPredicate for what a scan cannot do.
+    """
+
+    def __init__(self, text: str, schema: TableSchema, field: Callable[[str], pc.Expression] = pc.field) -> None:
+        self._text = text
+        self._schema = schema
+        self._field = field
+
+    def boolean(self, node: Any) -> pc.Expression:
+        """A condition."""
+        match node:
+            case sql.Paren():
+                return self.boolean(node.this)
+            case sql.And():
+                return balanced(operator.and_, [self.boolean(term) for term in node.flatten(unnest=False)])
+            case sql.Or():
+                return balanced(operator.or_, [self.boolean(term) for term in node.flatten(unnest=False)])
+            case sql.Not():
+                return ~self.boolean(node.this)
+            case sql.Between():
+                return self.compare(sql.GTE, node.this, node.args["low"]) & self.compare(sql.LTE, node.this, node.args["high"])
+            case sql.In():
+                return self._in(node)
+            case sql.Is() if isinstance(node.expression, sql.Null):
+                return self._column(node.this).is_null()
+            case sql.Boolean():
+                return pc.scalar(bool(node.this))
+            case sql.Column() if pa.types.is_boolean(self.type_of(node)):
+                return self._column(node)
+            case _ if type(node) in COMPARISONS:
+                return self.compare(type(node), node.this, node.expression)
+        raise self._unknown(node)
+
+    def compare(self, kind: type[sql.Expression], left: sql.Expression, right: sql.Expression) -> pc.Expression:
+        """A comparison of two columns or literals."""
+        if isinstance(right, sql.Column) and not isinstance(left, sql.Column):
+            kind, left, right = MIRRORED[kind], right, left
+        if isinstance(left, sql.Column) and isinstance(right, sql.Column):
+            self._check_alike(left, right)
+        if isinstance(left, sql.Column) and not isinstance(right, sql.Column) and is_exact(self.type_of(left)):
+            value = self.python(right)
+            if isinstance(value, (int, decimal.Decimal)) and not isinstance(value, bool):
+                return self._compare_exactly(kind, self._column(left), decimal.Decimal(value), self.type_of(left))
+        return COMPARISONS[kind](self._value(left, beside=right), self._value(right, beside=left))
+
+    def _check_alike(self, left: sql.Column, right: sql.Column) -> None:
+        mine, theirs = self.type_of(left), self.type_of(right)
+        if mine != theirs:
+            raise InvalidPredicate(
+                f"the filter {shown(self._text)} compares {left.sql()} of type {mine} with {right.sql()} of type {theirs}, "
+                "which cannot be compared in a scan: compare columns of one type, and filter the rest afterwards"
+            )
+
+    def _compare_exactly(
+        self, kind: type[sql.Expression], column: pc.Expression, value: decimal.Decimal, data_type: pa.DataType
+    ) -> pc.Expression:
+        """A column of integers or decimals with any number, also one that its type cannot hold, without rounding either."""
+        floor = _floor(value, data_type)
+        if not isinstance(floor, pa.Scalar):
+            below = floor == "above"  # every value of the column is below the number
+            true = kind is sql.NEQ or (kind is not sql.EQ and (kind in (sql.LT, sql.LTE)) == below)
+            return pc.if_else(column.is_null(), pc.scalar(pa.scalar(None, pa.bool_())), true)
+        if floor.as_py() == value:
+            return COMPARISONS[kind](column, pc.scalar(floor))
+        if kind in (sql.EQ, sql.NEQ):
+            return pc.if_else(column.is_null(), pc.scalar(pa.scalar(None, pa.bool_())), kind is sql.NEQ)
+        return column > pc.scalar(floor) if kind in (sql.GT, sql.GTE) else column <= pc.scalar(floor)
+
+    def _in(self, node: sql.In) -> pc.Expression:
+        if not node.expressions:
+            raise self._unknown(node)
+        column = self._column(node.this)
+        data_type = self.type_of(node.this)
+        members = pa.array(self.members(node), type=pa.float64() if pa.types.is_floating(data_type) else data_type)
+        # A lookup tells 0.0 from -0.0, which are equal; their sums with 0.0 are not told apart.
+        found = (column.cast(members.type) + 0.0).isin(pc.add(members, 0.0)) if pa.types.is_floating(data_type) else column.isin(members)
+        unknown = pc.scalar(pa.scalar(None, pa.bool_()))
+        if any(isinstance(unwrapped(value), sql.Null) for value in node.expressions):
+            return pc.if_else(found, True, unknown)
+        return pc.if_else(column.is_null(), unknown, found)
+
+    def members(self, node: sql.In) -> list[Any]:
+        """The values that an IN lists, in the type of its column."""
+        return self.equal(node.expressions, node.this)
+
+    def equal(self, literals: Sequence[sql.Expression], column: sql.Expression) -> list[Any]:
+        """What a column may hold that equals one of some literals; nothing equals null."""
+        values = [value for value in literals if not isinstance(unwrapped(value), sql.Null)]
+        return [member for value in values for member in self._members(value, beside=column)]
+
+    def _members(self, node: sql.Expression, *, beside: sql.Expression) -> list[Any]:
+        """What a column may hold that equals a literal: nothing where its type does not hold that number."""
+        value, data_type = self.python(node), self.type_of(beside)
+        if not is_exact(data_type) or isinstance(value, (bool, str)):
+            return [self.literal(node, beside=beside).as_py()]
+        floor = _floor(decimal.Decimal(value), data_type)
+        return [floor.as_py()] if isinstance(floor, pa.Scalar) and floor.as_py() == value else []
+
+    def _value(self, node: sql.Expression, *, beside: sql.Expression) -> pc.Expression:
+        if isinstance(node, sql.Paren):
+            return self._value(node.this, beside=beside)
+        if isinstance(node, sql.Column):
+            return self._column(node)
+        return pc.scalar(self.literal(node, beside=beside))
+
+    def _column(self, node: sql.Expression) -> pc.Expression:
+        if not isinstance(node, sql.Column):
+            raise self._unknown(node)
+        return self._field(self.name_of(node))
+
+    def name_of(self, node: sql.Column) -> str:
+        """What the table calls a column."""
+        return column_name(self._text, node, self._schema)
+
+    def type_of(self, node: sql.Expression) -> pa.DataType:
+        """Of a column."""
+        if not isinstance(node, sql.Column):
+            raise self._unknown(node)
+        return arrow_type(self._schema.column(self.name_of(node)).type)
+
+    def literal(self, node: sql.Expression, *, beside: sql.Expression) -> pa.Scalar:
+        """A literal in the type of the column beside it."""
+        value = self.python(node)
+        wanted = self.type_of(beside) if isinstance(beside, sql.Column) else None
+        if wanted is None or value is None:
+            return pa.scalar(value, wanted)
+        try:
+            if isinstance(value, bool) != pa.types.is_boolean(wanted):
+                raise ValueError("a truth value is compared with something else")
+            said = unwrapped(node)
+            is_moment = pa.types.is_timestamp(wanted) or pa.types.is_date(wanted)
+            if not isinstance(value, str) if is_moment else isinstance(said, _MOMENTS):
+                raise ValueError("a date or a time is compared with something else")
+            if isinstance(said, sql.TsOrDsToDate) or (isinstance(said, sql.Cast) and said.to.is_type("date")):
+                # Text with a time of day is a date to some, and no date to others.
+                dt.date.fromisoformat(value)
+            if is_moment:
+                return _moment(value, wanted)
+            if isinstance(value, (int, decimal.Decimal)) and pa.types.is_floating(wanted):
+                # As in SQL: a 32-bit 0.1 is not the 64-bit one.
+                return pa.scalar(float(value), pa.float64())
+            return pa.scalar(value, wanted)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError) as error:
+            raise InvalidPredicate(
+                f"the filter {shown(self._text)} compares {beside.sql()} of type {wanted} with {node.sql()}: cast one of them"
+            ) from error
+
+    def python(self, node: sql.Expression) -> Any:
+        """A literal as a value of Python, before it has a type."""
+        match node:
+            case sql.Paren():
+                return self.python(node.this)
+            case sql.Null():
+                return None
+            case sql.Boolean():
+                return bool(node.this)
+            case sql.Neg() if isinstance(unwrapped(node.this), (sql.Neg, sql.Literal)):
+                value = self.python(node.this)
+                if isinstance(value, decimal.Decimal):
+                    # A minus would round to the digits of Python's context.
+                    return value.copy_negate()
+                if not isinstance(value, str):
+                    return -value
+            case sql.Literal():
+                if node.is_string:
+                    return node.this
+                return int(node.this) if node.this.isdigit() else decimal.Decimal(node.this)
+            case sql.Cast() if node.this.is_string and node.to.is_type(*sql.DataType.TEMPORAL_TYPES):
+                return node.this.this
+            case sql.TsOrDsToDate() | sql.TsOrDsToTimestamp() if node.this.is_string and not node.args.get("format"):
+                return node.this.this
+        raise self._unknown(node)
+
+    def _unknown(self, node: sql.Expression) -> InvalidPredicate:
+        is_python = isinstance(node, (sql.BitwiseAnd, sql.BitwiseOr, sql.BitwiseNot))
+        hint = ", of SQL and not & | ~ of Python, and" if is_python else ", and"
+        return InvalidPredicate(
+            f"the filter {shown(self._text)} holds {shown(node.sql())}, which a scan cannot push down: use comparisons of columns with "
+            f"literals, AND, OR, NOT, IN, BETWEEN and IS NULL{hint} filter the rest afterwards"
+        )
+
+
+def column_name(text: str, column: sql.Column, schema: TableSchema) -> str:
+    """What the table calls a column that a filter names. Raises InvalidPredicate that names the nearest one."""
+    if column.table:
+        raise InvalidPredicate(
+            f"the filter {shown(text)} names {column.sql()!r}: write a column's name without its table, and one that holds a dot in "
+            "backticks; fields of a struct cannot be filtered by in text, but in an Arrow expression, as pc.field('place', 'lat')"
+        )
+    if column.name in schema.names:
+        return column.name
+    same = [name for name in schema.names if name.lower() == column.name.lower()]
+    if len(same) == 1 and not column.this.quoted:
+        return same[0]
+    hint = "write IS NULL or IS NOT NULL" if column.name == "None" else nearest(column.name, schema.names)
+    raise InvalidPredicate(f"the filter {shown(text)} names {column.name!r}, which is not a column: {hint}")
+
+
+def unwrapped(node: Any) -> Any:
+    """Without parentheses around it."""
+    while isinstance(node, sql.Paren):
+        node = node.this
+    return node
+
+
+def terms_of(node: Any) -> list[Any]:
+    """What all must be true for the whole to be."""
+    node = unwrapped(node)
+    if not isinstance(node, sql.And):
+        return [node]
+    return [term for part in node.flatten(unnest=False) for term in terms_of(part)]
+
+
+def balanced(join: Callable[[pc.Expression, pc.Expression], pc.Expression], terms: Sequence[pc.Expression]) -> pc.Expression:
+    """The terms joined pairwise: Arrow descends into an expression by recursion, and a long chain would end the process."""
+    while len(terms) > 1:
+        pairs = [join(left, right) for left, right in zip(terms[::2], terms[1::2], strict=False)]
+        terms = [*pairs, *terms[len(pairs) * 2 :]]
+    return terms[0]
+
+
+def has_exponent(node: Any) -> bool:
+    """Whether it is a number such as 1e18: exact to us, and floating to Spark and DuckDB."""
+    return isinstance(node, sql.Literal) and not node.is_string and "e" in node.name.lower()
+
+
+def _moment(text: str, wanted: pa.DataType) -> pa.Scalar:
+    """A date or time from ISO text; without a zone it is UTC where the column has one."""
+    if pa.types.is_date(wanted):
+        return pa.scalar(dt.date.fromisoformat(text), wanted)
+    when = dt.datetime.fromisoformat(text)
+    if wanted.tz is not None and when.tzinfo is None:
+        when = when.replace(tzinfo=dt.UTC)
+    if wanted.tz is None and when.tzinfo is not None:
+        raise ValueError("the column has no time zone")
+    return pa.scalar(when, wanted)
+
+
+def is_exact(data_type: pa.DataType) -> bool:
+    """Whether its numbers are never rounded."""
+    return bool(pa.types.is_integer(data_type) or pa.types.is_decimal(data_type))
+
+
+def _floor(value: decimal.Decimal, data_type: pa.DataType) -> pa.Scalar | Literal["above", "below"]:
+    """The greatest value of a type of integers or decimals that is not above a number; or where the number lies, seen from the type."""
+    scale, limit = 0, 2 ** (data_type.bit_width - 1) - 1
+    if pa.types.is_decimal(data_type):
+        scale, limit = data_type.scale, 10**data_type.precision - 1
+    if value.adjusted() > 60:
+        return "above" if value > 0 else "below"
+    context = decimal.Context(prec=200)
+    units = int(value.scaleb(scale, context).to_integral_value(decimal.ROUND_FLOOR, context))
+    if units > limit:
+        return "above"
+    if units < (-limit if pa.types.is_decimal(data_type) else -limit - 1):
+        return "below"
+    return pa.scalar(decimal.Decimal(units).scaleb(-scale, context) if scale else units, data_type)
