@@ -16,8 +16,8 @@ from objcat.parts import Change
 from objcat.predicate import parse_predicate
 from objcat.services.workers import Workers
 from objcat.table import TableSpec
+from objcat.table.properties import SchemaMode
 from objcat.table.schema import columns_from_arrow
-from objcat.table.spec import SchemaMode
 from objcat.tasks import Layout, Operation
 
 if TYPE_CHECKING:

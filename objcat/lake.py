@@ -37,7 +37,7 @@ from objcat.errors import (
 )
 from objcat.handle import Table
 from objcat.importing import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
-from objcat.lifecycle import check_properties, close, create, reopen
+from objcat.lifecycle import check_changes, close, create, reopen
 from objcat.naming import (
     Elsewhere,
     find_dropped,
@@ -411,7 +411,7 @@ class Lake:
     def set_namespace_properties(self, name: str, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
         """Set and take away properties of a namespace; others stay. Raises NamespaceNotFound, InvalidInput."""
         given = {} if properties is None else properties
-        removed = check_properties(given, unset)
+        removed = check_changes(given, unset)
         changes: dict[str, str | None] = {**given, **dict.fromkeys(removed)}
 
         def plan(names: Names) -> NamesDelta | None:

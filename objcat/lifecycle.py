@@ -15,8 +15,9 @@ from objcat.table import Manifests, Snapshot, TableDelta, Tables, TableSpec
 from objcat.table.evolution import ColumnChange, changed_ids, evolve
 from objcat.table.files import encode_delta
 from objcat.table.partition import parse_partitioning, shape_of
+from objcat.table.properties import check_names, check_properties
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import check_key_scope, check_known_properties
+from objcat.table.spec import check_key_scope
 from objcat.timeline import Action, Candidate, CommitPolicy, Committed, Committer, Footprint, Timeline, Txn, View, new_txn
 from objcat.timeline.entry import SchemaChange
 
@@ -99,7 +100,9 @@ def change_properties(
 
     Raises InvalidInput, TableClosed, and what a commit raises.
     """
-    removed = check_properties(set_, unset)
+    removed = check_changes(set_, unset)
+    check_names(set_)
+    check_properties(set_)
 
     def plan(spec: TableSpec) -> TableSpec:
         kept = {key: value for key, value in {**spec.properties, **set_}.items() if key not in removed}
@@ -188,9 +191,9 @@ def _repartitioned(snapshot: Snapshot, manifests: Manifests, partition_by: Seque
     return changed
 
 
-def check_properties(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset[str]:
+def check_changes(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset[str]:
     """Names of properties to take away. Raises InvalidInput for what is not text, and for a name that is both set and unset."""
-    check_known_properties(text_mapping(set_, what="properties"))
+    text_mapping(set_, what="properties")
     removed = frozenset(name_list(unset, what="unset"))
     both = removed & set(set_)
     if both:

@@ -23,7 +23,8 @@ from objcat.table import FileGroup, LogObject, Manifests, Snapshot, TableDelta, 
 from objcat.table.evolution import changed_ids, grown
 from objcat.table.files import LogSlice
 from objcat.table.groups import LiveGroups
-from objcat.table.spec import MemoryIndex, SchemaMode
+from objcat.table.properties import SchemaMode
+from objcat.table.spec import MemoryIndex
 from objcat.tasks import Layout, Operation, WriteResult, WriteTask, fill_group, run_all, written_columns
 from objcat.timeline import Footprint, Home, Summary, Txn
 from objcat.timeline.entry import Keys, SchemaChange

@@ -139,6 +139,7 @@ class Serviced:
 
         A plan that cannot be executed any more is taken back. Raises as `objcat.services.execute_scheduled`.
         """
+        self.refresh()
         return self._served(services.execute_scheduled(self.timeline, self.id, workers=self._workers(spark)))
 
     def cluster(
@@ -243,17 +244,19 @@ class Serviced:
     def archive(self, *, keep_slots: int = 1000) -> Archived:
         """Move entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log: fewer and smaller objects.
 
-        Readers see no difference, and nothing expires. Of tables that share a log, it is the log of all. Raises as
+        Readers see no difference, and nothing expires. Of tables that share a log, it is the log of all. Raises TableClosed, else as
         `objcat.timeline.archive.archive`.
         """
+        self.refresh()
         return archive(self.timeline, keep_slots=keep_slots)
 
     def collect_checkpoints(self, *, keep: int = 2) -> CollectedCheckpoints:
         """Delete checkpoints but for the newest `keep` and those that savepoints need, and what dead writers left of theirs.
 
-        Every slot can still be looked at, and handles that stand on one that is gone open another by themselves. Raises as
-        `objcat.timeline.collect.collect_checkpoints`.
+        Every slot can still be looked at, and handles that stand on one that is gone open another by themselves. Raises TableClosed, else
+        as `objcat.timeline.collect.collect_checkpoints`.
         """
+        self.refresh()
         return self._served(collect_checkpoints(self.timeline, self._committer, keep=keep))
 
     def rollback_dead(self, *, older_than_s: float = 3600) -> list[Swept]:

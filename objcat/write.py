@@ -23,8 +23,8 @@ from objcat.parts import Change, Engine, Part
 from objcat.predicate import Predicate
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.files import encode_delta
+from objcat.table.properties import SchemaMode
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import SchemaMode
 from objcat.tasks import Layout, Operation
 from objcat.timeline import (
     Action,

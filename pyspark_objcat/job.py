@@ -33,8 +33,8 @@ from objcat.storage.files import base_pieces, log_pieces
 from objcat.storage.fitting import named
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table import BaseFile, LogObject, TableSpec
+from objcat.table.properties import SchemaMode
 from objcat.table.schema import columns_from_arrow
-from objcat.table.spec import SchemaMode
 from objcat.tasks import OP_FIELD, Operation, WriteResult, WriteTask, write_unrouted, written_columns
 from objcat.timeline import AppVersion, Committer, Txn, new_txn
 from objcat.timeline.commit import remove_files

@@ -19,7 +19,8 @@ from objcat.read.incremental import HIDDEN, chosen_columns
 from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
 from objcat.table import TableSpec
-from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ, SchemaMode
+from objcat.table.properties import SchemaMode
+from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
 from objcat.tasks import Operation
 from objcat.tasks.changes import change_schema, increment_schema
 

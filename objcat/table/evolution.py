@@ -17,6 +17,7 @@ import pyarrow as pa
 from fileio.config import nearest
 from objcat.arguments import shown, text
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
+from objcat.table.properties import SchemaMode
 from objcat.table.schema import (
     Column,
     ColumnType,
@@ -32,7 +33,7 @@ from objcat.table.schema import (
     type_from_arrow,
     type_text,
 )
-from objcat.table.spec import SchemaMode, TableSpec
+from objcat.table.spec import TableSpec
 
 # ---- what a user asks for ----------------------------------------------------------------------------------------
 

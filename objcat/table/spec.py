@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
@@ -10,10 +9,19 @@ import msgspec
 import pyarrow as pa
 
 from fileio.config import nearest
-from objcat.arguments import name_list, one_of, text_mapping, whole_number
+from objcat.arguments import name_list, text_mapping, whole_number
 from objcat.errors import InvalidInput, InvalidSchema
 from objcat.table.partition import UNPARTITIONED, Partitioned, Partitioning, parse_partitioning, partitions_of, shape_of
-from objcat.table.policy import check_policy
+from objcat.table.properties import (
+    MEMORY_INDEX_BYTES,
+    MEMORY_INDEX_BYTES_DEFAULT,
+    SCHEMA_MODE,
+    TARGET_FILE_BYTES,
+    TARGET_FILE_BYTES_DEFAULT,
+    SchemaMode,
+    check_names,
+    check_properties,
+)
 from objcat.table.schema import Column, TableSchema
 
 BUCKETS_MAX = 65_536
@@ -31,28 +39,10 @@ TABLE_SCOPE = "table"
 PARTITION_SCOPE = "partition"
 """A key identifies one row of its partition: the same key with another value of a partition column is another row."""
 KEY_SCOPES = (TABLE_SCOPE, PARTITION_SCOPE)
-TARGET_FILE_BYTES = "target_file_bytes"
-"""Property: how large files shall become where rows may lie in any: in tables without a key, and under the simple index."""
-TARGET_FILE_BYTES_DEFAULT = 128 * 1024**2
-MEMORY_INDEX_BYTES = "memory_index_bytes"
-"""Property: what a writer may remember of a table with the memory index; one that would need more reads keys, as under the simple index."""
-MEMORY_INDEX_BYTES_DEFAULT = 1024**3
-SCHEMA_MODE = "schema_mode"
-"""Property: what writes that do not say it themselves may do to the schema, one of `SchemaMode`."""
-TARGET_FILE_BYTES_MIN, TARGET_FILE_BYTES_MAX = 1024, 64 * 1024**3
 BUCKET_BYTES = 1000**3
 """What a bucket shall hold at most when its count is chosen; it holds at least half of it."""
 ROW_BYTES = 100
 """Of a row in a compressed file, where nothing better is known."""
-
-
-class SchemaMode(enum.StrEnum):
-    """What a write may do to the schema. STRICT: nothing. ADD: columns and fields of the batch that the table lacks come last, nullable.
-    WIDEN: that, and types become as wide as the batch's where every value survives."""
-
-    STRICT = "strict"
-    ADD = "add"
-    WIDEN = "widen"
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -291,7 +281,8 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
 ) -> TableSpec:
     """A spec from what a user asked for, by name. Raises InvalidInput that names what would fit."""
     properties = text_mapping(properties, what="properties")
-    check_known_properties(properties)
+    check_names(properties)
+    check_properties(properties)
     if kind not in KINDS:
         raise InvalidInput(f"kind={kind!r} is not a kind of table of this version: {nearest(kind, KINDS)}")
     if key_scope not in KEY_SCOPES:
@@ -398,28 +389,6 @@ def _check_keyless(ordering: str | None, index: Index | None) -> None:
         raise InvalidInput(f"ordering={ordering!r} says which row of a key wins, but the table has no key: leave it out, or give a key")
     if index is not None:
         raise InvalidInput("an index says where a key lives, but the table has no key: leave index out, or give a key")
-
-
-def check_known_properties(properties: Mapping[str, str]) -> None:
-    """Raises InvalidInput for a value that a property of objcat's own does not take."""
-    if SCHEMA_MODE in properties:
-        one_of(properties[SCHEMA_MODE], SchemaMode, what=f"the property {SCHEMA_MODE}")
-    _check_memory(properties)
-    check_policy(properties)
-    said = properties.get(TARGET_FILE_BYTES)
-    if said is not None and (not said.isascii() or not said.isdigit() or not TARGET_FILE_BYTES_MIN <= int(said) <= TARGET_FILE_BYTES_MAX):
-        raise InvalidInput(
-            f"the property {TARGET_FILE_BYTES!r} is {said!r}: give bytes as text, a whole number from {TARGET_FILE_BYTES_MIN:,} to "
-            f"{TARGET_FILE_BYTES_MAX:,}, e.g. '{TARGET_FILE_BYTES_DEFAULT}'"
-        )
-
-
-def _check_memory(properties: Mapping[str, str]) -> None:
-    said = properties.get(MEMORY_INDEX_BYTES, "0")
-    if not said.isascii() or not said.isdigit() or len(said) > 18:
-        raise InvalidInput(
-            f"the property {MEMORY_INDEX_BYTES!r} is {said!r}: give bytes as text, a whole number, e.g. '{MEMORY_INDEX_BYTES_DEFAULT}'"
-        )
 
 
 def _named(schema: TableSchema, name: str) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,62 @@ def test_properties_of_a_table_live_with_the_table(lake: objcat.Lake) -> None:
     lake.drop_table("t")
     with pytest.raises((TableClosed, CommitConflict)):
         table.set_properties({"a": "1"})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.archive(),
+        lambda table: table.collect_checkpoints(),
+        lambda table: table.execute_scheduled(),
+    ],
+    ids=["archive", "collect_checkpoints", "execute_scheduled"],
+)
+@pytest.mark.parametrize("domain", [None, "shared"])
+def test_upkeep_of_a_dropped_table_says_that_it_is_gone(lake: objcat.Lake, call: Callable[[objcat.Table], Any], domain: str | None) -> None:
+    table = create(lake, "t", domain=domain)
+    table.upsert(row(1))
+    lake.drop_table("t")
+    before = set(lake.fileio.list_keys())
+    with pytest.raises(TableClosed, match="dropped at slot 2: bring it back"):
+        call(table)
+    assert set(lake.fileio.list_keys()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("keep_hour", "keep_hours"),
+        ("keepHours", "keep_hours"),
+        ("KEEP_HOURS", "keep_hours"),
+        ("keep_days", "keep_hours"),
+        ("objcat.keep_hours", "keep_hours"),
+        ("compact_after_rows", "compact_after_s"),
+        ("target-file-bytes", "target_file_bytes"),
+        ("auto_cleaning", "auto_clean"),
+        ("schema_modus", "schema_mode"),
+        ("split_above", "split_above_bytes"),
+        ("orderin", "ordering"),
+        ("kind", "kind"),
+    ],
+)
+def test_a_note_that_was_meant_for_a_setting_is_refused(lake: objcat.Lake, name: str, meant: str) -> None:
+    table = create(lake, "t")
+    slot = table.refresh().slot
+    for attempt in (lambda: table.set_properties({name: "72"}), lambda: create(lake, "u", properties={name: "72"})):
+        with pytest.raises(InvalidInput, match=rf"'{name}'.*'{meant}'.* may be called 'notes\.[^']*'; nothing was written$"):
+            attempt()
+    assert (lake.tables(), table.refresh().slot) == (["t"], slot)
+
+
+def test_notes_may_have_any_other_name(lake: objcat.Lake) -> None:
+    notes = dict.fromkeys(["owner", "comment", "schema owner", "notes.keep_hours", "delta.appendOnly", "größe", "保存", "", "."], "x")
+    table = create(lake, "t", properties=notes)
+    table.set_properties({"kept": "1"}, unset=["keep_hour", "ordering"])
+    assert table.properties == {**notes, "kept": "1"}
+    lake.create_namespace("n", {"keep_hour": "a", "auto_clean": "b"})
+    lake.set_namespace_properties("n", {"auto_clean": "c", "kind": "d"})
+    assert lake.namespace_properties("n") == {"keep_hour": "a", "auto_clean": "c", "kind": "d"}
 
 
 # ---- which names -------------------------------------------------------------------------------------------------

@@ -23,8 +23,9 @@ from objcat.table.evolution import (
     grown,
     is_wider,
 )
+from objcat.table.properties import SchemaMode
 from objcat.table.schema import StructType, schema_from_arrow, walk
-from objcat.table.spec import SchemaMode, make_spec
+from objcat.table.spec import make_spec
 
 SCHEMA = pa.schema(
     [
