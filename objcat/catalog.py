@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -31,8 +31,7 @@ from objcat.errors import (
     TableNotFound,
 )
 from objcat.timeline import Action, Beaten, Candidate, Committed, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
-from objcat.timeline.commit import remove_files
-from objcat.timeline.entry import SideObject, check_writable, data_prefix
+from objcat.timeline.entry import SideObject, check_writable
 from objcat.timeline.side import read_intact, side_object
 
 logger = logging.getLogger("objcat")
@@ -452,10 +451,10 @@ class Catalog:
             self._committer.intents.silence(own)
             raise
         except (ObjcatError, FileIOError):
-            self._clean_up(own)
+            self._committer.discard(own)
             raise
         if isinstance(outcome, Beaten):
-            self._clean_up(own)
+            self._committer.discard(own)
             return names
         self._committer.retract(own).result()
         try:
@@ -496,16 +495,6 @@ class Catalog:
                 if self._view is view:
                     self._view = replace(rebased, state=CatalogState(names=self._names))
                     return
-
-    def _clean_up(self, txn: Txn) -> None:
-        """Remove what a change left that is certainly not committed, and never will be."""
-        try:
-            keys: Sequence[str] = list(self.fileio.list_keys(data_prefix(txn)))
-        except FileIOError:
-            keys = ()
-        if keys:
-            remove_files(self.fileio, list(keys), why=txn)
-        self._committer.retract(txn).result()
 
 
 def _candidate(txn: Txn, view: View[CatalogState], names: Names, delta: NamesDelta, metadata: Mapping[str, str]) -> Candidate:

@@ -44,7 +44,6 @@ from objcat.timeline import (
     new_txn,
 )
 from objcat.timeline.commit import check_app, check_still_there, fenced, interrupted, remove_files
-from objcat.timeline.entry import data_prefix
 from objcat.version import writer_of
 
 logger = logging.getLogger("objcat")
@@ -256,7 +255,7 @@ class _Attempt:
                 self._committer.intents.leave(self.txn)
                 raise interrupted(self.txn, error) from error
             # Whatever went wrong, a failed job of Spark's too: either no slot was asked for, or all that were are others'.
-            self._clean_up()
+            self._committer.discard(self.txn)
             raise
         except BaseException:
             self._committer.intents.silence(self.txn)
@@ -385,16 +384,6 @@ class _Attempt:
             began=self._began,
             metadata=self._metadata,
         )
-
-    def _clean_up(self) -> None:
-        """Remove what a transaction left that is certainly not committed. Files of tasks that failed are known by their prefix only."""
-        try:
-            keys = list(self._fileio.list_keys(data_prefix(self.txn)))
-        except FileIOError:
-            keys = []
-        if keys:
-            remove_files(self._fileio, keys, why=self.txn)
-        self._committer.retract(self.txn).result()
 
 
 def _moves_rows(footprint: Footprint) -> bool:

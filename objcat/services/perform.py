@@ -40,7 +40,6 @@ from objcat.timeline import (
     new_txn,
 )
 from objcat.timeline.commit import check_app, interrupted, remove_files
-from objcat.timeline.entry import data_prefix
 from objcat.version import writer_of
 
 P = TypeVar("P")
@@ -144,7 +143,7 @@ def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, vi
     except Exception as error:
         # No slot was asked for, so none can be ours.
         intent.exception()
-        _clean_up(committer, fileio, txn)
+        committer.discard(txn)
         if again and isinstance(error, SnapshotExpired):
             return None
         raise
@@ -156,7 +155,7 @@ def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, vi
     except (CommitUnknown, SharedTransaction):
         raise
     except (ObjcatError, FileIOError) as error:
-        _clean_up(committer, fileio, txn, plan=service.plan_txn if isinstance(error, AlreadyDone) else None)
+        committer.discard(txn, plan=service.plan_txn if isinstance(error, AlreadyDone) else None)
         raise
     except Exception as error:
         committer.intents.leave(txn)
@@ -166,7 +165,7 @@ def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, vi
         committer.intents.silence(txn)
         raise
     if isinstance(outcome, Beaten):
-        _clean_up(committer, fileio, txn)
+        committer.discard(txn)
         if again:
             return None
         raise outcome.error()
@@ -239,14 +238,3 @@ def _claim(
             summary=left.summary,
             features=left.features,
         )
-
-
-def _clean_up(committer: Committer, fileio: FileIO, txn: Txn, *, plan: Txn | None = None) -> None:
-    """Remove what a transaction left that is certainly not committed, its intent last. plan: one that is settled."""
-    try:
-        keys = list(fileio.list_keys(data_prefix(txn)))
-    except FileIOError:
-        keys = []
-    if keys:
-        remove_files(fileio, keys, why=txn)
-    committer.retract(txn, plan=plan).result()

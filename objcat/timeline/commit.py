@@ -36,6 +36,7 @@ from objcat.timeline.entry import (
     Summary,
     Txn,
     check_writable,
+    data_prefix,
     decode_entry,
     encode_entry,
     log_key,
@@ -163,6 +164,19 @@ class Committer:
     def retract(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
         """See `Intents.retract`."""
         return self.intents.retract(txn, plan=plan)
+
+    def discard(self, txn: Txn, *, plan: Txn | None = None) -> None:
+        """Remove all that a transaction has left which is certainly not committed, and never will be: its files, and its intent last.
+
+        Best effort: what stays is garbage. Files of tasks that failed are known by their prefix only. plan: of it, when it is settled too.
+        """
+        try:
+            keys = list(self._fileio.list_keys(data_prefix(txn)))
+        except FileIOError:
+            keys = []
+        if keys:
+            remove_files(self._fileio, keys, why=txn)
+        self.retract(txn, plan=plan).result()
 
     def commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed:
         """`try_commit`, for an operation that is not redone: raises CommitConflict where that returns Beaten."""
