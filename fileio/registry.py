@@ -86,7 +86,9 @@ def scheme_of(url: str) -> tuple[str, Scheme]:
         except ImportError as error:
             raise MissingDependency(f"the storage backend {point.value!r} for {name + ':'!r} cannot be imported: {error}") from error
     valid = [*_BUILTIN, *_third_party()]
-    raise InvalidConfig(f"no storage backend for {name + ':'!r} in the URL {_shown(url)!r}: {nearest(name, valid)}")
+    # It is not taken for a directory: who mistypes a scheme would have a lake on local disk.
+    path = "" if found is None or url.startswith("//", found.end()) else f"; as a path write {_shown('./' + url)!r}"
+    raise InvalidConfig(f"no storage backend for {name + ':'!r} in the URL {_shown(url)!r}: {nearest(name, valid)}{path}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +132,16 @@ def open_store(
 def describe_store(url: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> StoreDescription:
     """The description of the store at `url`, its options checked and its secrets wrapped. Sends no request.
 
-    A bare path may begin with `~`, and is made absolute. Besides the options given, it holds those whose field is marked `carried`: their
-    value belongs to the process that describes.
+    A bare path may begin with `~`, and is made absolute; as text, one with a colon in its first name begins with `./`. Besides the
+    options given, it holds those whose field is marked `carried`: their value belongs to the process that describes.
     """
     place: object = url
     text: object = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
     if not isinstance(text, str):
         raise InvalidConfig(f"a {type(url).__name__} is no place of a store: give a URL such as 's3://bucket/prefix', or a path")
+    if isinstance(place, os.PathLike) and (found := _SCHEME.match(text)) and found[1].lower() not in {*_BUILTIN, *_third_party()}:
+        # Some directory has a colon in its name. One that names a scheme of ours was a URL before somebody made a path of it.
+        text = f"./{text}"
     given: object = options
     if given is not None and not isinstance(given, Mapping):
         raise InvalidConfig(f"the options of {_shown(text)} are a {type(options).__name__}: give a dict, {{'region': '...'}}")

@@ -62,6 +62,18 @@ def test_a_bare_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.Monke
     assert describe_store("file:///~/lake").url == "file:///~/lake"
 
 
+def test_a_path_with_a_colon_in_its_first_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = describe_store(tmp_path / "a:b" / "lake")
+    assert describe_store("./a:b/lake") == describe_store(Path("a:b/lake")) == expected
+    with pytest.raises(InvalidConfig, match=r"no storage backend for 'a:' in the URL 'a:b/lake': .*; as a path write './a:b/lake'$"):
+        describe_store("a:b/lake")
+    with pytest.raises(InvalidConfig, match=r"did you mean 's3'\?$"):
+        describe_store("s4://bucket")
+    with pytest.raises(InvalidConfig, match="names no bucket: write s3://bucket/prefix"):
+        describe_store(Path("s3://bucket/lake"))
+
+
 @pytest.mark.parametrize("place", [None, 5, b"lake", ["lake"]])
 def test_what_is_no_place_at_all_is_one_sentence(place: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"is no place of a store: give a URL such as"):
