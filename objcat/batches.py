@@ -15,6 +15,7 @@ from objcat.local import LocalEngine, to_rows
 from objcat.parts import Change
 from objcat.predicate import parse_predicate
 from objcat.services.workers import Workers
+from objcat.storage.batch import check_named_once
 from objcat.table import TableSpec
 from objcat.table.properties import SchemaMode
 from objcat.table.schema import columns_from_arrow
@@ -28,6 +29,7 @@ def schema_of_batch(data: Any) -> tuple[Any, pa.Schema]:
     """A batch of any kind, in a form that can be read again, and its columns. Raises InvalidBatch."""
     rows = to_rows(data)
     if rows is not None:
+        check_named_once(rows.schema)
         return rows, rows.schema
     from objcat.spark.engine import schema_of_frame
 

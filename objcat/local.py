@@ -17,7 +17,7 @@ from objcat.arguments import is_unicode, shown
 from objcat.errors import EmptyBatch, InvalidBatch
 from objcat.predicate import Predicate
 from objcat.spool import Rows, Spooled, spooled
-from objcat.storage.batch import check_columns, check_delete_columns, located
+from objcat.storage.batch import check_columns, check_delete_columns, check_named_once, located
 from objcat.storage.fitting import plain
 from objcat.table import TableSpec
 from objcat.tasks import (
@@ -61,6 +61,8 @@ class LocalEngine:
         """Refuse a batch that cannot be written, before anything is. delete_when: as of `WriteTask`. Raises InvalidBatch."""
         if data.num_rows == 0:
             raise EmptyBatch(f"the batch to {operation} is empty: give it rows, or skip the call; nothing was written")
+        if operation is not Operation.DELETE:
+            check_named_once(data.schema)
         (check_delete_columns if operation is Operation.DELETE else check_columns)(
             written_columns(data.column_names, spec, delete_when), spec
         )
@@ -78,7 +80,8 @@ class LocalEngine:
         return frozenset([""]) if found is None else found
 
     def schema(self, data: Rows) -> pa.Schema:
-        """The columns of the batch."""
+        """The columns of the batch. Raises InvalidBatch for two of one name."""
+        check_named_once(data.schema)
         return data.schema
 
     def write(self, data: Rows, task: WriteTask) -> WriteResult:

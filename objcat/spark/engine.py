@@ -40,7 +40,7 @@ from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
 from objcat.spark.names import quoted
 from objcat.spark.routing import by_bucket, by_home, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
 from objcat.spark.ship import BatchFunction, gave_others, shipped
-from objcat.storage.batch import check_columns, check_delete_columns
+from objcat.storage.batch import check_columns, check_delete_columns, check_named_once
 from objcat.table import TableSpec
 from objcat.table.spec import MemoryIndex
 from objcat.tasks import (
@@ -80,7 +80,9 @@ class SparkEngine:
 
     def check(self, data: DataFrame, spec: TableSpec, operation: Operation, delete_when: Predicate | None = None) -> None:
         """Refuse a frame that cannot be written, before a job runs. delete_when: as of `WriteTask`. Raises InvalidBatch."""
-        _known_schema(data)
+        known = _known_schema(data)
+        if known is not None and operation is not Operation.DELETE:
+            check_named_once(known)
         _check(data, spec, operation, delete_when)
         self.name = f"spark {data.sparkSession.version}"
 
@@ -229,10 +231,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def schema_of_frame(data: DataFrame) -> pa.Schema:
-    """The columns of a batch. Raises InvalidBatch for what is no batch, and for a type that Arrow does not have."""
+    """The columns of a batch. Raises InvalidBatch for what is no batch, for a type that Arrow does not have, and for two of one name."""
     found = _known_schema(data)
     if found is None:
         raise InvalidBatch("the frame has a list or a map whose elements have no type: cast it to one that has; nothing was written")
+    check_named_once(found)
     return found
 
 

@@ -78,6 +78,33 @@ def check_columns(given: list[str], spec: TableSpec) -> None:
     _check_columns(given, [column.name for column in columns], required=needed)
 
 
+def check_named_once(schema: pa.Schema) -> None:
+    """Raises InvalidBatch for a batch in which two columns, or two fields of one struct, have one name: nothing says which is meant."""
+    _check_counts(schema.names, "column", "")
+    for field in schema:
+        _check_fields_once(field.type, field.name)
+
+
+def _check_fields_once(data_type: pa.DataType, path: str) -> None:
+    if pa.types.is_dictionary(data_type):
+        _check_fields_once(data_type.value_type, path)
+    elif pa.types.is_struct(data_type):
+        _check_counts([field.name for field in data_type], "field", f"{path}.")
+        for field in data_type:
+            _check_fields_once(field.type, f"{path}.{field.name}")
+    elif pa.types.is_map(data_type):
+        _check_fields_once(data_type.key_type, f"{path}.key")
+        _check_fields_once(data_type.item_type, f"{path}.value")
+    elif is_list(data_type):
+        _check_fields_once(data_type.value_type, f"{path}.element")
+
+
+def _check_counts(names: Sequence[str], what: str, path: str) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidBatch(f"the batch has the {what} {path + name!r} twice: drop or rename one; nothing was written")
+
+
 def check_delete_columns(given: list[str], spec: TableSpec) -> None:
     """Raises InvalidBatch unless these columns make a batch of deletes: the whole key and the columns of partitions, once each."""
     names = [column.name for column in _located_by(spec)]
@@ -143,10 +170,8 @@ def normalise_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def _check_columns(given: list[str], valid: list[str], *, required: list[str]) -> None:
-    counts = Counter(given)
+    _check_counts(given, "column", "")
     for name in given:
-        if counts[name] > 1:
-            raise InvalidBatch(f"the batch has the column {name!r} twice: drop or rename one; nothing was written")
         if name not in valid:
             raise InvalidBatch(
                 f"the batch has the column {name!r}, which the table does not, so nothing was written: {nearest(name, valid)}"

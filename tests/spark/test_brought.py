@@ -218,3 +218,30 @@ def test_types_that_arrow_lacks_are_refused_in_one_sentence(spark: SparkSession,
             with pytest.raises(InvalidBatch, match="elements have no type: cast it"):
                 table.upsert(frame)
     assert table.scan().count() == (4 if isinstance(index, objcat.Bucket) else 1)
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        ("named_struct('a', 1L, 'a', 2L) AS s", "the field 's.a' twice"),
+        ("array(named_struct('a', 1L, 'a', 2L)) AS s", "the field 's.element.a' twice"),
+        ("2L AS id", "the column 'id' twice"),
+    ],
+)
+def test_a_frame_that_has_one_name_twice_is_refused_before_a_job_runs(spark: SparkSession, tmp_path: Path, column: str, says: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.struct([("a", pa.int64())]))])
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    frame = spark.range(3).selectExpr("id", column)
+    for write in (
+        lambda: table.upsert(frame),
+        lambda: table.upsert(frame, schema_mode="add"),
+        lambda: table.insert(frame),
+        lambda: table.overwrite(frame),
+        lambda: table.merge(frame).when_not_matched_insert().execute(),
+        lambda: lake.write(frame, "u", key=["id"]),
+    ):
+        with pytest.raises(InvalidBatch, match=f"the batch has {says}: drop or rename one; nothing was written"):
+            write()
+    assert (table.refresh().slot, lake.tables()) == (0, ["t"])
+    table.delete(spark.range(3).selectExpr("id", "1L AS x", "2L AS x"))

@@ -200,3 +200,42 @@ def test_what_has_values_and_is_no_list_is_not_taken_for_one(operation: str, val
     table.insert([{"id": 1, "tags": [1]}])
     batch = pa.table({"id": pa.array([1, 2]), "tags": values})
     refused(table, lambda: getattr(table, operation)(batch), InvalidBatch, "'tags' is .* cast it yourself")
+
+
+NESTED = pa.struct([("a", pa.int64())])
+TWO = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+TWICE: dict[str, tuple[pa.Table, str]] = {
+    "a column": (pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["id", "id"]), "the column 'id' twice"),
+    "a field": (pa.table({"id": [1], "s": TWO}), "the field 's.a' twice"),
+    "in a list": (pa.table({"id": [1], "l": pa.ListArray.from_arrays([0, 1], TWO)}), "the field 'l.element.a' twice"),
+    "in a map": (pa.table({"id": [1], "m": pa.MapArray.from_arrays([0, 1], ["k"], TWO)}), "the field 'm.value.a' twice"),
+    "in a struct": (pa.table({"id": [1], "t": pa.StructArray.from_arrays([TWO], ["s"])}), "the field 't.s.a' twice"),
+}
+WRITES: dict[str, Callable[[objcat.Lake, objcat.Table, Any], object]] = {
+    "upsert": lambda _, table, batch: table.upsert(batch),
+    "upsert that adds": lambda _, table, batch: table.upsert(batch, schema_mode="add"),
+    "insert": lambda _, table, batch: table.insert(batch),
+    "bulk insert": lambda _, table, batch: table.bulk_insert(batch),
+    "merge": lambda _, table, batch: table.merge(batch).when_matched_update().when_not_matched_insert().execute(),
+    "partial": lambda _, table, batch: table.upsert_partial(batch),
+    "overwrite": lambda _, table, batch: table.overwrite(batch),
+    "lake": lambda lake, _, batch: lake.write(batch, "t", key=["id"]),
+    "new table": lambda lake, _, batch: lake.write(batch, "u", key=["id"]),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("what", TWICE)
+def test_what_has_one_name_twice_is_refused_and_no_value_is_lost(write: Callable[..., object], what: str) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
+    nested = [("s", NESTED), ("l", pa.list_(NESTED)), ("m", pa.map_(pa.string(), NESTED)), ("t", pa.struct([("s", NESTED)]))]
+    table = lake.create_table("t", pa.schema([pa.field("id", pa.int64(), nullable=False), *nested]), key=["id"], index=objcat.Bucket(1))
+    table.upsert([{"id": 1, "s": {"a": 5}}])
+    batch, says = TWICE[what]
+    refused(table, lambda: write(lake, table, batch), InvalidBatch, f"the batch has {says}: drop or rename one; nothing was written")
+    assert lake.tables() == ["t"]
+
+
+def test_a_delete_takes_its_keys_of_a_batch_that_has_other_names_twice(table: objcat.Table) -> None:
+    table.delete(pa.Table.from_arrays([pa.array([1]), pa.array(["Rome"]), TWO, TWO], ["id", "city", "x", "x"]))
+    assert table.scan().count() == 0
