@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
@@ -109,4 +110,18 @@ def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion
         live = {group.home: group for group in snapshot.file_groups(manifests)}
         written = engine.write_located(Placing(fileio, manifests, snapshot, live), work.keys, task)
         return proposal_of(written, snapshot, keys=keys_of(fileio, txn, [written]))
-    return proposal_of(engine.write(work.keys, task), snapshot)
+    return proposal_of(_write(engine, work.keys, task), snapshot)
+
+
+def _write(engine: KeyEngine, keys: Any, task: WriteTask) -> WriteResult:
+    """Deletes of the keys of rows that are there.
+
+    Where there is a horizon, a row may be older than it by now, and a delete with its ordering value would come too late, and count for
+    nothing. So each key gets two: one without a value, which always counts, and above it one with the value, which keeps older rows out
+    for as long as these would count.
+    """
+    if task.spec.lateness_ms is None:
+        return engine.write(keys, task)
+    ends = engine.write(keys, replace(task, spec=msgspec.structs.replace(task.spec, ordering=None, lateness_ms=None)))
+    kept = engine.write(keys, task)
+    return msgspec.structs.replace(ends + kept, rows=kept.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,18 @@ def test_rows_without_a_key_are_deleted_by_workers(spark: SparkSession, tmp_path
     assert sorted(table.scan().to_spark(spark).toArrow().column("id").to_pylist()) == [key for key in expected if key < 100]
     with pytest.raises(InvalidPredicate):
         table.delete("nothing = 1", spark=spark)
+
+
+def test_rows_that_are_older_than_the_horizon_by_now_are_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32(), nullable=False), ("v", pa.int64())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], ordering="at", lateness="7 days", index=objcat.Bucket(2))
+    today = dt.datetime.now(dt.UTC).date()
+    table.insert([{"id": key, "at": today - dt.timedelta(days=3 * key), "v": key} for key in range(8)])
+    done = table.delete("v > 0", spark=spark)
+    assert done is not None and (done.deleted, done.rows) == (7, 7)
+    table.upsert([{"id": key, "at": today - dt.timedelta(days=4), "v": 10} for key in range(4)])
+    for rows in (table.scan().to_arrow(), table.scan().to_spark(spark).toArrow()):
+        assert sorted(rows.column("id").to_pylist()) == [0, 2, 3]
 
 
 def test_a_file_that_was_cleaned_meanwhile_is_planned_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

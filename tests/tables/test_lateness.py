@@ -166,6 +166,34 @@ def test_late_deletes_count_for_nothing_too_and_barriers_are_never_late() -> Non
     assert late.read() == late.expected()
 
 
+@pytest.mark.parametrize("ordering", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()], ids=str)
+def test_a_delete_by_a_filter_ends_rows_that_are_older_than_the_horizon_by_now(ordering: pa.DataType) -> None:
+    late = Late(days=7, ordering=ordering)
+    late.write("upsert", [(key, late.order(6 - key)) for key in range(6)])
+    late.pass_days(3)
+    assert late.read().keys() == set(range(6))
+    done = late.table.delete("v > 0")
+    assert done is not None and done.deleted == 6
+    assert late.read() == {}
+    assert late.table.changes(since=1).to_arrow().column("_change_type").to_pylist() == ["delete"] * 6
+    before = late.table.snapshot.slot
+    late.table.upsert(pa.table({"id": [5], "v": [9], "o": late._orders([late.order(5.5)])}))
+    assert late.read() == {}, "older than the row that was deleted, and not late: the delete keeps it out"
+    assert late.table.incremental(since=before).to_arrow().num_rows == 0
+    assert late.table.compact() is not None
+    assert late.read() == {} and late.table.scan(as_of=1).count() == 6
+    late.pass_days(10)
+    late.table.upsert(pa.table({"id": [5], "v": [9], "o": late._orders([late.order(1)])}))
+    assert late.read() == {5: 9}
+
+
+def test_an_erasure_reaches_rows_that_are_older_than_the_horizon() -> None:
+    late = Late(days=7)
+    late.write("insert", [(key, late.order(300)) for key in range(3)])
+    certificate = late.table.erase("id < 2")
+    assert (certificate.deleted, certificate.found, set(late.read())) == (2, 0, {2})
+
+
 def test_a_first_load_keeps_its_history_and_later_writes_are_measured() -> None:
     late = Late(days=1, buckets=1)
     late.write("insert", [(key, late.order(400 + key)) for key in range(5)])
