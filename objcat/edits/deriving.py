@@ -9,7 +9,9 @@ import pyarrow.compute as pc
 from objcat.arguments import instance
 from objcat.errors import InvalidInput
 from objcat.feed import Feed
+from objcat.read.changes import ChangesPlan
 from objcat.table import TableSpec
+from objcat.tasks.changes import COMMIT_SLOT
 from objcat.timeline import AppVersion
 
 if TYPE_CHECKING:
@@ -47,12 +49,16 @@ def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None) -> Any | N
     names = [name for name in feed.schema.names if name in spec.table_schema.names]
     if spark is None:
         rows = feed.to_arrow()
-        rows = rows.filter(pc.not_equal(rows.column(_CHANGE_TYPE), "update_before")).select([*names, _CHANGE_TYPE])
+        rows = rows.filter(pc.not_equal(rows.column(_CHANGE_TYPE), "update_before"))
+        # Where a key is one row of its partition, one commit may delete it in one and insert it in another; here it may be one row.
+        rows = rows.sort_by([(COMMIT_SLOT, "ascending"), (_CHANGE_TYPE, "ascending")]).select([*names, _CHANGE_TYPE])
         return rows.rename_columns([*names, KIND]) if rows.num_rows else None
     if not getattr(feed.plan, "net", False):
         raise InvalidInput("Spark reads changes in no order, so that one change of a key counts: read source.changes(..., net=True)")
     from objcat.spark.names import quoted
 
     frame = feed.to_spark(spark).where(f"{_CHANGE_TYPE} <> 'update_before'")
+    if isinstance(feed.plan, ChangesPlan) and feed.plan.is_mixed:
+        frame = frame.orderBy(COMMIT_SLOT, _CHANGE_TYPE)
     frame = frame.select(*(quoted(name) for name in names), _CHANGE_TYPE).withColumnRenamed(_CHANGE_TYPE, KIND)
     return None if frame.isEmpty() else frame

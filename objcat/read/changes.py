@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from objcat.table import FileGroup, Manifests, Snapshot, TableDelta, Tables, TableSpec
 from objcat.table.files import LogSlice, decode_delta
+from objcat.table.partition import shape_of
+from objcat.table.spec import TABLE_SCOPE
 from objcat.tasks.changes import COMMIT_SLOT, Changed, ChangeStep, ChangeTask, change_schema, increment_schema
 from objcat.tasks.model import Filter
 from objcat.timeline import Action, Entry, Home, View
@@ -19,7 +21,7 @@ from objcat.timeline import Action, Entry, Home, View
 @dataclass(frozen=True, slots=True)
 class ChangesPlan:
     """What a read of changes reads. columns, net, latest, where, moved: as of `ChangeTask`; where rows moved, what came and went is only
-    found in a partition as a whole."""
+    found in a partition as a whole. parted: whether a key that is unique in the table may have been in several partitions of the range."""
 
     spec: TableSpec
     classes: tuple[Changed, ...]
@@ -28,6 +30,7 @@ class ChangesPlan:
     latest: bool = False
     where: Filter | None = None
     moved: bool = False
+    parted: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -38,13 +41,22 @@ class ChangesPlan:
         """The column by which the changes of all tasks are put in order."""
         return None if self.latest else COMMIT_SLOT
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether it tells of partitions of several partitionings, so that one commit may have ended a row here that it began there."""
+        return len({shape_of(changed.partition) for changed in self.classes}) > 1
+
     def tasks(self, *, count_max: int) -> list[ChangeTask]:  # noqa: ARG002 - each class is one state, which is not divided
-        """One for each class; where the index is no hash, one for all classes between which keys move."""
+        """One for each class; one for all classes between which keys move, or rows without a key."""
         dealt: dict[object, list[Changed]] = {}
         for number, changed in enumerate(self.classes):
-            within = changed.partition if not self.spec.is_global else ""
-            dealt.setdefault(within if self.spec.is_located or self.moved else number, []).append(changed)
-        return [ChangeTask(self.spec, tuple(some), self.columns, self.net, self.latest, self.where, self.moved) for some in dealt.values()]
+            within = "" if self.parted else changed.partition
+            together = self.parted or self.spec.is_located or self.moved
+            dealt.setdefault(within if together else number, []).append(changed)
+        met = self.parted or self.spec.is_located
+        return [
+            ChangeTask(self.spec, tuple(some), self.columns, self.net, self.latest, self.where, self.moved, met) for some in dealt.values()
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +106,18 @@ def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str],
         for group in Snapshot(within.before.log, within.before.state[within.table]).file_groups(manifests, homes=homes):
             before.setdefault(classes.of(group.home), []).append(group)
     changed = tuple(Changed(one[0], tuple(before.get(one, ())), tuple(classes.steps[one])) for one in touched)
-    return ChangesPlan(spec, changed, tuple(columns), net)
+    return ChangesPlan(spec, changed, tuple(columns), net, parted=_parts_keys(within, states, {partition for partition, _ in touched}))
+
+
+def _parts_keys(within: Range, states: Sequence[Snapshot], partitions: Collection[str]) -> bool:
+    """Whether a key that is unique in the table may have left one of some partitions for another: since its rows move, or since a
+    replacement or a RESTORE took it to one of another partitioning."""
+    spec = within.until.spec
+    if spec.is_keyless or spec.key_scope != TABLE_SCOPE:
+        return False
+    deltas = (decode_delta(entry.changes[within.table]) for entry in within.entries if within.table in entry.changes)
+    specs = [*(state.spec for state in states), *(delta.spec for delta in deltas if delta.spec is not None)]
+    return any(spec.is_global for spec in specs) or len({shape_of(partition) for partition in partitions}) > 1
 
 
 _Class = tuple[str, int]

@@ -268,11 +268,12 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """The changes of some classes of homes: of one, or of all between which a key may have moved, because the index is no hash.
+    """The changes of some classes of homes: of one, or of all between which a key may have moved.
 
     columns: logical names, in order. net: one change a key instead of every commit's. latest: of the net changes only the rows that are
     there, as `increments` yields them. where: of them, keeps the rows for which it is true. moved: whether rows without a key may be in
-    other file groups than before, by a clustering, or by a RESTORE to before one.
+    other file groups than before, by a clustering, or by a RESTORE to before one. met: whether a key may leave one class for another,
+    because the index is no hash, or because the table was partitioned otherwise.
     """
 
     spec: TableSpec
@@ -282,6 +283,7 @@ class ChangeTask:
     latest: bool = False
     where: Filter | None = None
     moved: bool = False
+    met: bool = False
 
 
 def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
@@ -292,7 +294,7 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
     """
     spec = task.spec
     changes = pa.concat_tables([_changes_of_class(fileio, spec, one) for one in task.classes])
-    if spec.is_located:
+    if task.met:
         changes = _met(changes, spec)
     if task.moved:
         # What one slot takes from a file group and gives to another as it was has not changed.

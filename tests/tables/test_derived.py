@@ -73,6 +73,39 @@ def pair(place: FileIO, **settings: Any) -> tuple[objcat.Table, objcat.Table]:
     return source, derived
 
 
+PAIR = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string(), nullable=False), ("v", pa.int64())])
+
+
+@pytest.mark.parametrize("net", [True, False])
+@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Simple()], ids=str)
+@pytest.mark.parametrize("scope", ["table", "partition"])
+@pytest.mark.parametrize("way", [([], ["city"]), (["city"], []), (["truncate(id, 2)"], ["truncate(city, 1)", "id"])], ids=str)
+def test_no_row_is_lost_that_one_commit_takes_to_another_partition(
+    net: bool, index: Any, scope: str, way: tuple[list[str], list[str]]
+) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("moved"), env=FakeEnv(3)))
+    key = ["id", "city"] if scope == "table" else ["id"]
+    source = lake.create_table("s", PAIR, key=key, partition_by=way[0], key_scope=scope, index=index)
+    derived = lake.create_table("d", PAIR, key=["id", "city"])
+
+    def follow() -> None:
+        reached = derived.applied("job")
+        derived.upsert_from(source.changes(since=-1 if reached is None else reached, net=net), app_id="job")
+        assert sorted(map(str, derived.scan().to_arrow().to_pylist())) == sorted(map(str, source.scan().to_arrow().to_pylist()))
+
+    source.insert([{"id": i, "city": city, "v": i} for i, city in enumerate(("Rome", "Oslo", "Lima"))])
+    follow()
+    source.set_partitioning(way[1])
+    replaced = source.overwrite([{"id": i, "city": city, "v": 10 + i} for i, city in enumerate(("Rome", "Oslo", "Cork"))]).slot
+    told = sorted((row["_change_type"], row["city"]) for row in source.changes(since=replaced - 1, net=net).to_arrow().to_pylist())
+    if scope == "table":
+        updates = [(change, city) for change in ("update_after", "update_before") for city in ("Oslo", "Rome")]
+        assert told == [("delete", "Lima"), ("insert", "Cork"), *updates]
+    follow()
+    source.restore(to=1)
+    follow()
+
+
 @pytest.mark.parametrize("net", [True, False])
 def test_two_that_derive_write_no_key_that_came_and_went(net: bool) -> None:
     backend = RacingBackend("race")
