@@ -119,8 +119,10 @@ def _located_by(spec: TableSpec) -> list[Column]:
 
 
 def located(batch: pa.Table, spec: TableSpec) -> pa.Table:
-    """The columns of a batch that partitions are made of, under physical names. Raises InvalidBatch when they do not cast."""
+    """The columns of a batch that partitions are made of, under physical names. Raises InvalidBatch when they lack or do not cast."""
     columns = spec.partition_columns
+    names = [column.name for column in columns]
+    _check_columns([name for name in batch.column_names if name in names], names, required=names)
     schema = spec.table_schema.to_arrow_physical(nullable=True)
     fields = [schema.field(column.physical) for column in columns]
     return pa.Table.from_arrays([_placing(batch.column(column.name), column) for column in columns], schema=pa.schema(fields))
@@ -128,6 +130,8 @@ def located(batch: pa.Table, spec: TableSpec) -> pa.Table:
 
 def keyed(batch: pa.Table, spec: TableSpec) -> pa.Table:
     """The columns of a batch that say which row is meant and where it lives, under physical names. Raises InvalidBatch and NullKey."""
+    # It was checked against columns that may have other names since.
+    check_delete_columns(batch.column_names, spec)
     columns = _located_by(spec)
     schema = spec.table_schema.to_arrow_physical(nullable=True)
     arrays = [_placing(batch.column(column.name), column) for column in columns]
