@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.arguments import moment_ms, name_list, session, shown
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
-from objcat.read.changes import ChangesPlan, Range, clusterings_of, plan_changes
+from objcat.read.changes import ChangesPlan, Range, clusterings_of, plan_changes, with_widest
 from objcat.read.commits import Commits
 from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
 from objcat.read.plan import parse_filter
@@ -203,7 +203,8 @@ def _changes(source: Source, since: int, until: Snapshot, *, columns: Sequence[s
     ]
     classes = tuple(one for plan in plans for one in plan.classes)
     restored = any(found is not None and found.restores is not None for found in (entry.footprint.get(source.table) for entry in entries))
-    return replace(plans[-1], classes=classes, moved=until.spec.is_keyless and (len(plans) > 1 or restored))
+    wide = with_widest(until.spec, [plan.wide for plan in plans])
+    return replace(plans[-1], wide=wide, classes=classes, moved=until.spec.is_keyless and (len(plans) > 1 or restored))
 
 
 def _check(source: Source, slot: int) -> None:

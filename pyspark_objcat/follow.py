@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 import objcat
 from fileio.config import nearest
 from objcat.errors import InvalidInput, SnapshotExpired
+from objcat.read.changes import ChangesPlan
 from objcat.spark.engine import arrow_schema
 from objcat.storage.fitting import named
 from objcat.tasks.changes import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, read_changed
@@ -122,7 +123,9 @@ class TableStream(Limited):
                 f"the stream cannot go on from slot {first}: {error}; copy the table as of a slot that is there, and follow it from that "
                 'slot by .option("since", "SLOT") with a new checkpointLocation'
             ) from error
-        _check_types(feed.schema, arrow_schema(self._schema))
+        # What a RESTORE made narrower again is told in its wider type: here in the present one, as long as the values fit.
+        found = self._options.followed(feed.plan.spec) if isinstance(feed.plan, ChangesPlan) else feed.schema
+        _check_types(found, arrow_schema(self._schema))
         store = table.fileio.describe()
         tasks: Sequence[Any] = feed.plan.tasks(count_max=TASKS_MAX)
         return [InputPartition(pickle.dumps((store, task))) for task in tasks]
@@ -141,7 +144,7 @@ class TableStream(Limited):
         declared = arrow_schema(self._schema)
         with store.open() as fileio:
             for rows in read_changed(fileio, task):
-                yield from named(rows, declared).to_batches()
+                yield from as_declared(rows, declared).to_batches()
 
     # ---- how
 
@@ -182,6 +185,17 @@ def columns_of(options: FormatOptions, names: Sequence[str]) -> list[str]:
     """The columns to ask a feed for, of those that Spark wants: of changes it adds some by itself."""
     added = () if options.mode == INCREMENTAL else (CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME)
     return [name for name in names if name not in added]
+
+
+def as_declared(rows: pa.Table, declared: pa.Schema) -> pa.Table:
+    """The rows of a feed as Spark declared them. Raises InvalidInput for values of which the present types hold no more."""
+    try:
+        return named(rows, declared)
+    except pa.ArrowInvalid as error:
+        raise InvalidInput(
+            f"a RESTORE took a column back to a type that does not hold what was there before ({str(error).splitlines()[0]}): read these "
+            "changes by table.changes(), or follow the table from the slot of the RESTORE on"
+        ) from error
 
 
 def _changes_rows(entry: Entry, table: str) -> bool:

@@ -29,13 +29,12 @@ from fileio.registry import StoreDescription
 from objcat.errors import InvalidInput, SnapshotExpired, TableNotFound
 from objcat.spark.engine import arrow_schema
 from objcat.spark.foreach import QUERY, check_query
-from objcat.storage.fitting import named
 from objcat.table import TableSpec
 from objcat.table.schema import Column
 from objcat.tasks import scan_groups
 from objcat.tasks.changes import read_changed
 from objcat.timeline import AppVersion
-from pyspark_objcat.follow import TableStream, columns_of
+from pyspark_objcat.follow import TableStream, as_declared, columns_of
 from pyspark_objcat.job import WriteJob, Written, begin_job, give_up
 from pyspark_objcat.options import FOLLOWING, FormatOptions, parse_options
 
@@ -185,7 +184,7 @@ def _read(store: StoreDescription, partition: InputPartition, read: Any, schema:
     declared = arrow_schema(schema)
     with store.open() as fileio:
         for rows in read(fileio, pickle.loads(partition.value)):  # noqa: S301 - our own driver wrote it
-            yield from named(rows, declared).to_batches()
+            yield from as_declared(rows, declared).to_batches()
 
 
 class _Writer(DataSourceArrowWriter):

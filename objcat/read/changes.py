@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from objcat.table import FileGroup, Manifests, Snapshot, TableDelta, Tables, TableSpec
+from objcat.table.evolution import widest
 from objcat.table.files import LogSlice, decode_delta
 from objcat.table.partition import shape_of
 from objcat.table.spec import TABLE_SCOPE
@@ -20,10 +21,16 @@ from objcat.timeline import Action, Entry, Home, View
 
 @dataclass(frozen=True, slots=True)
 class ChangesPlan:
-    """What a read of changes reads. columns, net, latest, where, moved: as of `ChangeTask`; where rows moved, what came and went is only
-    found in a partition as a whole. parted: whether a key that is unique in the table may have been in several partitions of the range."""
+    """What a read of changes reads. spec: of the end of the range. wide: the same with columns in the widest types of the range, which is
+    another one where a RESTORE made a column narrower again: rows that were there meanwhile are told in it.
+
+    columns, net, where, moved: as of `ChangeTask`; where rows moved, what came and went is only found in a partition as a whole. latest:
+    whether only rows that are there are told. parted: whether a key that is unique in the table may have been in several partitions of the
+    range.
+    """
 
     spec: TableSpec
+    wide: TableSpec
     classes: tuple[Changed, ...]
     columns: tuple[str, ...]
     net: bool
@@ -34,7 +41,7 @@ class ChangesPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        return increment_schema(self.spec, self.columns) if self.latest else change_schema(self.spec, self.columns)
+        return increment_schema(self.spec, self.columns) if self.latest else change_schema(self.wide, self.columns)
 
     @property
     def sort_by(self) -> str | None:
@@ -55,7 +62,8 @@ class ChangesPlan:
             dealt.setdefault(within if together else number, []).append(changed)
         met = self.parted or self.spec.is_located
         return [
-            ChangeTask(self.spec, tuple(some), self.columns, self.net, self.latest, self.where, self.moved, met) for some in dealt.values()
+            ChangeTask(self.wide, tuple(some), self.columns, self.net, self.spec if self.latest else None, self.where, self.moved, met)
+            for some in dealt.values()
         ]
 
 
@@ -106,18 +114,34 @@ def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str],
         for group in Snapshot(within.before.log, within.before.state[within.table]).file_groups(manifests, homes=homes):
             before.setdefault(classes.of(group.home), []).append(group)
     changed = tuple(Changed(one[0], tuple(before.get(one, ())), tuple(classes.steps[one])) for one in touched)
-    return ChangesPlan(spec, changed, tuple(columns), net, parted=_parts_keys(within, states, {partition for partition, _ in touched}))
-
-
-def _parts_keys(within: Range, states: Sequence[Snapshot], partitions: Collection[str]) -> bool:
-    """Whether a key that is unique in the table may have left one of some partitions for another: since its rows move, or since a
-    replacement or a RESTORE took it to one of another partitioning."""
-    spec = within.until.spec
-    if spec.is_keyless or spec.key_scope != TABLE_SCOPE:
-        return False
     deltas = (decode_delta(entry.changes[within.table]) for entry in within.entries if within.table in entry.changes)
     specs = [*(state.spec for state in states), *(delta.spec for delta in deltas if delta.spec is not None)]
-    return any(spec.is_global for spec in specs) or len({shape_of(partition) for partition in partitions}) > 1
+    return ChangesPlan(
+        spec,
+        with_widest(spec, specs),
+        changed,
+        tuple(columns),
+        net,
+        parted=_parts_keys(spec, specs, happened, {partition for partition, _ in touched}),
+    )
+
+
+def with_widest(spec: TableSpec, specs: Iterable[TableSpec]) -> TableSpec:
+    """The spec with columns in the widest types that they have in any of these."""
+    schema = widest(spec.table_schema, (other.table_schema for other in specs))
+    return spec if schema == spec.table_schema else msgspec.structs.replace(spec, table_schema=schema)
+
+
+def _parts_keys(spec: TableSpec, specs: Iterable[TableSpec], happened: Iterable[_Event], partitions: Collection[str]) -> bool:
+    """Whether a key that is unique in the table may have left one of some partitions for another: since its rows move, or since what ended
+    whole partitions, or a RESTORE, took it to one of another partitioning."""
+    if spec.is_keyless or spec.key_scope != TABLE_SCOPE:
+        return False
+    if any(one.is_global for one in specs):
+        return True
+    # While a partition of before lives, its keys stay in it.
+    ended = any(event.restores is not None or (event.delta.retires and event.entry.action is not Action.COMPACTION) for event in happened)
+    return ended and len({shape_of(partition) for partition in partitions}) > 1
 
 
 _Class = tuple[str, int]

@@ -7,7 +7,7 @@ physical names, whatever its age: what it lacks is null, what it has too much is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -118,6 +118,47 @@ def is_wider(new: ColumnType, old: ColumnType) -> bool:
             return digits[0] - digits[1] >= (20 if old == "bigint" else 10)
         return (new in _INTEGERS and _INTEGERS.index(new) > _INTEGERS.index(old)) or (new == "double" and old != "bigint")
     return (old, new) == ("float", "double")
+
+
+def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
+    """The schema with every column, and every field in one, in the widest type that it has in any of these. Of two types of which neither
+    holds the values of the other, the first that is met stays."""
+    found: dict[int, ColumnType] = {}
+
+    def meet(columns: Iterable[Column]) -> None:
+        for column in columns:
+            if isinstance(column.type, str):
+                known = found.setdefault(column.id, column.type)
+                found[column.id] = column.type if is_wider(column.type, known) else known
+            else:
+                meet(_inside(column.type))
+
+    def wide(column: Column) -> Column:
+        match column.type:
+            case StructType(fields):
+                new: ColumnType = StructType(fields=tuple(map(wide, fields)))
+            case ListType(element):
+                new = ListType(element=wide(element))
+            case MapType(key, value):
+                new = MapType(key=wide(key), value=wide(value))
+            case _:
+                new = found[column.id]
+        return column if new == column.type else msgspec.structs.replace(column, type=new)
+
+    meet(schema.columns)
+    for other in others:
+        meet(other.columns)
+    return msgspec.structs.replace(schema, columns=tuple(map(wide, schema.columns)))
+
+
+def _inside(nested: StructType | ListType | MapType) -> tuple[Column, ...]:
+    match nested:
+        case StructType(fields):
+            return fields
+        case ListType(element):
+            return (element,)
+        case MapType(key, value):
+            return (key, value)
 
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.storage.files import TXN_COLUMN, base_pieces, constant, pieces_of_txns, txn_of_path
-from objcat.storage.fitting import named
+from objcat.storage.fitting import fitted, named
 from objcat.storage.hashing import bucket_of
 from objcat.storage.lateness import timely
 from objcat.storage.logs import EXPANSION, LogReader
@@ -270,17 +270,18 @@ class Changed:
 class ChangeTask:
     """The changes of some classes of homes: of one, or of all between which a key may have moved.
 
-    columns: logical names, in order. net: one change a key instead of every commit's. latest: of the net changes only the rows that are
-    there, as `increments` yields them. where: of them, keeps the rows for which it is true. moved: whether rows without a key may be in
-    other file groups than before, by a clustering, or by a RESTORE to before one. met: whether a key may leave one class for another,
-    because the index is no hash, or because the table was partitioned otherwise.
+    spec: with columns in types that hold the values of all states. columns: logical names, in order. net: one change a key instead of every
+    commit's. latest: of the net changes only the rows that are there, as `increments` yields them, as this spec has them. where: of them,
+    keeps the rows for which it is true. moved: whether rows without a key may be in other file groups than before, by a clustering, or by
+    a RESTORE to before one. met: whether a key may leave one class for another, because the index is no hash, or because the table was
+    partitioned otherwise.
     """
 
     spec: TableSpec
     classes: tuple[Changed, ...]
     columns: tuple[str, ...]
     net: bool
-    latest: bool = False
+    latest: TableSpec | None = None
     where: Filter | None = None
     moved: bool = False
     met: bool = False
@@ -301,10 +302,12 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
         same = changes.select([*_physical(spec), TXN_COLUMN, COMMIT_SLOT])
         gone = pc.equal(changes.column(CHANGE_TYPE), DELETE)
         changes = changes.filter(pa.array(_unpaired(same, ~np.asarray(gone.to_numpy()))))
-    if task.net or task.latest:
+    if task.net or task.latest is not None:
         changes = _net(changes, spec)
-    if task.latest:
-        return _logical(changes.filter(pc.is_in(changes.column(CHANGE_TYPE), value_set=pa.array([INSERT, UPDATE_AFTER]))), task)
+    if task.latest is not None:
+        there = changes.filter(pc.is_in(changes.column(CHANGE_TYPE), value_set=pa.array([INSERT, UPDATE_AFTER])))
+        wanted = pa.schema([*task.latest.table_schema.to_arrow_physical(), *COMMIT_FIELDS])
+        return _logical(fitted(there, wanted), replace(task, spec=task.latest))
     logical = {column.physical: column.name for column in spec.table_schema.columns}
     changes = changes.rename_columns([logical.get(name, name) for name in changes.column_names])
     return named(changes, change_schema(spec, task.columns))

@@ -234,3 +234,18 @@ def test_a_merge_finds_keys_of_every_type(spark: SparkSession, tmp_path: Path, d
         merged = table.merge(source).when_matched_update({"v": "v + 100"}).execute()
         assert counts(merged) == (0, len(chosen), 0)
     assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [100 + number for number in range(len(keys))]
+
+
+@pytest.mark.parametrize("scope", ["table", "partition"])
+def test_a_derived_table_by_spark_loses_no_row_that_one_commit_takes_to_another_partition(
+    spark: SparkSession, tmp_path: Path, scope: str
+) -> None:
+    settings: dict[str, Any] = {"key": ["id", "city"] if scope == "table" else ["id"], "key_scope": scope, "index": objcat.Bucket(2)}
+    source = objcat.connect(tmp_path).create_table("s", SCHEMA, partition_by=["city"], **settings)
+    derived = objcat.connect(tmp_path).create_table("d", SCHEMA, key=["id", "city"])
+    source.insert([row(key, city="abc"[key % 3]) for key in range(6)])
+    derived.upsert_from(source.changes(since=-1, net=True), app_id="job", spark=spark)
+    source.set_partitioning([])
+    source.overwrite([row(key, city="abc"[key % 3]) for key in range(1, 7)])
+    derived.upsert_from(source.changes(since=1, net=True), app_id="job", spark=spark)
+    assert values(derived, "city") == values(source, "city") == {key: "abc"[key % 3] for key in range(1, 7)}

@@ -94,6 +94,27 @@ def test_modes_and_where_to_begin(table: objcat.Table, follow: Follower) -> None
     assert follow(since="1", mode="incremental", columns="value,id", where="id > 2", checkpoint="incremental") == [[("c", 3)]]
 
 
+def test_a_restore_that_makes_a_column_narrower_again_is_followed_while_the_values_fit(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int32())])
+    table = objcat.connect(tmp_path / "lake").create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    table.upsert([{"id": 1, "v": 1}])
+    table.widen_column("v", "bigint")
+    table.upsert([{"id": 2, "v": 2}])
+    table.restore(to=1)
+    table.widen_column("v", "bigint")
+    table.upsert([{"id": 3, "v": 2**40}])
+    table.restore(to=1)
+
+    def rows(stream: Any, first: int, last: int) -> list[tuple[Any, ...]]:
+        parts = stream.partitions({"slot": first, "table": table.id}, {"slot": last, "table": table.id})
+        found = [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
+        return [(row["_change_type"], row["id"], row["v"]) for row in found]
+
+    assert rows(reader(tmp_path), 3, 4) == [("delete", 2, 2)]
+    with pytest.raises(InvalidInput, match="a RESTORE took a column back"):
+        rows(reader(tmp_path), 6, 7)
+
+
 def test_a_batch_takes_as_many_commits_or_bytes_as_it_may(table: objcat.Table, follow: Follower, tmp_path: Path) -> None:
     if not HAS_LIMITS:
         with pytest.raises(InvalidInput, match=r"the option max_commits needs PySpark 4\.2"):

@@ -131,6 +131,32 @@ def test_rows_have_the_schema_of_the_end_of_the_range() -> None:
     assert followed.table.changes(since=0, until=1).schema.names[3:] == ["id", "v", "o"]
 
 
+@pytest.mark.parametrize("net", [False, True])
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_a_restore_has_no_type_for_any_more_are_told_in_theirs(kind: str, keyed: bool, net: bool) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("narrower"), env=FakeEnv(3)))
+    nested = pa.struct([("x", pa.list_(pa.int32()))])
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("n", nested)])
+    table = lake.create_table("t", schema, key=["id"] if keyed else None, kind=kind)
+    table.insert([{"id": 1, "v": 1, "n": {"x": [1]}}])
+    table.alter([objcat.WidenColumn("v", "bigint"), objcat.WidenColumn("n.x.element", "bigint")])
+    table.insert([{"id": 2, "v": 2**40, "n": {"x": [2**40]}}])
+    table.cluster(by=["v"])
+    widened = table.snapshot.slot
+    table.restore(to=1)
+    back = table.changes(since=widened, net=net).to_arrow()
+    assert [(row["_change_type"], row["v"], row["n"]) for row in back.to_pylist()] == [("delete", 2**40, {"x": [2**40]})]
+    assert (back.schema.field("v").type, table.schema.field("v").type) == (pa.int64(), pa.int32())
+    table.insert([{"id": 3, "v": 3, "n": None}])
+    told = table.changes(since=0, net=net).to_arrow()
+    come = [(row["v"], row["n"]) for row in told.to_pylist() if row["_change_type"] == "insert"]
+    assert come == [(1, {"x": [1]}), (3, None)] if net else come == [(1, {"x": [1]}), (2**40, {"x": [2**40]}), (3, None)]
+    latest = table.incremental(since=widened, where="v <= 3", columns=["n", "v", "_commit_slot"]).to_arrow()
+    assert latest.to_pylist() == [{"n": None, "v": 3, "_commit_slot": table.snapshot.slot}]
+    assert latest.schema.field("v").type == pa.int32()
+
+
 def test_a_transaction_over_two_tables_changes_each_of_them_once() -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("two-followed"), env=FakeEnv(5)))
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
