@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -127,6 +128,7 @@ class Runner:
 
     def _do(self, chain: Chain, step: Step, turn: _Turn, name: str) -> tuple[Sample | None, Rows, Rows]:
         """The sample, the right answer and the one that was found; the last two are equal where there is nothing to ask."""
+        os.sync()  # What others have written and not forced to the disk is not written while this one is measured.
         side, layout = self._sides[name], chain.layout(step.tables[0])
         table, at = turn.names[layout.name], (name, layout.name)
         if step.op == "load":

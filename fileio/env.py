@@ -26,6 +26,8 @@ R = TypeVar("R")
 
 GIVE_WAY_S_MAX = 0.05
 """How long work that nobody waits for gives way between two of its steps, at most."""
+STEP_S_MIN = 0.001
+"""Work that nobody waits for goes on for as long before it gives way again."""
 
 
 class Env(Protocol):
@@ -72,7 +74,7 @@ class Env(Protocol):
         """For work that nobody waits for, between two steps of it: come back when something urgent has just ended, or none is under way.
 
         So each of many short writes meets one step at most. It is a courtesy: it ends after `GIVE_WAY_S_MAX` in any case, and what it
-        waits for must not wait for the caller.
+        waits for must not wait for the caller. A step may be as small as one likes: before `STEP_S_MIN` of one is over, this does nothing.
         """
 
     @property
@@ -218,6 +220,7 @@ class _Way:
 
     def after_fork(self) -> None:
         self._changed = threading.Condition()
+        self._next = threading.local()
         self._running = 0
         self._ended = 0
 
@@ -234,9 +237,13 @@ class _Way:
                 self._changed.notify_all()
 
     def wait(self) -> None:
+        """Once in `STEP_S_MIN` in each thread, so that what is done in many small steps does not take many waits."""
+        if time.monotonic() < getattr(self._next, "step_s", 0.0):
+            return
         with self._changed:
             before = self._ended
             self._changed.wait_for(lambda: not self._running or self._ended > before, timeout=GIVE_WAY_S_MAX)
+        self._next.step_s = time.monotonic() + STEP_S_MIN
 
 
 @dataclass(eq=False, slots=True)

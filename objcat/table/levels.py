@@ -87,15 +87,17 @@ def save_table(fileio: FileIO, state: TableState, folder: str) -> TableState:
     base = sorted((ref for ref in state.manifest if ref.run == 0), key=lambda ref: _order(ref.first))
     runs = sorted({ref.run for ref in state.manifest if ref.run}, reverse=True)
     of_run = {run: [ref for ref in state.manifest if ref.run == run] for run in runs}
-    new = rows_of(state.overlay.values(), spec)
+    give_way = fileio.env.give_way
+    give_way()
+    new = rows_of(state.overlay.values(), spec, pause=give_way)
     count = runs_to_merge(int(_items(new).sum()), [sum(ref.items for ref in of_run[run]) for run in runs])
     merged = [ref for run in runs[:count] for ref in of_run[run]]
     kept = [ref for run in runs[count:] for ref in of_run[run]]
     is_whole = not kept
-    fileio.env.give_way()
+    give_way()
     tables = [shard.rows(None) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), merged)]
-    fileio.env.give_way()
-    changed = merge_rows([new, *tables], spec, whole=(lambda _: True) if is_whole and not base else None)
+    give_way()
+    changed = merge_rows([new, *tables], spec, whole=(lambda _: True) if is_whole and not base else None, pause=give_way)
     if is_whole:
         base, changed = _fold_into_base(fileio, base, changed, spec, folder)
     run = max([0, *runs]) + 1
@@ -107,6 +109,7 @@ def _fold_into_base(
     fileio: FileIO, base: list[ShardRef], changed: pa.Table, spec: TableSpec, folder: str
 ) -> tuple[list[ShardRef], pa.Table]:
     """The base with the changes of the ranges that are due, and the changes that are left."""
+    give_way = fileio.env.give_way
     if not base:
         return put_shards(fileio, _shards(changed), folder, run=0), changed.slice(0, 0)
     range_of = _ranges(changed, [ref.first for ref in base])
@@ -115,10 +118,12 @@ def _fold_into_base(
 
     def rewrite(i: int) -> list[ShardRef]:
         part = changed.take(pa.array(np.flatnonzero(range_of == i)))
-        fileio.env.give_way()
+        give_way()
         # A partition that begins another range may have rows in both.
         shared = {ref.first.partition for ref in (*base[i : i + 1 if i else i], *base[i + 1 : i + 2])}
-        rows = merge_rows([get_shard(fileio, base[i]).rows(None), part], spec, whole=lambda name: name not in shared)
+        table = get_shard(fileio, base[i]).rows(None)
+        give_way()
+        rows = merge_rows([table, part], spec, whole=lambda name: name not in shared, pause=give_way)
         return put_shards(fileio, _shards(rows), folder, run=0)
 
     rewritten = dict(zip(due, fileio.env.map(rewrite, due), strict=True))

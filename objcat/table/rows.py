@@ -93,8 +93,17 @@ def bounded_columns(spec: TableSpec) -> list[Column]:
     return [column for column in spec.table_schema.columns if isinstance(column.type, str)]
 
 
-def rows_of(changes: Iterable[Change], spec: TableSpec, columns_bounded: Collection[int] | None = None) -> pa.Table:
-    """Changes as rows, with the bounds of every column that has any. columns_bounded: ids of those that are wanted, None for all."""
+def _on() -> None:
+    """No pause."""
+
+
+def rows_of(
+    changes: Iterable[Change], spec: TableSpec, columns_bounded: Collection[int] | None = None, *, pause: Callable[[], None] = _on
+) -> pa.Table:
+    """Changes as rows, with the bounds of every column that has any.
+
+    columns_bounded: ids of those that are wanted, None for all. pause: called between steps, each of a millisecond or so.
+    """
     listed = list(changes)
     bases = [change.base for change in listed]
     files: list[list[BaseFile | LogObject]] = [
@@ -114,7 +123,9 @@ def rows_of(changes: Iterable[Change], spec: TableSpec, columns_bounded: Collect
         "logs": _slices([change.logs for change in listed]),
         "rows": [sum(file.rows for file in of_row) for of_row in files],
     }
+    pause()
     made: dict[str, Any] = {field.name: pa.array(columns[field.name], field.type) for field in CORE}
+    pause()
     # Under the bucket index many rows are of the same log objects: their bounds are put together once.
     names = [tuple(map(id, of_row)) for of_row in files]
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
@@ -125,6 +136,7 @@ def rows_of(changes: Iterable[Change], spec: TableSpec, columns_bounded: Collect
         if column.id in known and (columns_bounded is None or column.id in columns_bounded):
             bounds = _bounds(distinct, column)
             made |= bounds if len(distinct) == len(files) else {name: values.take(which) for name, values in bounds.items()}
+            pause()
     return pa.table(made)
 
 
@@ -338,20 +350,24 @@ def order_keys(rows: pa.Table, partitions: Partitions) -> Ints:
     return (partitions.codes << (2 * BUCKET_BITS)) | (integers(rows, "bucket_count") << BUCKET_BITS) | integers(rows, "bucket")
 
 
-def merge_rows(tables: Sequence[pa.Table], spec: TableSpec, *, whole: Callable[[str], bool] | None = None) -> pa.Table:
+def merge_rows(
+    tables: Sequence[pa.Table], spec: TableSpec, *, whole: Callable[[str], bool] | None = None, pause: Callable[[], None] = _on
+) -> pa.Table:
     """One row for every home, sorted.
 
     whole: whether the tables hold all that is known of a partition. Then homes without a file are left out, unless rows of other bucket
-    counts are there, which they may supersede.
+    counts are there, which they may supersede. pause: called between steps.
     """
     rows = aligned(tables, spec)
+    pause()
     if not rows.num_rows:
         return rows
     partitions = Partitions.of(rows.column("partition"))
     unique, group = np.unique(order_keys(rows, partitions), return_inverse=True)
     members = Members(group.astype(np.int64), np.arange(rows.num_rows))
     folded = fold(rows, members)
-    merged = _unchanged(rows, group) if len(unique) == rows.num_rows else _merged(rows, members, folded)
+    pause()
+    merged = _unchanged(rows, group) if len(unique) == rows.num_rows else _merged(rows, members, folded, pause)
     if whole is None:
         return merged
     counts = integers(rows, "bucket_count")
@@ -367,7 +383,7 @@ def _unchanged(rows: pa.Table, group: npt.NDArray[np.intp]) -> pa.Table:
     return rows.take(pa.array(np.argsort(group, kind="stable")))
 
 
-def _merged(rows: pa.Table, members: Members, folded: Folded) -> pa.Table:
+def _merged(rows: pa.Table, members: Members, folded: Folded, pause: Callable[[], None]) -> pa.Table:
     taken = rows.select([name for name in CORE.names if name not in _FOLDED]).take(pa.array(folded.winner))
     lengths = np.bincount(folded.slice_group, minlength=len(folded.winner))
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
@@ -380,6 +396,7 @@ def _merged(rows: pa.Table, members: Members, folded: Folded) -> pa.Table:
         "logs": pa.ListArray.from_arrays(offsets, slices),
         "rows": pa.array(counts),
     }
+    pause()
     # Where one row of a group is used, its bounds are taken as they are; -1 stands for none.
     only = np.full(len(folded.winner), -1, dtype=np.int64)
     only[group] = row
@@ -388,7 +405,7 @@ def _merged(rows: pa.Table, members: Members, folded: Folded) -> pa.Table:
     bounds = rows.select(names).take(pa.array(only, mask=only < 0))
     if names and several.any():
         chosen = several[group]
-        union = _united(rows.select([*names, "rows"]).take(pa.array(row[chosen])), group[chosen])
+        union = _united(rows.select([*names, "rows"]).take(pa.array(row[chosen])), group[chosen], pause)
         # Of groups with several rows, what is united, which lies behind the others.
         place = np.arange(len(several))
         place[several] = len(several) + np.arange(union.num_rows)
@@ -397,7 +414,7 @@ def _merged(rows: pa.Table, members: Members, folded: Folded) -> pa.Table:
     return pa.table([columns[name] for name in rows.column_names], schema=rows.schema)
 
 
-def _united(parts: pa.Table, group: Ints) -> pa.Table:
+def _united(parts: pa.Table, group: Ints, pause: Callable[[], None]) -> pa.Table:
     """The bounds of all columns over the rows of each group, by group: not known where those of a part are not.
 
     A group has few rows, as many as there are levels: they are compared row by row. Arrow's own grouping loads pandas where it is there.
@@ -425,6 +442,7 @@ def _united(parts: pa.Table, group: Ints) -> pa.Table:
             found[name] = pc.if_else(known(pc.or_(values.is_valid(), all_null)), among(values, of), pa.scalar(None, values.type))
         total = pa.array(np.add.reduceat(np.asarray(pc.fill_null(counts, 0).to_numpy(), np.int64)[order], starts))
         found[nulls] = pc.if_else(known(counts.is_valid()), total, pa.scalar(None, pa.int64()))
+        pause()
     return pa.table(found)
 
 

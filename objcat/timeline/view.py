@@ -283,7 +283,7 @@ class Timeline(Generic[S]):
 
     def _save(self, target: View[S]) -> View[S] | None:
         """Save a view that is at a slot of a checkpoint. Only what a published root names is used afterwards."""
-        if target.checkpoint < target.log.root_bound:
+        if max(target.checkpoint, 0) < target.log.root_bound:
             # What this view stands on may be collected; a root that is published from now on must stand on younger ones only.
             target = self.at(target.slot)
         if target.checkpoint == target.slot:
@@ -326,7 +326,7 @@ class Timeline(Generic[S]):
             return None
         again = {path for path in self._objects(payload, outcomes.segments) if not path.startswith(folder)}
         if again:
-            found = checkpoint.read_root(self.fileio, target.checkpoint)
+            found = checkpoint.read_root(self.fileio, target.checkpoint) if target.checkpoint >= 0 else None
             if found is None or isinstance(found.root, VoidRoot) or not again <= self._objects(found.root.payload, found.root.segments):
                 return None
         return payload, state, outcomes
@@ -343,6 +343,7 @@ class Timeline(Generic[S]):
     def _publish_quietly(self, view: View[S], keep: Callable[[View[S]], None]) -> None:
         """`publish` in the background: a commit that has succeeded stays a success whatever happens here."""
         try:
+            self.fileio.env.give_way()
             published = self._publish(view)
             self._failed_at_slot = view.slot if published.checkpoint == view.checkpoint else None
             if published.checkpoint > view.checkpoint:

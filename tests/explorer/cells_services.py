@@ -135,7 +135,7 @@ ALONE_CELLS = (
     alone(PROPERTY, ROWS, states_min=310),
     alone(SCAN, COMPACTED, states_min=530),
     alone(play("place", 1, Place()), ROWS, DIGESTS_ASIDE, states_min=761),
-    alone(CHECKPOINT, MORE_ROWS, SMALL, states_min=1_800),
+    alone(CHECKPOINT, MORE_ROWS, SMALL, states_min=1_310),
     alone(ARCHIVE, CHECKPOINTED, SMALL, states_min=1_240),
     alone(SCAN, CHECKPOINTED, SMALL, states_min=270),
     # Two faults at one put: it is lost, and so is the last look at what became of it.
@@ -453,7 +453,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(writer(1), Actor("tidy", 4, InTurn((RollBack((1,)), Write((1,)), Write((1,)), Publish(), Archive())))),
         prelude=ROWS,
         settings=SMALL,
-        states_min=1_980,
+        states_min=1_930,
     ),
     Cell(
         name="stalled rollback, archive",
@@ -478,7 +478,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         prelude=MORE_ROWS,
         settings=SMALL,
         all_succeed=True,
-        states_min=470,
+        states_min=360,
     ),
     Cell(
         name="checkpoint, late read",
@@ -486,7 +486,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         prelude=LONGER,
         settings=SMALL,
         all_succeed=True,
-        states_min=610,
+        states_min=520,
     ),
     Cell(
         name="write, checkpoint, read",
@@ -494,7 +494,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         prelude=MORE_ROWS,
         settings=SMALL,
         all_succeed=True,
-        states_min=2_140,
+        states_min=1_850,
     ),
     *(
         Cell(
@@ -506,7 +506,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
             faults=FRESH,
             faults_max=faults_max,
             crashes_max=1 - faults_max,
-            states_min=4_550 if faults_max else 510,
+            states_min=3_570 if faults_max else 400,
         )
         for what, faults_max in (("fault", 1), ("crash", 0))
     ),
@@ -515,7 +515,7 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         actors=(CHECKPOINT, OTHER_CHECKPOINT),
         prelude=MORE_ROWS,
         settings=SMALL,
-        states_min=380,
+        states_min=290,
     ),
     Cell(
         name="checkpoint, checkpoint: 1 fault, 1 crash at the roots",
@@ -536,14 +536,14 @@ SERVICE_CELLS: tuple[Cell, ...] = (
         settings=SMALL,
         faults_max=1,
         faults=FRESH,
-        states_min=3_950,
+        states_min=3_290,
     ),
     Cell(
         name="write, write, checkpoint, read",
         actors=(writer(1), writer(2), CHECKPOINT, Actor("reader", 9, Read(1))),
         prelude=ROWS,
         settings=SMALL,
-        states_min=4_650,
+        states_min=4_150,
     ),
     # Collection of checkpoints, beside a publisher that it overtakes.
     Cell(

@@ -110,6 +110,15 @@ def test_giving_way_ends_in_any_case() -> None:
         env.give_way()
 
 
+def test_small_steps_are_not_as_many_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fileio.env.GIVE_WAY_S_MAX", 3600.0)
+    monkeypatch.setattr("fileio.env.STEP_S_MIN", 3600.0)
+    env = SystemEnv()
+    env.give_way()
+    with env.urgent():
+        env.give_way()  # the step has only just begun
+
+
 def test_a_forked_process_gives_way_to_nothing_of_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fileio.env.GIVE_WAY_S_MAX", 3600.0)
     env = SystemEnv()

@@ -534,3 +534,17 @@ def test_a_checkpoint_lets_writes_pass_before_each_of_its_objects() -> None:
         within += {"write begins": 1, "write ends": -1}.get(what, 0)
         assert not within or what != "gives way", "what is waited for waits for nobody"
     assert seen.count("write begins") == 40
+
+
+def test_a_checkpoint_lets_writes_pass_between_the_columns_of_its_rows() -> None:
+    """Its work on rows takes longer than a small commit, and holds what all threads of Python share."""
+    seen: list[str] = []
+    backend = FaultyBackend(MemoryBackend("courteous"), before=lambda request: seen.append(f"{request.kind} {request.key}"))
+    schema = pa.schema([pa.field(f"c{n}", pa.int64(), nullable=n > 0) for n in range(20)])
+    table = objcat.Lake(FileIO(backend, env=_Courteous(seen))).create_table("t", schema, key=["c0"])
+    for number in range(60):
+        table.upsert(pa.table([pa.array([number])] * 20, schema=schema))
+    written = [at for at, what in enumerate(seen) if what.startswith("put") and "/checkpoints/" in what and what.endswith(".parquet")]
+    courtesies = [seen[before:at].count("gives way") for before, at in pairwise([0, *written])]
+    assert courtesies[0] > 20, "made of the commits"
+    assert courtesies[-1] > 2 * 20, "and merged with those before"

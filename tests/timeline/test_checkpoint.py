@@ -105,6 +105,15 @@ def test_a_checkpoint_names_the_objects_of_the_one_before_again() -> None:
     assert_sound(timeline)
 
 
+def test_whoever_has_followed_the_log_from_its_beginning_reads_none_of_it_for_the_first_checkpoint() -> None:
+    plain, view = store("followed", 40, publish=False)
+    asked: list[Request] = []
+    published = through(FaultyBackend(plain._bare, before=asked.append)).publish(view)
+    assert (view.checkpoint, published.checkpoint) == (-1, 32)
+    assert [request.key for request in asked if request.kind == "put"] and not [r.key for r in asked if r.key.startswith("log/")]
+    assert_sound(open_toy(plain))
+
+
 def test_a_slot_that_somebody_else_has_published_is_loaded() -> None:
     fileio, view = store("loaded", 40, publish=False)
     first, second = open_toy(fileio), open_toy(fileio)
