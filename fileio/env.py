@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -48,8 +49,13 @@ class Env(Protocol):
     def new_id(self) -> str:
         """A fresh identifier of 16 hexadecimal digits (64 bits) that no other call anywhere returns."""
 
-    def submit(self, function: Callable[[], R]) -> Future[R]:
-        """Run a task, perhaps in another thread; at most `parallelism` run at once, in order of submission."""
+    def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:
+        """Run a task, perhaps in another thread; at most `parallelism` run at once, in order of submission.
+
+        A process that is about to end begins no thread for anybody: what is asked of it then is done at once, by whoever asks, so that
+        threads which outlive the main one, and what is called at exit, get on all the same. idle: nobody waits for this task, and the end
+        of the process shall not either: it is refused then with RuntimeError, and so is whatever it asks for.
+        """
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Apply `function`, a task, to every item, perhaps in parallel; results in the order of the items."""
@@ -110,6 +116,7 @@ class SystemEnv:
         self._tasks = _Pool(parallelism, "objcat")
         self._io = _Pool(io_parallelism, "objcat-io")
         self._way = _Way()
+        self._idle = threading.local()
 
     @property
     def parallelism(self) -> int:
@@ -130,17 +137,32 @@ class SystemEnv:
     def new_id(self) -> str:
         return secrets.token_hex(8)
 
-    def submit(self, function: Callable[[], R]) -> Future[R]:
-        return self._tasks.submit(function)
+    def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:
+        return self._tasks.submit(partial(self._idly, function)) if idle else self._submitted(self._tasks, function)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         listed = list(items)
         if len(listed) < 2 or self._tasks.is_mine():
             return iter([function(item) for item in listed])
-        return self._tasks.executor().map(function, listed)
+        return _results(deque(self._submitted(self._tasks, partial(function, item)) for item in listed))
 
     def submit_io(self, function: Callable[[], R]) -> Future[R]:
-        return self._io.submit(function)
+        return self._submitted(self._io, function)
+
+    def _submitted(self, pool: _Pool, function: Callable[[], R]) -> Future[R]:
+        try:
+            return pool.submit(function)
+        except RuntimeError as error:
+            if _ENDING not in str(error) or getattr(self._idle, "yes", False):
+                raise
+            return done_at_once(function)
+
+    def _idly(self, function: Callable[[], R]) -> R:
+        self._idle.yes = True
+        try:
+            return function()
+        finally:
+            self._idle.yes = False
 
     def repeat(self, function: Callable[[], None], every_s: float, *, first_s: float | None = None) -> Callable[[], None]:
         repetition = _Repetition(function, every_s)
@@ -176,6 +198,20 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+_ENDING = "cannot schedule new futures after"
+"""What Python's pools say once the main thread has ended, although other threads may go on, and before functions are called at exit."""
+
+
+def _results(futures: deque[Future[R]]) -> Iterator[R]:
+    """As `Executor.map` gives them."""
+    try:
+        while futures:
+            yield futures.popleft().result()
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 class _Pool:
@@ -288,8 +324,9 @@ class _Alarm:
             due = (time.monotonic() + seconds, self._count, repetition)
             heapq.heappush(self._due, due)
             if not self._is_awake:
-                self._is_awake = True
-                threading.Thread(target=self._watch, args=(self._changed,), name="objcat-alarm", daemon=True).start()
+                with suppress(RuntimeError):  # At the end of the process nothing is called any more.
+                    threading.Thread(target=self._watch, args=(self._changed,), name="objcat-alarm", daemon=True).start()
+                    self._is_awake = True
             elif self._due[0] is due:
                 self._changed.notify()
 

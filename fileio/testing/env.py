@@ -57,7 +57,7 @@ class FakeEnv:
         self._ids += 1
         return f"{self._seed & 0xFFFFFFFF:08x}{self._ids:08x}"
 
-    def submit(self, function: Callable[[], R]) -> Future[R]:
+    def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:  # noqa: ARG002 - nothing runs beside anything
         return done_at_once(function)
 
     def submit_io(self, function: Callable[[], R]) -> Future[R]:

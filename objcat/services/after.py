@@ -71,7 +71,7 @@ class Upkeep:
             return
         work = partial(upkeep_after, timeline, view, table, manifests, since_slot=since_slot)
         try:
-            timeline.fileio.env.submit(partial(self._quietly, where, table, view.slot, work, workers))
+            timeline.fileio.env.submit(partial(self._quietly, where, table, view.slot, work, workers), idle=True)
         except RuntimeError as error:
             self._end(where, table)
             logger.warning("the upkeep of %s is left to later writers, as the process ends: %s", where, error)

@@ -248,7 +248,7 @@ class ActorEnv:
         self._ids += 1
         return f"{self._number:02x}{self._ids:014x}"
 
-    def submit(self, function: Callable[[], R]) -> Future[R]:
+    def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:
         return done_at_once(function)
 
     def submit_io(self, function: Callable[[], R]) -> Future[R]:

@@ -163,8 +163,8 @@ class Holding(SystemEnv):
         super().__init__()
         self.held: list[Any] = []
 
-    def submit(self, function: Any) -> Any:
-        if getattr(function, "func", None) is not None and function.func.__name__ == "_quietly":
+    def submit(self, function: Any, *, idle: bool = False) -> Any:
+        if idle:
             self.held.append(function)
             return Future()
         return super().submit(function)

@@ -34,7 +34,7 @@ R = TypeVar("R")
 class Inline(SystemEnv):
     """Tasks, upkeep too, are done before whoever submits them goes on."""
 
-    def submit(self, function: Callable[[], R]) -> Future[R]:
+    def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:
         return done_at_once(function)
 
 

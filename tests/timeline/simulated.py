@@ -79,7 +79,8 @@ class Simulation:
         self._begin(call)
         return future
 
-    submit = submit_io
+    def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:
+        return self.submit_io(function)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return iter([function(item) for item in items])
