@@ -1,12 +1,13 @@
 """The command line: `objcat --help` names the commands.
 
 Exit codes: 0 all is well; 1 the answer is no (a store that is not fit, a table that is not whole); 2 wrong input, missing credentials, or
-a store that cannot be asked; 130 it was interrupted. Errors are one sentence on stderr.
+a store that cannot be asked; 130 it was interrupted; 143 it was told to end, by SIGTERM. Errors are one sentence on stderr.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -19,6 +20,17 @@ from objcat.cli.common import EXIT_WRONG
 from objcat.errors import ObjcatError
 
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as of whoever stops a container: what Ctrl-C does is right then too."""
+
+
+def _terminate(number: int, _frame: object) -> None:
+    # Whoever sends it again does not want to wait for what is under way.
+    signal.signal(number, signal.SIG_DFL)
+    raise Terminated
 
 
 class Commands(TyperGroup):
@@ -28,10 +40,11 @@ class Commands(TyperGroup):
         """Run a command."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as why:
+            how, code = ("ended by SIGTERM", EXIT_TERMINATED) if isinstance(why, Terminated) else ("interrupted", EXIT_INTERRUPTED)
             said = "what has a slot of the log is done and the rest is not visible: call it again to go on"
-            print(f"objcat: interrupted; {said}, and `objcat rollback TABLE` to tidy up", file=sys.stderr)
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+            print(f"objcat: {how}; {said}, and `objcat rollback TABLE` to tidy up", file=sys.stderr)
+            raise typer.Exit(code) from None
 
 
 app = typer.Typer(name="objcat", cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -79,6 +92,9 @@ app.command("store-check")(store.store_check)
 
 def main() -> None:
     """The entry point `objcat`: runs the command and turns every error of ours into one sentence and exit code 2."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # The first process of a container is not ended by a signal that it does not handle.
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except (FileIOError, ObjcatError) as error:

@@ -13,6 +13,7 @@ from pyspark.sql.types import AtomicType, BinaryType, StringType
 
 from fileio.env import default_env
 from objcat.spark.names import quoted
+from objcat.spark.ship import hang_up
 
 ROWS_MAX, BYTES_MAX = 512 * 1024, 64 * 1024**2
 """Of a batch that comes to this process."""
@@ -73,6 +74,7 @@ def kept_unless_it_fails(frame: DataFrame) -> Iterator[None]:
 
 def give_up(frame: DataFrame) -> None:
     """Have Spark keep a frame no more. Never raises: what a session kept is gone with it, and must not hide why."""
+    hang_up(frame.sparkSession)
     with suppress(Exception):
         frame.unpersist()
 

@@ -11,7 +11,7 @@ from pyspark import __version__
 from pyspark.sql import SparkSession
 
 from fileio.env import default_env
-from objcat.spark.ship import in_one_sentence
+from objcat.spark.ship import hang_up, in_one_sentence
 
 CHECKSUMS = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
@@ -46,13 +46,15 @@ def ended(spark: SparkSession) -> Iterator[None]:
     """Jobs that this thread begins in the block are cancelled where it is left before they have ended: by Ctrl-C, or by what a signal's
     handler raises. They would go on, and write files, for nobody.
 
-    PySpark's own handler of Ctrl-C cannot cancel a job that is waited for: it asks over the connection that waits. Not on Connect.
+    PySpark's own handler of Ctrl-C cannot cancel a job that is waited for: it asks over the connection that waits; see `hang_up`. Not on
+    Connect.
     """
     context, tag = spark.sparkContext, f"objcat-{default_env().new_id()}"
     context.addJobTag(tag)
     try:
         yield
     except BaseException:
+        hang_up(spark)
         with suppress(Exception):
             context.cancelJobsWithTag(tag)
         raise
@@ -83,6 +85,7 @@ def checked(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
+        hang_up(spark)
         with _lock:
             _under_way[session] -= is_ours
             if not _under_way[session]:
@@ -106,6 +109,7 @@ def local_properties(spark: SparkSession, values: Mapping[str, str]) -> Iterator
     try:
         yield
     finally:
+        hang_up(spark)
         # A context that was stopped in the block keeps nothing, and its error must not hide the block's.
         with suppress(Exception):
             for name, own in before.items():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -142,6 +144,24 @@ _LOST = {
     "has failed the maximum allowable number of times": "it lost what it had shuffled, time and again",
 }
 """What Spark says of a job that it does not let end, and what that means."""
+
+
+def hang_up(spark: SparkSession) -> None:
+    """Have this thread call the JVM anew where a signal's handler has ended a call that waited for its answer, as by SystemExit: each call
+    from then on would take the answer of the one before for its own. Never raises. To be called by whoever cleans up behind an error,
+    before it calls the JVM. Py4J does so for KeyboardInterrupt, and for whatever is an `Exception`.
+    """
+    ending = sys.exc_info()[1]
+    if ending is None or isinstance(ending, (Exception, KeyboardInterrupt)):
+        return
+    # Handlers of signals run there. A callback, in another thread, needs the connection that it came by.
+    if threading.current_thread() is not threading.main_thread():
+        return
+    with suppress(Exception):
+        context: Any = spark.sparkContext
+        connection = context._gateway._gateway_client.get_thread_connection()
+        if connection is not None:
+            connection.close()
 
 
 def _is_stopped(spark: SparkSession) -> bool:

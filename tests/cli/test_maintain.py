@@ -61,13 +61,16 @@ def test_what_cannot_be_maintained_is_one_sentence(table: objcat.Table, tmp_path
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "io_bytes_max=0" in refused.stderr
 
 
-def test_an_interrupted_command_says_how_to_go_on(table: objcat.Table, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "how", "code"), [(signal.SIGINT, "interrupted", 130), (signal.SIGTERM, "ended by SIGTERM", 143)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_an_interrupted_command_says_how_to_go_on(table: objcat.Table, tmp_path: Path, number: signal.Signals, how: str, code: int) -> None:
     assert table.compact() is not None
     command = [sys.executable, "-m", "objcat.cli", "maintain", str(tmp_path), "--watch", "--every", "3600"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None and watching.stderr is not None
         assert watching.stdout.readline() == "nothing is due\n"
-        watching.send_signal(signal.SIGINT)
+        watching.send_signal(number)
         said = watching.stderr.read()
-        assert watching.wait() == 130
-    assert said.startswith("objcat: interrupted; ") and said.count("\n") == 1 and "call it again" in said
+        assert watching.wait() == code
+    assert said.startswith(f"objcat: {how}; ") and said.count("\n") == 1 and "call it again" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -173,6 +174,44 @@ def test_ctrl_c_ends_the_job_of_a_write_and_the_next_write_is_as_any_other(
     keyed.rollback_dead(older_than_s=0)
     assert len(list(keyed.fileio.list_keys("data/"))) == done.files
     assert list(keyed.fileio.list_keys("intents/")) == []
+
+
+def test_after_the_exit_of_a_handler_no_call_takes_the_answer_of_another(spark: SparkSession, keyed: objcat.Table, tmp_path: Path) -> None:
+    """As of SIGTERM. PySpark waits until the job has ended, whatever anybody does."""
+    began, ended = str(tmp_path / "began"), str(tmp_path / "ended")
+    os.mkfifo(began)
+    os.mkfifo(ended)
+
+    def waiting(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        Path(began).open("w").close()
+        Path(ended).open().close()
+        yield from batches
+
+    def signalled() -> None:
+        Path(began).open().close()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def leave(*_: object) -> None:
+        Path(ended).open("w").close()
+        sys.exit(143)
+
+    before = signal.signal(signal.SIGUSR1, leave)
+    signaller = threading.Thread(target=signalled)
+    signaller.start()
+    frame = rows(spark, 5).coalesce(1)
+    try:
+        with pytest.raises(SystemExit):
+            keyed.upsert(frame.mapInArrow(waiting, frame.schema))
+    finally:
+        signaller.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert [spark.range(count).count() for count in (7, 8, 9)] == [7, 8, 9]
+    assert not spark.sparkContext.getLocalProperty("spark.job.tags")
+    assert keyed.refresh().slot == 0
+    done = keyed.upsert(rows(spark, 5))
+    assert (done.slot, keyed.scan().count()) == (1, 5)
+    keyed.rollback_dead(older_than_s=0)
+    assert len(list(keyed.fileio.list_keys("data/"))) == done.files
 
 
 def test_jobs_see_that_rows_are_others_and_settings_are_as_before(spark: SparkSession) -> None:
