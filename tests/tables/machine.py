@@ -93,13 +93,15 @@ class ReplacingMachine(RuleBasedStateMachine):
     """What replaces partitions or takes them away, between upserts and other partitionings.
 
     lake: a new one. spark: the session that updates; None: this process. indexes: that tables are made with. moving: keys are unique in
-    the whole table, and their rows go from one partition to another. Subclasses say how batches are given and rows are read.
+    the whole table, and their rows go from one partition to another. whole: they are, since what partitions are made of is of the key.
+    Subclasses say how batches are given and rows are read.
     """
 
     lake: objcat.Lake
     spark: Any = None
     indexes: tuple[Index, ...] = BUCKETS
     moving = False
+    whole = False
 
     def batch(self, rows: list[dict[str, Any]], schema: pa.Schema) -> Any:
         return pa.Table.from_pylist(rows, schema)
@@ -121,11 +123,11 @@ class ReplacingMachine(RuleBasedStateMachine):
         self.table = self.lake.create_table(
             "t",
             SCHEMA,
-            key=["id"],
+            key=["id", "part"] if self.whole else ["id"],
             ordering="o" if ordered else None,
             kind=kind,
             partition_by=["part"] if self.moving else by,
-            key_scope="table" if self.moving else "partition",
+            key_scope="table" if self.moving or self.whole else "partition",
             index=self.indexes[index % len(self.indexes)],
             # Small ones, so that the keys of an index that is no hash come to live in several file groups.
             properties={"target_file_bytes": str(file_bytes)},
@@ -171,9 +173,9 @@ class ReplacingMachine(RuleBasedStateMachine):
             changed = {key: value for key, value in after.items() if before.get(key) != value}
             assert self.read(self.table.incremental(since=since, columns=["id", "v"])) == changed
         told = sorted((row["_change_type"], row["id"], row["v"]) for row in self.rows(self.table.changes(since=since, net=True)))
-        # Where a key does not move, a row of it in another partition is another row.
+        # Where a key is one row of its partition, a row of it in another one is another row.
         places = self.states[since][2]
-        same = {key for key in before.keys() & after.keys() if self.table.spec.is_global or places[key] == self.places[key]}
+        same = {key for key in before.keys() & after.keys() if self.moving or self.whole or places[key] == self.places[key]}
         expected = [("insert", key, value) for key, value in after.items() if key not in same]
         expected += [("delete", key, value) for key, value in before.items() if key not in same]
         for key in same:

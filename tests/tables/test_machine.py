@@ -54,6 +54,11 @@ class MovingMachine(LocatedMachine):
     moving = True
 
 
+class WholeMachine(LocalMachine):
+    indexes = (*BUCKETS, *LOCATED)
+    whole = True
+
+
 TestLocalMachine = LocalMachine.TestCase
 TestLocalMachine.settings = settings(max_examples=effort(8, with_all=20), stateful_step_count=10, deadline=None)
 
@@ -62,3 +67,6 @@ TestLocatedMachine.settings = settings(max_examples=effort(8, with_all=25), stat
 
 TestMovingMachine = MovingMachine.TestCase
 TestMovingMachine.settings = settings(max_examples=effort(8, with_all=25), stateful_step_count=10, deadline=None)
+
+TestWholeMachine = WholeMachine.TestCase
+TestWholeMachine.settings = settings(max_examples=effort(10, with_all=25), stateful_step_count=10, deadline=None)
