@@ -20,6 +20,9 @@ from fileio.errors import CredentialsError, InvalidConfig
 
 O = TypeVar("O")  # noqa: E741
 
+NAMED_MAX = 30
+"""Valid words that a hint names: a lake has thousands of tables."""
+
 
 class Secret:
     """A string that shows itself only to who calls `reveal`. Pickles with its value, so that an executor can open the same store."""
@@ -132,10 +135,13 @@ def unquote_path(path: str) -> str:
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """A hint that names the valid word nearest to `name`: `did you mean 'endpoint'?`, or all of them when none is near."""
+    """A hint that names the valid word nearest to `name`: `did you mean 'endpoint'?`, or all of them, up to a bound, when none is near."""
     names = sorted(valid)
     close = [word for word in names if word.casefold() == name.casefold()] or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"valid ones are {', '.join(names)}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"valid ones are {', '.join(names[:NAMED_MAX])}{more}"
 
 
 def parse_options(options_class: type[O], given: Mapping[str, Any], *, where: str) -> O:

@@ -78,7 +78,10 @@ def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, An
     timeline = Timeline(fileio, TablesFold())
     view = timeline.open()
     if view.slot < 0:
-        raise TableNotFound(f"there is no table at {fileio.url}: create it with objcat.create_table_at(url, schema, key=[...])")
+        raise TableNotFound(
+            f"there is no table at {fileio.url}: one of a lake is opened by its name, objcat.connect(url).table(name), and a new one is "
+            "made by objcat.create_table_at(url, schema, key=[...])"
+        )
     if len(view.state) > 1:
         raise InvalidInput(
             f"the log at {fileio.url} holds {len(view.state)} tables, so that its place means none of them: open one by its name in "

@@ -18,7 +18,8 @@ class Altered(Serviced):
     def set_properties(self, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
         """Set and take away properties of the table, as one commit; others stay, those that somebody else sets meanwhile too.
 
-        Raises InvalidInput, TableClosed, Contention, Fenced, CommitUnknown.
+        `docs/guide.md` lists those that are settings; all others are notes. Raises InvalidInput, also for a note whose name was meant for a
+        setting, TableClosed, Contention, Fenced, CommitUnknown.
         """
         self._standing.keep(change_properties(self.timeline, self._standing.view, self.id, set_=properties or {}, unset=unset))
 

@@ -192,10 +192,13 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
         if folded(name) in self.namespaces:
             return TableNotFound(f"{name!r} in {where} is a namespace, not a table: lake.tables({name!r}) lists what it holds")
         known = [bound.binding.name for bound in self.tables.values()]
-        hint = f"{nearest(name, known)}, or " if known else ""
-        dropped = any(folded(table.name) == folded(name) and not table.is_purged for table in self.dropped.values())
-        then = f"bring the dropped one back with lake.undrop_table({name!r}), or " if dropped else hint
-        return TableNotFound(f"there is no table {name!r} in {where}: {then}create it with lake.create_table({name!r}, schema, key=[...])")
+        then = f"create it with lake.create_table({name!r}, schema, key=[...])"
+        if any(folded(table.name) == folded(name) and not table.is_purged for table in self.dropped.values()):
+            then = f"bring the dropped one back with lake.undrop_table({name!r}), or {then}"
+        elif known:
+            hint = nearest(name, known)
+            then = f"{hint} Or {then}" if hint.endswith("?") else f"{hint}, or {then}"
+        return TableNotFound(f"there is no table {name!r} in {where}: {then}")
 
     def held_by(self, namespace: str) -> list[str]:
         """Names of the tables and namespaces anywhere below a namespace, sorted."""

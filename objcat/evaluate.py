@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
-from fileio.errors import MissingDependency
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
+from objcat.libraries import library
 from objcat.spool import Rows
 from objcat.storage.batch import conform_delete, located
 from objcat.storage.files import constant
@@ -289,10 +289,7 @@ class _Session:
     """A DuckDB of its own that can reach nothing but what is registered. A context manager."""
 
     def __init__(self) -> None:
-        try:
-            import duckdb
-        except ImportError as error:
-            raise MissingDependency("update() and merge() of rows in this process need duckdb: pip install 'objcat[local]'") from error
+        duckdb = library("duckdb", needed_by="update() and merge() of rows in this process need")
         self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
         self._connection.execute("SET TimeZone = 'UTC'")
         self._failures: list[BaseException] = []

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.arguments import moment_ms, name_list, session, shown
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
+from objcat.libraries import library
 from objcat.read.changes import ChangesPlan, Range, clusterings_of, plan_changes, with_widest
 from objcat.read.commits import Commits
 from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
@@ -68,14 +69,12 @@ class Feed:
         return rows if self.plan.sort_by is None else rows.sort_by(self.plan.sort_by)
 
     def to_pandas(self) -> Any:
-        """All rows as a pandas frame. As `to_arrow`."""
-        return self.to_arrow().to_pandas()
+        """All rows as a pandas frame. As `to_arrow`; raises MissingDependency."""
+        return library("pandas", needed_by="to_pandas() needs").DataFrame(self.to_arrow().to_pandas())
 
     def to_polars(self) -> Any:
-        """All rows as a polars frame. As `to_arrow`."""
-        import polars as pl
-
-        return pl.from_arrow(self.to_arrow())
+        """All rows as a polars frame. As `to_arrow`; raises MissingDependency."""
+        return library("polars", needed_by="to_polars() needs").DataFrame(self.to_arrow())
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """A lazy Spark DataFrame, in no order. What an incremental read reads is native where a scan is, unless a RESTORE is in its range;

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.config import nearest
-from fileio.errors import MissingDependency
 from fileio.store import FileIO
 from objcat.arguments import session, shown, text
 from objcat.errors import CorruptTable, InvalidInput
+from objcat.libraries import library
 from objcat.predicate.implied import implied_by
 from objcat.read import ScanPlan, narrow_plan
 from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
@@ -99,19 +99,13 @@ class Scan:
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a pandas frame. Raises MissingDependency."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingDependency("to_pandas() needs pandas: pip install 'objcat[local]'") from error
-        return pd.DataFrame(self.to_arrow().to_pandas())
+        frame: pd.DataFrame = library("pandas", needed_by="to_pandas() needs").DataFrame(self.to_arrow().to_pandas())
+        return frame
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as a polars frame. Raises MissingDependency."""
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise MissingDependency("to_polars() needs polars: pip install 'objcat[local]'") from error
-        return pl.DataFrame(self.to_arrow())
+        frame: pl.DataFrame = library("polars", needed_by="to_polars() needs").DataFrame(self.to_arrow())
+        return frame
 
     def to_polars_lazy(self) -> pl.LazyFrame:
         """A polars LazyFrame: each `collect` reads the columns that it needs, and the files that its filters do not leave out.
@@ -119,13 +113,10 @@ class Scan:
         Pinned to the snapshot; polars applies the filters, which mean what they mean to it. Raises MissingDependency; `collect` raises what
         a scan raises, inside of polars' own error.
         """
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise MissingDependency("to_polars_lazy() needs polars: pip install 'objcat[local]'") from error
+        polars = library("polars", needed_by="to_polars_lazy() needs")
         from objcat.dataset import lazy_frame
 
-        return lazy_frame(pl, self.to_dataset(), is_pure=self.limit is None)
+        return lazy_frame(polars, self.to_dataset(), is_pure=self.limit is None)
 
     def to_dataset(self) -> ScanDataset:
         """A `pyarrow.dataset.Dataset` over the rows, for whatever queries one: each read takes the columns that it names and leaves out the
@@ -143,13 +134,11 @@ class Scan:
 
         connection: DuckDB's default one when None. No name is registered there. Raises MissingDependency.
         """
-        try:
-            import duckdb
-        except ImportError as error:
-            raise MissingDependency("to_duckdb() needs duckdb: pip install 'objcat[local]'") from error
-        if connection is not None and not isinstance(connection, duckdb.DuckDBPyConnection):
+        found = library("duckdb", needed_by="to_duckdb() needs")
+        if connection is not None and not isinstance(connection, found.DuckDBPyConnection):
             raise InvalidInput(f"connection is {shown(connection)}: give duckdb.connect(...), or leave it out")
-        return (connection or duckdb.default_connection()).from_arrow(self.to_dataset())
+        relation: duckdb.DuckDBPyRelation = (connection or found.default_connection()).from_arrow(self.to_dataset())
+        return relation
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """A lazy Spark DataFrame: native Parquet scans where the cluster reads the scheme, Arrow through `fileio` elsewhere."""

@@ -29,7 +29,7 @@ def schema(
     slot: Annotated[int | None, typer.Option("--slot", help="As it was at a slot; without it, as it is.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a table is: columns with their types, key, ordering, partitions, index, kind and properties."""
+    """Show what a table is: columns with their types, key, ordering, partitions, index, kind, properties, and buckets since a split."""
     table = open_table(url, option)
     snapshot = table.snapshot if slot is None else table.scan(as_of=slot).plan.snapshot
     spec = snapshot.spec
@@ -46,6 +46,7 @@ def schema(
         "ordering": None if spec.ordering_column is None else spec.ordering_column.name,
         "partitioned_by": [field.name for field in spec.partitioning.fields],
         "index": {"type": msgspec.to_builtins(spec.index)["type"], **index, "columns": [column.name for column in spec.bucket_columns]},
+        "bucket_counts": dict(sorted(snapshot.table.bucket_counts.items())),
         "properties": dict(sorted(spec.properties.items())),
     }
     if as_json:
@@ -55,14 +56,15 @@ def schema(
     for title in ("column", "type", "null", "key"):
         shown.add_column(title, overflow="fold")
     for column in columns:
-        shown.add_row(
-            Text(str(column["column"])), Text(str(column["type"])), "yes" if column["nullable"] else "no", "key" if column["key"] else ""
-        )
+        # Whatever the schema says, rows hold no null there.
+        never = column["key"] or column["column"] == facts["ordering"]
+        null = "yes" if column["nullable"] and not never else "no"
+        shown.add_row(Text(str(column["column"])), Text(str(column["type"])), null, "key" if column["key"] else "")
     console = Console()
     console.print(shown)
     for name, value in facts.items():
         if name != "slot" and value:
-            told = ", ".join(f"{k}={v}" for k, v in value.items() if v not in ([], None)) if isinstance(value, dict) else value
+            told = ", ".join(f"{k or '(all)'}={v}" for k, v in value.items() if v not in ([], None)) if isinstance(value, dict) else value
             console.print(Text(f"{name.replace('_', ' ')}: {', '.join(told) if isinstance(told, list) else told}"), soft_wrap=True)
 
 

@@ -90,7 +90,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     url: TableUrl,
     file: Annotated[str, typer.Argument(help="Where to: a file that ends with .parquet, .csv or .jsonl; - for standard output.")],
     option: Option = None,
-    format_name: Annotated[str | None, typer.Option("--format", help="parquet, csv or json (one object a line); else by the file.")] = None,
+    format_name: Annotated[str | None, typer.Option("--format", help="parquet, csv or jsonl (a row a line); else by the file.")] = None,
     where: Annotated[str | None, typer.Option("--where", help="Only rows that pass a filter: \"city = 'Rome'\".")] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Only these, with commas between: id,fare.")] = None,
     slot: Annotated[int | None, typer.Option("--slot", help="As the table was at a slot; without it, as it is.")] = None,
@@ -121,13 +121,13 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
 
 def _format_of(file: str, given: str | None) -> str:
     if given is not None:
-        found = one_of(given, ("parquet", "csv", "json"), what="format")
+        found = FORMATS[f".{one_of(given, [suffix[1:] for suffix in FORMATS], what='format')}"]
     elif file != "-" and Path(file).suffix.lower() in FORMATS:
         found = FORMATS[Path(file).suffix.lower()]
     else:
         raise InvalidInput(f"{file!r} does not say what to write: end it with .parquet, .csv or .jsonl, or give --format")
     if file == "-" and found == "parquet":
-        raise InvalidInput("Parquet cannot be written to standard output: name a file, or give --format csv or json")
+        raise InvalidInput("Parquet cannot be written to standard output: name a file, or give --format csv or jsonl")
     return found
 
 

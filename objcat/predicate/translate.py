@@ -239,7 +239,11 @@ def column_name(text: str, column: sql.Column, schema: TableSchema) -> str:
     same = [name for name in schema.names if name.lower() == column.name.lower()]
     if len(same) == 1 and not column.this.quoted:
         return same[0]
-    hint = "write IS NULL or IS NOT NULL" if column.name == "None" else nearest(column.name, schema.names)
+    hint = nearest(column.name, schema.names)
+    if column.name == "None":
+        hint = "write IS NULL or IS NOT NULL"
+    elif not hint.endswith("?"):
+        hint += f"; text stands in single quotes, '{column.name}'"
     raise InvalidPredicate(f"the filter {shown(text)} names {column.name!r}, which is not a column: {hint}")
 
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from sqlglot import expressions as sql
 
-from fileio.errors import MissingDependency
 from objcat.errors import InvalidSql
+from objcat.libraries import library
 from objcat.scan import Scan
 from objcat.sql.needs import ALL, Need, needs_of
 from objcat.sql.runner import Source
@@ -144,8 +144,4 @@ def _narrowest(source: Source) -> list[str]:
 
 
 def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise MissingDependency("SQL without Spark needs duckdb: pip install 'objcat[local]'") from error
-    return duckdb
+    return library("duckdb", needed_by="SQL without Spark needs")

@@ -90,6 +90,12 @@ def column_path(node: sql.Expr) -> str:
     return ".".join(f"`{part}`" if "." in part or "`" in part else part for part in parts)
 
 
+TYPES = (
+    "there are tinyint, smallint, int, bigint, float, double, decimal(p, s), boolean, string, binary, date, timestamp, timestamp_ntz, "
+    "array<...>, map<..., ...> and struct<...>"
+)
+
+
 def arrow_of(data_type: sql.DataType) -> pa.DataType:
     """The Arrow type of a type in SQL. Raises InvalidSql."""
     kind, inner = data_type.this, data_type.expressions
@@ -104,7 +110,7 @@ def arrow_of(data_type: sql.DataType) -> pa.DataType:
         return pa.map_(arrow_of(inner[0]), arrow_of(inner[1]))
     if kind is _TYPES.STRUCT:
         return pa.struct([field_of(field) for field in inner])
-    raise InvalidSql(f"the type {data_type.sql('spark')} is none of ours: see the types of columns in the guide")
+    raise InvalidSql(f"the type {data_type.sql('spark')} is none of ours: {TYPES}")
 
 
 def field_of(column: sql.ColumnDef) -> pa.Field:

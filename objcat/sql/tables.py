@@ -23,6 +23,7 @@ SETTINGS = ("key", "ordering", "lateness", "key_scope", "kind")
 
 
 CREATES = "CREATE TABLE [IF NOT EXISTS] t (columns, PRIMARY KEY (...)) [...], or [...] AS [WITH ...] SELECT ..."
+CLAUSES = "there are USING objcat, PARTITIONED BY, CLUSTERED BY (...) INTO n BUCKETS, PRIMARY KEY, COMMENT and TBLPROPERTIES"
 DROPS = "DROP TABLE t, and CALL purge_table(...) for what is to be gone for good"
 
 
@@ -120,7 +121,7 @@ class _Declared:
             case sql.Property() if type(item) is sql.Property:
                 self._properties[item.this.name] = item.args["value"].name
             case _:
-                raise InvalidSql(f"CREATE TABLE does not know {item.sql('spark')!r}: leave it out, or see the guide")
+                raise InvalidSql(f"CREATE TABLE does not know {item.sql('spark')!r}: leave it out; {CLAUSES}")
 
 
 def _partition(part: sql.Expr) -> str:

@@ -320,7 +320,9 @@ def _asked(asked: pa.DataType | str, *, said: str) -> pa.DataType:
         if not 1 <= digits[0] <= 38 or digits[1] > digits[0]:
             raise InvalidSchema(f"the type of {said!r} is {asked!r}: a decimal has 1 to 38 digits, and at most as many after the point")
     elif name not in _NAMED_TYPES:
-        raise InvalidSchema(f"the type of {said!r} is {asked!r}, which is none: {nearest(name, _NAMED_TYPES)}, or give an Arrow type")
+        raise InvalidSchema(
+            f"the type of {said!r} is {asked!r}, which is none: give an Arrow type, or a name; {nearest(name, _NAMED_TYPES)}"
+        )
     return arrow_type(name)
 
 

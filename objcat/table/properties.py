@@ -103,15 +103,11 @@ def check_names(names: Iterable[str]) -> None:
         if name in _NUMBERS or name in _WORDS:
             continue
         near = _nearest(name)
-        if near in _SAID_AT_CREATION:
-            raise InvalidInput(
-                f"the property {name!r} would change nothing: {near!r} is said when a table is created, by an argument of that name; "
-                f"a note of your own may be called {_noted(name)!r}; nothing was written"
-            )
         if near is not None:
+            which = ", which is said when a table is created, and is no property" if near in _SAID_AT_CREATION else ""
             raise InvalidInput(
-                f"objcat has no property {name!r}, and would take it for a note: did you mean {near!r}? A note of your own may be called "
-                f"{_noted(name)!r}; nothing was written"
+                f"the property {name!r} would be a note that changes nothing: did you mean {near!r}{which}? A note of your own may be "
+                f"called {_noted(name)!r}; nothing was written"
             )
 
 

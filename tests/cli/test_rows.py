@@ -69,6 +69,10 @@ def test_schema(table: objcat.Table, lake: str) -> None:
     assert (found["key"], found["ordering"], found["slot"]) == (["id"], "at", 3)
     then = json.loads(says("schema", f"{lake}/city.trips", "--slot", "1", "--json"))
     assert [column["column"] for column in then["columns"]] == SCHEMA.names
+    nulls = {line.split()[0]: line.split()[2] for line in shown.splitlines() if line.split()[:1] in (["id"], ["city"], ["at"])}
+    assert nulls == {"id": "no", "city": "yes", "at": "no"}, shown
+    table.split_buckets()
+    assert "bucket counts: (all)=4" in says("schema", f"{lake}/city.trips") and "bucket counts" not in shown
 
 
 def test_a_query_is_shown_and_told_as_json(lake: str) -> None:
@@ -129,7 +133,7 @@ def test_export(table: objcat.Table, lake: str, tmp_path: Path) -> None:
     says("export", url, str(tmp_path / "old.jsonl"), "--slot", "1")
     lines = [json.loads(line) for line in (tmp_path / "old.jsonl").read_text().splitlines()]
     assert len(lines) == 60 and next(line["city"] for line in lines if line["id"] == 3) == "Oslo"
-    assert len(says("export", url, "-", "--format", "json").splitlines()) == 60
+    assert len(says("export", url, "-", "--format", "jsonl").splitlines()) == 60
     assert says("export", url, "-", "--format", "csv", "--columns", "city", "--where", "id = 3") == '"city"\n"Lima"\n'
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.parquet", "lake", "old.jsonl", "some.csv"]
 

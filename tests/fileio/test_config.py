@@ -67,6 +67,7 @@ def test_a_wrong_option_is_named_with_the_next_step(given: dict[str, object], me
 def test_nearest() -> None:
     assert nearest("endpoit", ["region", "endpoint"]) == "did you mean 'endpoint'?"
     assert nearest("q", ["b", "a"]) == "valid ones are a, b"
+    assert nearest("q", map(str, range(1000, 5000))).endswith(", 1028, 1029 and 3970 more")
 
 
 # ---- secrets

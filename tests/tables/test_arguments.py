@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
+from fileio.errors import MissingDependency
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
@@ -222,6 +224,7 @@ FIRST_TRIES: Mapping[str, tuple[Callable[[objcat.Table], Any], str]] = {
     "text without quotes": (lambda t: t.update({"value": "new"}), "'new', which is not a column .text stands in quotes"),
     "a time as a value": (lambda t: t.update({"size": pd.Timestamp(0)}), "give SQL text .timestamp '2026"),
     "a list to max": (lambda t: t.scan().max(["size"]), "column=.'size'. is not text"),  # type: ignore[arg-type]
+    "text without quotes in a filter": (lambda t: t.scan(where="value = new"), r"names 'new', .* text stands in single quotes, 'new'$"),
     "None in a filter": (lambda t: t.scan(where="value is None"), "names 'None', which is not a column: write IS NULL"),
     "& in a filter": (lambda t: t.scan(where="(id = 1) & (size > 1)"), "AND, OR, .* of SQL and not & | ~ of Python"),
     "a field in a filter": (lambda t: t.scan(where="value.x = 1"), r"in an Arrow expression, as pc.field\('place', 'lat'\)"),
@@ -246,6 +249,24 @@ def test_first_tries_that_miss_are_told_what_to_write(memory: MemoryBackend, lak
     with pytest.raises(InvalidInput, match="spark is 'local'"):
         lake.sql("SELECT 1", "local")  # type: ignore[arg-type]
     assert objects(memory) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("polars", lambda table: table.scan().to_polars()),
+        ("polars", lambda table: table.scan().to_polars_lazy()),
+        ("polars", lambda table: table.changes(since=0).to_polars()),
+        ("duckdb", lambda table: table.scan().to_duckdb()),
+        ("duckdb", lambda table: table.update({"size": 1})),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named_with_its_extra(
+    lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[objcat.Table], Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingDependency, match=rf"need(s)? {name}: pip install 'objcat\[local\]'$"):
+        call(lake.table("n.t"))
 
 
 def test_an_index_of_pandas_that_is_a_column_too_is_taken(lake: objcat.Lake) -> None:
