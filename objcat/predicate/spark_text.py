@@ -28,7 +28,8 @@ def spark_text(tree: Any, translator: Translator) -> str:
 
 def _say_types(tree: Any, translator: Translator) -> None:
     """Say literals so that Spark takes them as they are meant here: text beside a column of dates or times in that type; 1e18, to Spark
-    a floating number, beside a column of exact ones by its digits; a number beyond all integers as `_beyond_integers` says."""
+    a floating number, beside a column of exact ones by its digits; a number beyond all integers as `_beyond_integers` says; and one of more
+    digits than Spark gives a decimal, beside a floating column, as the floating number that it is here."""
     for node in list(tree.find_all(*COMPARISONS, sql.Between, sql.In)):
         match node:
             case sql.Between():
@@ -44,6 +45,9 @@ def _say_types(tree: Any, translator: Translator) -> None:
                 literal.replace(beyond)
             elif is_exact(translator.type_of(column)):
                 _say_digits(literal)
+            elif pa.types.is_floating(translator.type_of(column)) and _is_long(translator.python(literal)):
+                value = sql.Literal.string(repr(translator.literal(literal, beside=column).as_py()))
+                literal.replace(sql.Cast(this=value, to=sql.DataType.build("DOUBLE", dialect="spark")))
             else:
                 _say_type(literal, translator.literal(literal, beside=column))
 
@@ -87,6 +91,14 @@ def _say_digits(literal: Any) -> None:
         digits = format(value, "f") if abs(value.adjusted()) < SPARK_DIGITS_MAX else ""
         if 0 < len(digits.replace(".", "")) <= SPARK_DIGITS_MAX:
             number.set("this", digits)
+
+
+def _is_long(value: Any) -> bool:
+    """Whether a number, as it is written, has more digits than Spark gives a decimal."""
+    if isinstance(value, bool) or not isinstance(value, (int, decimal.Decimal)):
+        return False
+    _, digits, exponent = decimal.Decimal(value).as_tuple()
+    return isinstance(exponent, int) and max(len(digits), len(digits) + exponent, -exponent) > SPARK_DIGITS_MAX
 
 
 def _beyond_integers(value: Any) -> sql.Cast | None:

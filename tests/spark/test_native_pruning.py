@@ -200,6 +200,15 @@ def test_no_null_passes_a_comparison_with_a_number_beyond_all_integers(spark: Sp
         assert ids_of(scan.to_spark(spark)) == sorted(scan.to_arrow().column("id").to_pylist()), where
 
 
+@pytest.mark.parametrize(
+    "number", ["0.1000000000000000055511151231257827021181583404541015625", "3." + "0" * 60, "-1" + "0" * 45, "1e-400"]
+)
+def test_a_floating_column_is_compared_with_a_number_of_any_length(spark: SparkSession, table: objcat.Table, number: str) -> None:
+    for where in (f"x > {number}", f"not ({number} < x)", f"x = {number} or id = 3", f"x in ({number}, 1.5)", f"x between {number} and 9"):
+        scan = table.scan(where=where, columns=["id"])
+        assert ids_of(scan.to_spark(spark)) == sorted(scan.to_arrow().column("id").to_pylist()), where
+
+
 def test_an_equal_key_is_looked_up_in_its_bucket(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int32())])
     table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "b"], index=objcat.Bucket(8))
