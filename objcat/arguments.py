@@ -114,9 +114,12 @@ def instances(value: Any, kind: type[T], *, what: str, such_as: str) -> list[T]:
 
 
 def session(value: Any) -> Any:
-    """A session of Spark, of whatever kind."""
+    """A session of Spark, of whatever kind, that runs."""
     if not hasattr(value, "createDataFrame"):
         raise InvalidInput(f"spark is {shown(value)}: give a session, SparkSession.builder.getOrCreate()")
+    context = getattr(value, "_sc", None)
+    if context is not None and context._jsc is None:
+        raise InvalidInput("spark is a session that was stopped: give one that runs, SparkSession.builder.getOrCreate(); nothing was done")
     return value
 
 

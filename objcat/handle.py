@@ -271,7 +271,7 @@ class Table(Altered):
         check_follows(source, reached, app_id=app_id)
         known = self._standing.view.log.marks(self.id).apps.get(app_id)
         app = version_of(source, app_id=app_id, rewound_at=None if known is None else known.rewound_at)
-        batch = batch_of(source, self.spec, spark)
+        batch = batch_of(source, self.spec, spark, table=self.name)
         return None if batch is None else self.upsert(batch, metadata=metadata, app=app, delete_when=DELETES)
 
     def soft_delete(

@@ -24,9 +24,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 import objcat
-from fileio.errors import InvalidConfig
+from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
-from objcat.errors import InvalidInput, SnapshotExpired, TableNotFound
+from objcat.errors import CorruptTable, InvalidInput, ObjcatError
 from objcat.spark.engine import arrow_schema
 from objcat.spark.foreach import QUERY, check_query
 from objcat.table import TableSpec
@@ -45,14 +45,16 @@ R = TypeVar("R")
 
 
 def told(method: Callable[P, R]) -> Callable[P, R]:
-    """What Spark calls, whose errors are sentences about the user's call: Spark shows where in the code each error was found, all of it
-    before the sentence, and nobody who reads them needs that."""
+    """What Spark calls, whose errors are sentences: Spark shows where in the code each error was found, and what it came from, all of it
+    before the sentence, and nobody who reads them needs that. A table that is broken is another matter."""
 
     @functools.wraps(method)
     def called(*args: P.args, **named: P.kwargs) -> R:
         try:
             return method(*args, **named)
-        except (InvalidInput, InvalidConfig, TableNotFound, SnapshotExpired) as error:
+        except CorruptTable:
+            raise
+        except (ObjcatError, FileIOError) as error:
             raise error.with_traceback(None) from None
 
     return called

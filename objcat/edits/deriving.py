@@ -44,8 +44,9 @@ def version_of(feed: Feed, *, app_id: str, rewound_at: int | None) -> AppVersion
     return AppVersion(app=app_id, version=feed.until, resumed_after=rewound_at, since=since)
 
 
-def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None) -> Any | None:
-    """The changes as rows and deletes, with the columns that the table has; None when there are none. Raises InvalidInput."""
+def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None, *, table: str) -> Any | None:
+    """The changes as rows and deletes, with the columns that the table has; None when there are none. table: as users call it. Raises
+    InvalidInput; on Spark SparkJobFailed, SparkJobLost and MissingOnWorkers."""
     names = [name for name in feed.schema.names if name in spec.table_schema.names]
     if spark is None:
         rows = feed.to_arrow()
@@ -55,10 +56,12 @@ def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None) -> Any | N
         return rows.rename_columns([*names, KIND]) if rows.num_rows else None
     if not getattr(feed.plan, "net", False):
         raise InvalidInput("Spark reads changes in no order, so that one change of a key counts: read source.changes(..., net=True)")
+    from objcat.spark.jobs import described
     from objcat.spark.names import quoted
 
-    frame = feed.to_spark(spark).where(f"{_CHANGE_TYPE} <> 'update_before'")
-    if isinstance(feed.plan, ChangesPlan) and feed.plan.is_mixed:
-        frame = frame.orderBy(COMMIT_SLOT, _CHANGE_TYPE)
-    frame = frame.select(*(quoted(name) for name in names), _CHANGE_TYPE).withColumnRenamed(_CHANGE_TYPE, KIND)
-    return None if frame.isEmpty() else frame
+    with described(spark, f"objcat: look at the changes for {table}"):
+        frame = feed.to_spark(spark).where(f"{_CHANGE_TYPE} <> 'update_before'")
+        if isinstance(feed.plan, ChangesPlan) and feed.plan.is_mixed:
+            frame = frame.orderBy(COMMIT_SLOT, _CHANGE_TYPE)
+        frame = frame.select(*(quoted(name) for name in names), _CHANGE_TYPE).withColumnRenamed(_CHANGE_TYPE, KIND)
+        return None if frame.isEmpty() else frame

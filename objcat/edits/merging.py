@@ -113,8 +113,8 @@ class Merge:
             from objcat.spark.evaluate import check_on_spark, evaluate_on_spark
 
             spark = given.sparkSession
-            check_on_spark(program, snapshot.spec, given, spark)
             store, name = fileio.describe(), self.table.name
+            check_on_spark(program, snapshot.spec, given, spark, table=name)
             # What the source has nothing to do with is read where a clause is about it.
             reaches = program.join in ("inner", "left") and len(plan.groups) > 1
 
@@ -168,7 +168,7 @@ def update(
         if spark is not None and not spec.is_keyless:
             from objcat.spark.evaluate import check_on_spark, evaluate_on_spark
 
-            check_on_spark(program, spec, None, spark)
+            check_on_spark(program, spec, None, spark, table=table.name)
             if not plan.groups:
                 return None
             store = fileio.describe()

@@ -108,7 +108,8 @@ def _check_rows(change: Change, where: Filter, spec: TableSpec) -> None:
         return
     if not isinstance(where, Predicate):
         raise InvalidInput("a Spark DataFrame overwrites by SQL text: give where as text")
-    if change.data.where(f"NOT coalesce({where.to_spark_sql()}, false)").limit(1).count():
+    engine: Any = change.engine
+    if not engine.all_pass(change.data, where):
         raise _outside(where)
 
 

@@ -94,6 +94,11 @@ class SparkEngine:
         with described(data.sparkSession, f"objcat: look at the partitions for {self._table}"):
             return partitions_of_frame(data, spec, former)
 
+    def all_pass(self, data: DataFrame, where: Predicate) -> bool:
+        """Whether a filter is true for all rows: a job of its own. Raises SparkJobFailed, SparkJobLost."""
+        with described(data.sparkSession, f"objcat: look at the rows for {self._table}"):
+            return data.where(f"NOT coalesce({where.to_spark_sql()}, false)").isEmpty()
+
     def schema(self, data: DataFrame) -> pa.Schema:
         """The columns of the frame. Raises InvalidBatch for a type that Arrow does not have."""
         return schema_of_frame(data)

@@ -22,6 +22,7 @@ from objcat.spark.jobs import described
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import bucket_column, partition_columns, with_position
+from objcat.spark.ship import in_one_sentence
 from objcat.storage.batch import means_the_same
 from objcat.table import TableSpec
 from objcat.table.schema import Column as TableColumn
@@ -36,9 +37,14 @@ _LIMITED = ("tinyint", "smallint", "int", "bigint", "date", "string")
 """Types of key columns whose least and greatest values Spark and objcat order alike, and say alike whatever the session's settings are."""
 
 
-def check_on_spark(program: Program, spec: TableSpec, source: DataFrame | None, spark: SparkSession) -> None:
+def check_on_spark(program: Program, spec: TableSpec, source: DataFrame | None, spark: SparkSession, *, table: str) -> None:
     """Refuse expressions that Spark does not know, or that give what their columns do not take, before a job runs. Raises InvalidInput and
-    InvalidPredicate."""
+    InvalidPredicate; SparkJobLost where the session was stopped. table: as users call it."""
+    with in_one_sentence(spark, f"objcat: look at the expressions for {table}"):
+        _check(program, spec, source, spark)
+
+
+def _check(program: Program, spec: TableSpec, source: DataFrame | None, spark: SparkSession) -> None:
     if spec.key_scope == PARTITION_SCOPE and spec.former:
         raise InvalidInput(
             "the partitioning of the table changed, so Spark cannot tell in which partition a key is meant: run this in the local engine, "

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame
 
 from objcat.arguments import one_of, text
 from objcat.errors import InvalidInput
-from objcat.spark.bringing import give_up, kept_apart
+from objcat.spark.bringing import give_up, kept_apart, kept_unless_it_fails
+from objcat.spark.jobs import described
 from objcat.tasks import Operation
 from objcat.timeline import AppVersion
 
@@ -45,11 +46,14 @@ def foreach_batch(
 
     def write(frame: DataFrame, batch_id: int) -> None:
         app = AppVersion(app=app_id, version=batch_id, resumed_after=resumed_after)
-        query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_KEY)
+        with described(frame.sparkSession, f"objcat: look at a batch for {table.name}"):
+            query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_KEY)
+            kept = kept_apart(frame)
+            with kept_unless_it_fails(kept):
+                is_empty = kept.isEmpty()
         metadata = {} if query is None else {QUERY: query}
-        kept = kept_apart(frame)
         try:
-            if kept.isEmpty():
+            if is_empty:
                 return
             if chosen == Operation.UPSERT:
                 done = table.upsert(kept, app=app, metadata=metadata, schema_mode=schema_mode, delete_when=delete_when)

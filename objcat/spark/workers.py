@@ -14,7 +14,7 @@ from fileio.store import FileIO
 from objcat.services.workers import Advance
 from objcat.spark.engine import run_tasks, told
 from objcat.spark.jobs import described
-from objcat.spark.ship import shipped
+from objcat.spark.ship import in_one_sentence, shipped
 from objcat.tasks import WriteResult
 
 T = TypeVar("T")
@@ -30,10 +30,12 @@ class SparkWorkers:
     """
 
     def __init__(self, spark: SparkSession, store: StoreDescription, *, table: str) -> None:
+        """Raises SparkJobLost where the session's JVM has ended."""
         self._spark = spark
         self._store = store
         self._table = table
-        self.at_once = spark.sparkContext.defaultParallelism if hasattr(spark, "_jvm") else UNKNOWN_AT_ONCE
+        with in_one_sentence(spark, f"objcat: count the workers for {table}"):
+            self.at_once = spark.sparkContext.defaultParallelism if hasattr(spark, "_jvm") else UNKNOWN_AT_ONCE
 
     def run(
         self,

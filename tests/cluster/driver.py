@@ -6,8 +6,11 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from objcat.doctor import examine
-from objcat.errors import SparkJobLost
-from objcat.spark import engine
+from objcat.errors import InvalidInput, SparkJobLost
+from objcat.spark import engine, foreach_batch, workers
+from objcat.spark.ship import BatchFunction
 from objcat.timeline import Committer
 
 ROWS = 4000
@@ -186,6 +190,90 @@ def gone(_master: str, directory: Path) -> dict[str, Any]:
     return found
 
 
+def stopped(_master: str, directory: Path) -> dict[str, Any]:
+    """Another thread stops the session while Spark writes, and while it compacts; and what is said of it to whoever comes later."""
+    table = objcat.connect(directory / "lake").create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    table.insert([{"id": i, "value": "old"} for i in range(ROWS)])
+    table.upsert([{"id": i, "value": "new"} for i in range(10)])
+    before = table.scan().to_arrow().sort_by("id")
+    works: dict[str, Callable[[SparkSession, DataFrame], Any]] = {
+        "upsert": lambda _, frame: table.upsert(frame),
+        "merge": lambda _, frame: table.merge(frame).when_matched_update().execute(),
+        "overwrite": lambda _, frame: table.overwrite(frame),
+        "foreach_batch": lambda _, frame: foreach_batch(table, app_id="stopped")(frame, 0),
+        "delete": lambda spark, _: table.delete("id < 5", spark=spark),
+        "update": lambda spark, _: table.update({"value": "'x'"}, spark=spark),
+        "compact": lambda spark, _: table.compact(spark=spark),
+        "maintain": lambda spark, _: table.maintain(spark=spark),
+        "scan": lambda spark, _: table.scan().to_spark(spark),
+    }
+    found: dict[str, Any] = {}
+
+    def tell(name: str, work: Callable[[], Any]) -> None:
+        try:
+            found[name] = f"returned {work()!r}"
+        except (SparkJobLost, InvalidInput) as said:
+            found[name] = f"{type(said).__name__}: {said}"
+
+    spark, held, done = _stopped_once_begun(directory, "upsert")
+    frame = rows(spark, "x", twice=False)
+    tell("upsert while it is stopped", lambda: table.upsert(frame.coalesce(1).mapInArrow(held, frame.schema)))
+    done()
+    other, held_by_workers, done = _stopped_once_begun(directory, "compact")
+    tell("compact while it is stopped", lambda: _behind(held_by_workers, lambda: table.compact(spark=other)))
+    done()
+    for name, work in works.items():
+        tell(name, partial(work, spark, frame))
+    table.rollback_dead(older_than_s=0)
+    findings = [finding.says for finding in examine(table.timeline, deep=True).findings]
+    return found | {"findings": findings, "same": before == table.scan().to_arrow().sort_by("id")}
+
+
+def _behind(held: BatchFunction, work: Callable[[], Any]) -> Any:
+    """Run work whose tasks on workers wait first."""
+    place: Any = workers
+    own = place.shipped
+
+    def waiting(*given: Any) -> BatchFunction:
+        function = own(*given)
+        return lambda batches: function(held(batches))
+
+    place.shipped = waiting
+    try:
+        return work()
+    finally:
+        place.shipped = own
+
+
+def _stopped_once_begun(directory: Path, name: str) -> tuple[SparkSession, BatchFunction, Callable[[], None]]:
+    """A session, what waits in a task of it until another thread has stopped it, and what waits for that thread."""
+    spark = session("local[2]", directory, sys.executable)
+    began, ended = str(directory / f"{name} began"), str(directory / f"{name} ended")
+    os.mkfifo(began)
+    os.mkfifo(ended)
+    stopper = threading.Thread(target=_stop, args=(spark, began, ended))
+    stopper.start()
+    return spark, _waiting(began, ended), stopper.join
+
+
+def _waiting(began: str, ended: str) -> BatchFunction:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Each end of a pipe waits for the other.
+        Path(began).open("w").close()
+        Path(ended).open().close()
+        yield from batches
+
+    return run
+
+
+def _stop(spark: SparkSession, began: str, ended: str) -> None:
+    Path(began).open().close()
+    spark.stop()
+    # Nobody waits at the other end any more where Spark has ended the worker by now.
+    with suppress(OSError):
+        os.close(os.open(ended, os.O_WRONLY | os.O_NONBLOCK))
+
+
 if __name__ == "__main__":
-    scenario = {"survive": survive, "bare": bare, "gone": gone}[sys.argv[1]]
+    scenario = {"survive": survive, "bare": bare, "gone": gone, "stopped": stopped}[sys.argv[1]]
     print(json.dumps(scenario(sys.argv[2], Path(sys.argv[3]))))
