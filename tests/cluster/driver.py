@@ -8,8 +8,9 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 import objcat
 from objcat.doctor import examine
 from objcat.errors import InvalidInput, SparkJobLost
-from objcat.spark import engine, foreach_batch, workers
+from objcat.spark import engine, foreach_batch, moving, workers
 from objcat.spark.ship import BatchFunction
 from objcat.timeline import Committer
 
@@ -140,6 +141,99 @@ def survive(master: str, directory: Path) -> dict[str, Any]:
             }
     spark.stop()
     return found
+
+
+def serve(master: str, directory: Path) -> dict[str, Any]:
+    """Writes that read, services and rows that move, each with an executor that dies: in the middle of the rows that it is given, or with
+    all of its files written and nothing told."""
+    spark = session(master, directory, sys.executable, **{"spark.sql.execution.arrow.maxRecordsPerBatch": "100"})
+    lake = objcat.connect(directory / "lake")
+    keyed = lake.create_table("keyed", SCHEMA, key=["id"], index=objcat.Bucket(4))
+    placed = pa.schema([*SCHEMA, pa.field("part", pa.int64())])
+    placed_table = lake.create_table("moving", placed, key=["id"], index=objcat.Record(2), partition_by=["part"])
+    keyless = lake.create_table("keyless", SCHEMA, key=None)
+    old = [(i, f"old{i}") for i in range(ROWS)]
+    keyed.insert([{"id": i, "value": value} for i, value in old])
+    placed_table.insert([{"id": i, "value": value, "part": i % 2} for i, value in old])
+    keyless.insert([{"id": i, "value": value} for i, value in old])
+    above = [(i, f"above{i}") for i in range(ROWS // 2, ROWS // 2 * 3)]
+    found: dict[str, Any] = {}
+
+    def given(name: str) -> DataFrame:
+        """Half of the keys and as many new ones, from a frame that loses its executor."""
+        frame = spark.range(ROWS // 2, ROWS // 2 * 3, 1, PARTITIONS).selectExpr("id", "concat('above', id) as value")
+        return disturbed(frame, directory / name, "kill")
+
+    def check(
+        name: str, table: objcat.Table, expected: Iterable[tuple[int, str]], work: Callable[[], Any], *, lethal: bool = False
+    ) -> None:
+        if lethal:
+            with _dying_when_done(directory / name):
+                work()
+        else:
+            work()
+        scan = table.scan(columns=["id", "value"])
+        both = [
+            Counter(zip(t["id"].to_pylist(), t["value"].to_pylist(), strict=True))
+            for t in (scan.to_arrow(), scan.to_spark(spark).toArrow())
+        ]
+        table.rollback_dead(older_than_s=0)
+        found[name] = {
+            "right": both == [Counter(expected)] * 2,
+            "attempts": len(list((directory / name).iterdir())),
+            "findings": [finding.says for finding in examine(table.timeline, deep=True).findings],
+        }
+
+    merged = dict(old[: ROWS // 2]) | dict(above)
+    check("merge", keyed, merged.items(), lambda: keyed.merge(given("merge")).when_matched_update().when_not_matched_insert().execute())
+    kept = {key: value for key, value in merged.items() if key >= ROWS // 4}
+    check("delete where", keyed, kept.items(), lambda: keyed.delete(f"id < {ROWS // 4}", spark=spark), lethal=True)
+    updated = {key: value if key % 2 else "even" for key, value in kept.items()}
+    check("update", keyed, updated.items(), lambda: keyed.update({"value": "'even'"}, where="id % 2 = 0", spark=spark), lethal=True)
+    check("compact", keyed, updated.items(), lambda: keyed.compact(spark=spark), lethal=True)
+    check("overwrite", keyed, above, lambda: keyed.overwrite(given("overwrite")))
+    moved = lambda: placed_table.upsert(given("move").selectExpr("id", "value", "(id + 1) % 3 part"))  # noqa: E731 - one line of many
+    check("move", placed_table, merged.items(), moved)
+    check("compact moved", placed_table, merged.items(), lambda: placed_table.compact(spark=spark), lethal=True)
+    check("append", keyless, [*old, *above], lambda: keyless.insert(given("append")))
+    check("bulk", keyless, [*old, *above * 2], lambda: keyless.bulk_insert(given("bulk"), sort=["value"]))
+    save = lambda: given("format").write.format("objcat").mode("append").save(f"{directory}/lake/keyless")  # noqa: E731
+    check("format", keyless, [*old, *above * 3], save)
+    check("cluster", keyless, [*old, *above * 3], lambda: keyless.cluster(["id"], spark=spark), lethal=True)
+    left = [*old[: ROWS // 2], *[row for row in [*old, *above * 3] if row[0] >= ROWS]]
+    gone = f"id >= {ROWS // 2} AND id < {ROWS}"
+    check("delete keyless", keyless, left, lambda: keyless.delete(gone, spark=spark), lethal=True)
+    spark.stop()
+    return found
+
+
+@contextmanager
+def _dying_when_done(marks: Path) -> Iterator[None]:
+    """Of the tasks that workers do for us, the first to end kills its executor, with all that it has written and nothing told."""
+    marks.mkdir()
+    rooms: list[Any] = [engine, workers, moving]
+    own = rooms[0].shipped
+
+    def lethal(*given: Any) -> BatchFunction:
+        function = own(*given)
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            told = list(function(batches))
+            Path(marks, str(time.monotonic_ns())).touch()
+            if len(list(marks.iterdir())) == 1:
+                os.kill(_executor(), signal.SIGKILL)
+                time.sleep(WAIT_S_MAX)
+            yield from told
+
+        return run
+
+    for room in rooms:
+        room.shipped = lethal
+    try:
+        yield
+    finally:
+        for room in rooms:
+            room.shipped = own
 
 
 def bare(master: str, directory: Path) -> dict[str, Any]:
@@ -275,5 +369,5 @@ def _stop(spark: SparkSession, began: str, ended: str) -> None:
 
 
 if __name__ == "__main__":
-    scenario = {"survive": survive, "bare": bare, "gone": gone, "stopped": stopped}[sys.argv[1]]
+    scenario = {"survive": survive, "serve": serve, "bare": bare, "gone": gone, "stopped": stopped}[sys.argv[1]]
     print(json.dumps(scenario(sys.argv[2], Path(sys.argv[3]))))

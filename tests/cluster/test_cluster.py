@@ -16,7 +16,7 @@ from devkit import toolchain
 from devkit.paths import ROOT
 from devkit.spark_cluster import SparkCluster
 
-DRIVER_S_MAX = 400
+DRIVER_S_MAX, SERVE_S_MAX = 400, 900
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield running
 
 
-def run_driver(scenario: str, cluster: SparkCluster, directory: Path) -> dict[str, Any]:
+def run_driver(scenario: str, cluster: SparkCluster, directory: Path, *, seconds_max: float = DRIVER_S_MAX) -> dict[str, Any]:
     environment = os.environ | {"JAVA_HOME": str(toolchain.java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.cluster.driver", scenario, cluster.url, str(directory)]
-    ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=DRIVER_S_MAX, check=False)
+    ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=seconds_max, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
     found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return found
@@ -43,6 +43,17 @@ def test_nothing_is_lost_or_doubled_when_executors_die_and_attempts_run_twice(cl
         assert did["right"], name
         assert did["rows"] == (2000 if "delete" in name else 4000), name
         # What attempts have left that do not count is gone.
+        assert did["findings"] == [], name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SERVE_S_MAX)
+def test_writes_that_read_services_and_moves_when_executors_die(cluster: SparkCluster, tmp_path: Path) -> None:
+    found = run_driver("serve", cluster, tmp_path, seconds_max=SERVE_S_MAX)
+    assert len(found) == 12
+    for name, did in found.items():
+        assert did["attempts"] >= 2, f"{name}: no executor died, so nothing was tried"
+        assert did["right"], name
         assert did["findings"] == [], name
 
 
