@@ -34,7 +34,7 @@ class _Turn:
     out: set[str] = field(default_factory=set)
 
 
-WARM_S_MAX = 20.0
+WARM_S_MAX = 60.0
 """Calls of one query that do not count end after this, on all sides together."""
 
 

@@ -149,10 +149,11 @@ _LOST = {
 def hang_up(spark: SparkSession) -> None:
     """Have this thread call the JVM anew where a signal's handler has ended a call that waited for its answer, as by SystemExit: each call
     from then on would take the answer of the one before for its own. Never raises. To be called by whoever cleans up behind an error,
-    before it calls the JVM. Py4J does so for KeyboardInterrupt, and for whatever is an `Exception`.
+    before it calls the JVM. Py4J does so for KeyboardInterrupt, and for whatever is an `Exception`; a generator that is closed waits for
+    no answer.
     """
     ending = sys.exc_info()[1]
-    if ending is None or isinstance(ending, (Exception, KeyboardInterrupt)):
+    if ending is None or isinstance(ending, (Exception, KeyboardInterrupt, GeneratorExit)):
         return
     # Handlers of signals run there. A callback, in another thread, needs the connection that it came by.
     if threading.current_thread() is not threading.main_thread():

@@ -214,6 +214,21 @@ def test_after_the_exit_of_a_handler_no_call_takes_the_answer_of_another(spark: 
     assert len(list(keyed.fileio.list_keys("data/"))) == done.files
 
 
+def test_a_generator_that_is_closed_within_a_job_leaves_its_thread_what_it_told_spark(spark: SparkSession) -> None:
+    def within() -> Iterator[None]:
+        with described(spark, "one"):
+            yield
+
+    spark.sparkContext.setLocalProperty("objcat.test", "kept")
+    try:
+        running = within()
+        next(running)
+        del running
+        assert spark.sparkContext.getLocalProperty("objcat.test") == "kept"
+    finally:
+        spark.sparkContext.setLocalProperty("objcat.test", None)
+
+
 def test_jobs_see_that_rows_are_others_and_settings_are_as_before(spark: SparkSession) -> None:
     """As Spark 4.3 does by itself."""
     before = [spark.conf.get(name, None) for name in CHECKSUMS]
