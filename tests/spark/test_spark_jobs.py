@@ -219,14 +219,15 @@ def test_a_generator_that_is_closed_within_a_job_leaves_its_thread_what_it_told_
         with described(spark, "one"):
             yield
 
-    spark.sparkContext.setLocalProperty("objcat.test", "kept")
+    context: Any = spark.sparkContext
+    context.setLocalProperty("objcat.test", "kept")
     try:
         running = within()
         next(running)
         del running
-        assert spark.sparkContext.getLocalProperty("objcat.test") == "kept"
+        assert context.getLocalProperty("objcat.test") == "kept"
     finally:
-        spark.sparkContext.setLocalProperty("objcat.test", None)
+        context.setLocalProperty("objcat.test", None)
 
 
 def test_jobs_see_that_rows_are_others_and_settings_are_as_before(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -130,18 +131,27 @@ def test_a_real_token_in_a_file_expires_at_every_moment_and_is_renewed_under_the
         table.upsert([{"id": number, "v": 0.0}])
         expected[number] = 0.0
     refused = moment = asked = 0
-    done = False
+    done = renewed = False
+    changing = threading.Lock()
 
     def expire(_method: str, _path: str, _query: str, _headers: Mapping[str, str]) -> bool:
         """With the request of the moment; it is relayed as it is."""
         nonlocal asked
-        asked += 1
-        if asked == moment:
-            held.write_text(expired)
+        with changing:
+            asked += 1
+            if asked == moment and not renewed:
+                held.write_text(expired)
         return False
 
+    def renew() -> None:
+        """For good: requests that are still under way, as others of the call have failed, let it expire no more."""
+        nonlocal renewed
+        with changing:
+            renewed = True
+            held.write_text(good)
+
     while not done:
-        moment, asked = moment + 1, 0
+        moment, asked, renewed = moment + 1, 0, False
         proxy.clear()
         proxy.plan(Fault("drop_before", expire))
         try:
@@ -154,10 +164,10 @@ def test_a_real_token_in_a_file_expires_at_every_moment_and_is_renewed_under_the
         except (CredentialsError, PermissionDenied):
             refused += 1
         except CommitUnknown as unknown:
-            held.write_text(good)
+            renew()
             if isinstance(table.resolve(unknown.txn), CommittedAt):
                 expected[100 + moment] = 1.0
-        held.write_text(good)
+        renew()
         proxy.clear()
         assert {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == expected, moment
         assert moment < 30
