@@ -1,0 +1,18 @@
+"""Tables of every kind, partitioning, index and schema, and all operations in any order, beside dicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.combinations.seeds import run
+from tests.effort import few
+
+FINDING = (49, 69, 117)
+"""What finds bugs that were there: `tests/mutations/test_combinations.py` plants them again."""
+SEEDS = [*FINDING, *(seed for seed in range(150) if seed not in FINDING)]
+BY_DEFAULT = 18
+
+
+@pytest.mark.parametrize("seed", few(SEEDS, BY_DEFAULT))
+def test_every_read_is_what_the_dicts_say(seed: int) -> None:
+    run(seed)
