@@ -131,7 +131,7 @@ def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
                 known = found.setdefault(column.id, column.type)
                 found[column.id] = column.type if is_wider(column.type, known) else known
             else:
-                meet(_inside(column.type))
+                meet(_children(column))
 
     def wide(column: Column) -> Column:
         match column.type:
@@ -149,16 +149,6 @@ def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
     for other in others:
         meet(other.columns)
     return msgspec.structs.replace(schema, columns=tuple(map(wide, schema.columns)))
-
-
-def _inside(nested: StructType | ListType | MapType) -> tuple[Column, ...]:
-    match nested:
-        case StructType(fields):
-            return fields
-        case ListType(element):
-            return (element,)
-        case MapType(key, value):
-            return (key, value)
 
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")

@@ -114,9 +114,16 @@ def test_small_steps_are_not_as_many_waits(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("fileio.env.GIVE_WAY_S_MAX", 3600.0)
     monkeypatch.setattr("fileio.env.STEP_S_MIN", 3600.0)
     env = SystemEnv()
-    env.give_way()
-    with env.urgent():
-        env.give_way()  # the step has only just begun
+
+    def two_steps() -> None:
+        env.give_way()
+        with env.urgent():
+            env.give_way()  # the second has only just begun
+
+    working = threading.Thread(target=two_steps, daemon=True)
+    working.start()
+    working.join(60)
+    assert not working.is_alive()
 
 
 def test_a_forked_process_gives_way_to_nothing_of_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
