@@ -9,6 +9,7 @@ import java.lang.ref.SoftReference;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -628,12 +629,25 @@ public class ObjcatBits {
     }
   }
 
+  /**
+   * Words as a row with one array. Spark orders what it compares by hashes of whole plans, and would hash all the words several times for
+   * each query: they are the same words only where it is the same row.
+   */
+  static class Words extends GenericInternalRow {
+    Words(long[] words) { super(new Object[] {UnsafeArrayData.fromPrimitiveArray(words)}); }
+
+    public int hashCode() { return System.identityHashCode(this); }
+
+    public boolean equals(Object other) { return this == other; }
+  }
+
   /** A set of whole numbers: `low + 64 * w + b` is in it when bit b of word w is set. */
   static class Bits {
     /** From which words that are empty are left out: a look is dearer then, and what is sent shorter. */
     static final int SPARSE_WORDS_MIN = 1 << 21;
     /** Up to which numbers are said one by one: a subquery takes some milliseconds, and Spark plans around it. */
     static final int NAMED_MAX = 16;
+    private final Map rows = new IdentityHashMap();
     private long low;
     private long[] words, blocks, full;
 
@@ -721,10 +735,11 @@ public class ObjcatBits {
       return new EqualTo(new Coalesce(PythonUtils.toSeq(Arrays.asList(new Expression[] {e, WithoutKeys.literal(0L)}))), WithoutKeys.literal(0L));
     }
 
-    private static Expression subquery(long[] words) {
+    private synchronized Expression subquery(long[] words) {
       scala.collection.immutable.Seq none = PythonUtils.toSeq(new ArrayList());
       Object column = new AttributeReference("keys", new ArrayType(LongType$.MODULE$, false), false, Metadata$.MODULE$.empty(), NamedExpression$.MODULE$.newExprId(), none);
-      Object row = new GenericInternalRow(new Object[] {UnsafeArrayData.fromPrimitiveArray(words)});
+      Object row = rows.get(words);
+      if (row == null) rows.put(words, row = new Words(words));
       LogicalPlan relation = new LocalRelation(
           PythonUtils.toSeq(Arrays.asList(new Object[] {column})), PythonUtils.toSeq(Arrays.asList(new Object[] {row})), false, scala.Option.apply(null));
       return new ScalarSubquery(

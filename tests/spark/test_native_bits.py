@@ -167,6 +167,22 @@ def test_keys_that_were_read_serve_other_queries_of_the_same_log(spark: SparkSes
     assert agrees(table, spark)
 
 
+def test_plans_are_compared_without_a_look_at_the_words(spark: SparkSession, tmp_path: Path) -> None:
+    table = table_of(tmp_path, range(2000))
+    table.upsert(rows(range(0, 2000, 50), "log"))
+
+    def words() -> Any:
+        """The row that a query carries."""
+        return table.scan().to_spark(spark)._jdf.queryExecution().optimizedPlan().subqueriesAll().head().data().head()
+
+    first, second = words(), words()
+    assert first.hashCode() == spark._jvm.java.lang.System.identityHashCode(first)  # type: ignore[union-attr]
+    assert first.equals(second), "the same log rows are said by the same row, which Spark knows again"
+    assert first.getArray(0).numElements() == 31
+    twice = table.scan().to_spark(spark)
+    assert twice.alias("a").join(twice.alias("b"), F.col("a.k") == F.col("b.k")).where("a.v = 'log'").count() == 40
+
+
 def test_a_date_is_a_whole_number(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.date32()), ("v", pa.string())])
 
