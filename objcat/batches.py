@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +12,23 @@ from fileio.config import nearest
 from fileio.store import FileIO
 from objcat.arguments import name_list, one_of, session, shown
 from objcat.errors import InvalidInput
-from objcat.local import LocalEngine, to_rows
+from objcat.local import LocalEngine, is_untyped, to_rows
 from objcat.parts import Change
 from objcat.predicate import parse_predicate
 from objcat.services.workers import Workers
 from objcat.storage.batch import check_named_once
 from objcat.table import TableSpec
 from objcat.table.properties import SchemaMode
-from objcat.table.schema import columns_from_arrow
+from objcat.table.schema import TableSchema, columns_from_arrow
 from objcat.tasks import Layout, Operation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def schema_of_batch(data: Any) -> tuple[Any, pa.Schema]:
-    """A batch of any kind, in a form that can be read again, and its columns. Raises InvalidBatch."""
-    rows = to_rows(data)
+def schema_of_batch(data: Any, like: TableSchema | None = None) -> tuple[Any, pa.Schema]:
+    """A batch of any kind, in a form that can be read again, and its columns. like: as of `to_rows`. Raises InvalidBatch."""
+    rows = to_rows(data, like)
     if rows is not None:
         check_named_once(rows.schema)
         return rows, rows.schema
@@ -74,7 +75,7 @@ def change_of(
             f"the table has no key, so nothing says which rows to {operation}: insert rows into it, or create a table with a key; "
             "nothing was written"
         )
-    rows = to_rows(data)
+    rows = to_rows(data, spec.table_schema)
     if rows is not None:
         engine: Any = LocalEngine(fileio)
     else:
@@ -89,7 +90,10 @@ def change_of(
         newer = spec if newest is None else newest()
         if newer.table_schema == spec.table_schema:
             raise
-        engine.check(rows, change.grown(newer), operation, deletes)
+        if is_untyped(data):
+            # Under its name of now a column may hold maps.
+            change = dataclasses.replace(change, data=to_rows(data, newer.table_schema))
+        engine.check(change.data, change.grown(newer), operation, deletes)
     return change
 
 

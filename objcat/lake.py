@@ -38,6 +38,7 @@ from objcat.errors import (
 from objcat.handle import Table
 from objcat.importing import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
 from objcat.lifecycle import check_changes, close, create, reopen
+from objcat.local import is_untyped
 from objcat.naming import (
     Elsewhere,
     find_dropped,
@@ -218,10 +219,18 @@ class Lake:
         write fails.
         """
         one_of(if_exists, ("upsert", "insert", "error"), what="if_exists")
-        data, schema = schema_of_batch(data)
-        table = self._found_or_made(name, lambda: schema, key, settings, must_be_new=if_exists == "error")
+        given = data
+
+        def schema() -> pa.Schema:
+            # A stream can be read once; rows without types are read anew, as the table says what is a map in them.
+            nonlocal given
+            rows, found = schema_of_batch(data)
+            given = data if is_untyped(data) else rows
+            return found
+
+        table = self._found_or_made(name, schema, key, settings, must_be_new=if_exists == "error")
         insert = table.spec.is_keyless or if_exists == "insert"
-        return table.insert(data) if insert else table.upsert(data)
+        return table.insert(given) if insert else table.upsert(given)
 
     def import_parquet(
         self,

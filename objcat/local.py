@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from objcat.spool import Rows, Spooled, spooled
 from objcat.storage.batch import check_columns, check_delete_columns, check_named_once, located
 from objcat.storage.fitting import plain
 from objcat.table import TableSpec
+from objcat.table.schema import TableSchema, arrow_type, is_list
 from objcat.tasks import (
     PLACE_COLUMN,
     BatchKeys,
@@ -201,22 +202,23 @@ def _batches(data: Rows) -> Iterable[pa.RecordBatch]:
     return data.to_batches(max_chunksize=BATCH_ROWS) if isinstance(data, pa.Table) else data.to_batches()
 
 
-def to_rows(data: Any) -> Rows | None:
+def to_rows(data: Any, like: TableSchema | None = None) -> Rows | None:
     """The rows of whatever holds some in this process: Arrow tables and batches, pandas and polars frames, lists of dicts; and streams,
     such as an Arrow reader or a DuckDB relation, which are read to their end.
 
-    None when it is nothing of the kind (a Spark DataFrame, say).
+    like: the columns of the table that they are for. Those of them that hold maps say what is one in rows that have no types: a dict, or
+    pairs, as of `to_pylist`. None when it is nothing of the kind (a Spark DataFrame, say).
     """
     if isinstance(data, (pa.Table, Spooled)):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, list) and all(isinstance(row, dict) for row in data):
-        return _from_rows(data)
+        return _from_rows(data, _maps_of(like))
     module = type(data).__module__.split(".")[0]
     if module == "pandas" and hasattr(data, "columns"):
         _refuse_index(data)
-        return _from_frame(lambda: pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None))
+        return _from_frame(lambda: _from_pandas(data, _maps_of(like)))
     if module == "pyspark":
         return None
     if module != "pandas" and hasattr(type(data), "__arrow_c_stream__"):
@@ -228,6 +230,11 @@ def to_rows(data: Any) -> Rows | None:
         f"a {type(data).__name__} is not a batch of rows{_hint(data)}: give an Arrow table, a pandas, polars or Spark DataFrame, or a list "
         "of dicts"
     )
+
+
+def is_untyped(data: Any) -> bool:
+    """Whether `to_rows` asks the table what these rows are, and may be asked again: lists of dicts and pandas frames."""
+    return isinstance(data, list) or type(data).__module__.split(".")[0] == "pandas"
 
 
 def _hint(data: Any) -> str:
@@ -253,7 +260,7 @@ def _refuse_objects(frame: Any) -> None:
             raise InvalidBatch(f"the column {name!r} of the frame holds Python objects: cast it to a type of polars; nothing was written")
 
 
-def _from_rows(rows: list[dict[Any, Any]]) -> pa.Table:
+def _from_rows(rows: list[dict[Any, Any]], maps: Mapping[str, pa.DataType]) -> pa.Table:
     """Arrow takes the columns of the first row for all there are, and would drop the others without a word."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     for name in names:
@@ -264,7 +271,7 @@ def _from_rows(rows: list[dict[Any, Any]]) -> pa.Table:
     columns = {}
     for name in names:
         try:
-            columns[name] = pa.array([row.get(name) for row in rows])
+            columns[name] = _array([row.get(name) for row in rows], maps.get(name))
         except UnicodeEncodeError as error:
             raise InvalidBatch(
                 f"the column {name!r} of the batch holds {shown(error.object)}, which is not valid Unicode: mend that text; "
@@ -276,6 +283,68 @@ def _from_rows(rows: list[dict[Any, Any]]) -> pa.Table:
                 "give values of one type, with None where there is none, or an Arrow table; nothing was written"
             ) from error
     return pa.table(columns) if columns else pa.table({})
+
+
+def _from_pandas(frame: Any, maps: Mapping[str, pa.DataType]) -> pa.Table:
+    mapped = [name for name in maps if name in frame.columns and frame.columns.is_unique and frame[name].dtype == object]
+    found = pa.Table.from_pandas(frame.drop(columns=mapped), preserve_index=False).replace_schema_metadata(None)
+    for name in mapped:
+        # What is missing is None or NaN there.
+        values = frame[name].astype(object).where(frame[name].notna(), None)
+        found = found.append_column(name, _array(list(values), maps[name]))
+    return found
+
+
+def _maps_of(like: TableSchema | None) -> dict[str, pa.DataType]:
+    """The types of the columns that hold maps."""
+    nested = {} if like is None else {column.name: arrow_type(column.type) for column in like.columns if not isinstance(column.type, str)}
+    return {name: data_type for name, data_type in nested.items() if _holds_map(data_type)}
+
+
+def _holds_map(data_type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_map(data_type)
+        or (is_list(data_type) and _holds_map(data_type.value_type))
+        or (pa.types.is_struct(data_type) and any(_holds_map(field.type) for field in data_type))
+    )
+
+
+def _array(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
+    """Values of Python as Arrow takes them, which sees structs and lists where maps are wanted: only these are made for it, of whatever
+    types their keys and values have. What is no map, list or dict where one is wanted is left as it is, to be refused."""
+    if wanted is None or not _holds_map(wanted):
+        return pa.array(values)
+    there = [value for value in values if value is not None]
+    missing = pa.array([value is None for value in values], pa.bool_())
+    if pa.types.is_struct(wanted):
+        if not all(isinstance(value, Mapping) for value in there):
+            return pa.array(values)
+        types = {field.name: field.type for field in wanted}
+        names = list(dict.fromkeys(name for value in there for name in value)) or list(types)
+        fields = [_array([None if value is None else value.get(name) for value in values], types.get(name)) for name in names]
+        return pa.StructArray.from_arrays(fields, names=names, mask=missing)
+    found = [_pairs(value) if pa.types.is_map(wanted) else value for value in there]
+    parts = [part for part in found if isinstance(part, (list, tuple, np.ndarray))]
+    if len(parts) < len(there):
+        return pa.array(values)
+    sizes = iter([len(part) for part in parts])
+    ends = np.cumsum([0, *(0 if value is None else next(sizes) for value in values)])
+    offsets, inside = pa.array(ends, pa.int32()), [one for part in parts for one in part]
+    if pa.types.is_list(wanted):
+        return pa.ListArray.from_arrays(offsets, _array(inside, wanted.value_type), mask=missing)
+    if any(key is None for key, _ in inside):
+        raise ValueError("a key of a map is None")
+    keys = _array([key for key, _ in inside], wanted.key_type) if inside else pa.array([], wanted.key_type)
+    return pa.MapArray.from_arrays(offsets, keys, _array([value for _, value in inside], wanted.item_type), mask=missing)
+
+
+def _pairs(value: Any) -> list[Any] | None:
+    """What a map holds; None of what is none."""
+    found = list(value.items()) if isinstance(value, Mapping) else value
+    is_one = isinstance(found, (list, tuple, np.ndarray)) and all(
+        isinstance(pair, (tuple, list, np.ndarray)) and len(pair) == 2 for pair in found
+    )
+    return list(found) if is_one else None
 
 
 def _from_frame(converted: Callable[[], T]) -> T:

@@ -146,7 +146,7 @@ def _filter_of(table: Table, keys: str | Any) -> str:
     spec = table.spec
     if spec.is_keyless:
         raise InvalidInput(f"{table.name} has no key: say which rows to erase by a filter, such as \"visitor = 'ana'\"")
-    given = to_rows(keys)
+    given = to_rows(keys, spec.table_schema)
     batch = None if given is None else given if isinstance(given, pa.Table) else pa.Table.from_batches(given.to_batches(), given.schema)
     if batch is None or not 0 < batch.num_rows <= KEYS_MAX:
         found = "a Spark DataFrame" if batch is None else f"{batch.num_rows:,} keys"

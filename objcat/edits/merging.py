@@ -191,7 +191,7 @@ def update(
 
 def upsert_partial(table: Written, data: Any, *, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult | None:
     """See `Table.upsert_partial`."""
-    given, schema = schema_of_batch(data)
+    given, schema = schema_of_batch(data, table.spec.table_schema)
 
     def check(spec: TableSpec) -> None:
         for name in schema.names:

@@ -35,7 +35,7 @@ def overwrite(
 ) -> CommitResult:
     """See `Table.overwrite` (whole) and `Table.insert_overwrite`."""
     # A stream is read once, however often this is planned.
-    data, _ = schema_of_batch(data)
+    data, _ = schema_of_batch(data, table.spec.table_schema)
 
     def prepare(snapshot: Snapshot) -> Work:
         change = change_of(table.fileio, data, snapshot.spec, Operation.INSERT, schema_mode, table=table.name)

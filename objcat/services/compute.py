@@ -15,7 +15,7 @@ from objcat.parts import Change, Engine, Part
 from objcat.placing import COMPUTED_AGAIN
 from objcat.predicate import Predicate
 from objcat.services.perform import Done, Proposal, Service, perform
-from objcat.table import Manifests, Snapshot, Tables, TableSchema
+from objcat.table import Manifests, Snapshot, Tables, TableSchema, TableSpec
 from objcat.table.files import encode_delta
 from objcat.table.schema import Column
 from objcat.table.snapshot import snapshot_of
@@ -59,6 +59,10 @@ class Written(Protocol):
     @property
     def fileio(self) -> FileIO:
         """Where the table is."""
+
+    @property
+    def spec(self) -> TableSpec:
+        """What the handle last saw of it."""
 
     def committed(self, write: Callable[[], Done[Any] | None], *, spark: Any = None) -> CommitResult | None:
         """Run a write; the handle has seen its slot. spark: the session that writes."""

@@ -12,7 +12,7 @@ from fileio.store import FileIO
 from objcat.edits.merging import Merge
 from objcat.evaluate import Evaluated
 from objcat.services.perform import Done
-from objcat.table import Manifests, Snapshot, Tables
+from objcat.table import Manifests, Snapshot, Tables, TableSpec
 from objcat.timeline import Timeline
 from objcat.write import CommitResult
 from tests.explorer.actors import Acknowledged, Participant
@@ -32,6 +32,10 @@ class Handle:
     @property
     def fileio(self) -> FileIO:
         return self.me.fileio
+
+    @property
+    def spec(self) -> TableSpec:
+        raise NotImplementedError("a merge goes by the snapshot that it computes from")
 
     def committed(self, write: Callable[[], Done[Any] | None], **_: Any) -> CommitResult | None:
         done = write()
