@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 from fileio.config import nearest
 from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.predicate.dialect import SparkText
 from objcat.predicate.translate import terms_of
 from objcat.storage.batch import means_the_same
 from objcat.table import TableSpec
@@ -182,7 +183,7 @@ def parsed(given: Value) -> tuple[Tree, str]:
     if not is_unicode(given):
         raise InvalidPredicate(f"the expression {shown(given)} is not valid Unicode: mend that text")
     try:
-        return sqlglot.parse_one(given, dialect="spark", into=sql.Condition), given
+        return sqlglot.parse_one(given, dialect=SparkText, into=sql.Condition), given
     except SqlglotError as error:
         reason = str(error).splitlines()[0]
         raise InvalidPredicate(f"the expression {shown(given)} does not parse ({reason}): write it as in SQL") from error

@@ -18,6 +18,7 @@ from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidPredicate
 from objcat.predicate.bounds import Bounds
 from objcat.predicate.chains import gathered
+from objcat.predicate.dialect import SparkText
 from objcat.predicate.spark_text import spark_text
 from objcat.predicate.translate import Translator, column_name, terms_of
 from objcat.table import Pruning
@@ -115,7 +116,7 @@ def _bounded(text: str) -> Iterator[None]:
 
 def _parse(text: str) -> Any:
     try:
-        return sqlglot.parse_one(text, dialect="spark", into=sql.Condition)
+        return sqlglot.parse_one(text, dialect=SparkText, into=sql.Condition)
     except SqlglotError as error:
         at = next((found["col"] for found in getattr(error, "errors", ()) if found.get("col")), None)
         place = "" if at is None else f" (at character {at})"

@@ -14,6 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
 from objcat.errors import InvalidSql
+from objcat.predicate.dialect import SparkText
 from objcat.services import CompactionStrategy
 from objcat.sql.context import Context
 from objcat.sql.names import literal
@@ -52,7 +53,7 @@ def call(context: Context, text: str) -> Any:
 
 def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     try:
-        tree = sqlglot.parse_one(text, dialect="spark")
+        tree = sqlglot.parse_one(text, dialect=SparkText)
     except SqlglotError as error:
         raise InvalidSql(f"CALL {text} does not parse: write CALL name(argument => value, ...)") from error
     if isinstance(tree, sql.Dot):

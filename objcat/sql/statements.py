@@ -13,6 +13,7 @@ from sqlglot.errors import SqlglotError
 
 from objcat.arguments import shown, text
 from objcat.errors import InvalidSql
+from objcat.predicate.dialect import SparkText
 from objcat.sql.call import call
 from objcat.sql.context import Context
 from objcat.sql.names import table_name
@@ -89,7 +90,7 @@ def _parsed(statement: str) -> sql.Expr:
     # It warns of what it hands on as text, which is ours to refuse.
     logger.setLevel(logging.ERROR)
     try:
-        found = [tree for tree in sqlglot.parse(statement, dialect="spark") if tree is not None]
+        found = [tree for tree in sqlglot.parse(statement, dialect=SparkText) if tree is not None]
     except SqlglotError as error:
         reason = str(error).splitlines()[0].split("\x1b")[0].strip()
         raise InvalidSql(f"{shown(statement)} does not parse: {reason}") from error

@@ -1,0 +1,43 @@
+"""Text in SQL is what Spark takes it for, wherever SQL is read: in statements, queries, expressions and filters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import objcat
+
+QUOTED = {
+    "'O''Brien'": "O'Brien",
+    r"'O\'Brien'": "O'Brien",
+    '''"O'Brien"''': "O'Brien",
+    '"say ""so"""': 'say "so"',
+    """'a""b'""": 'a""b',
+    '''"a''b"''': "a''b",
+    "''": "",
+    "''''": "'",
+    "'''a'''": "'a'",
+    r"'it''s \\ ''so'''": r"it's \ 'so'",
+}
+"""Text as it is written, and what it says."""
+
+
+@pytest.mark.parametrize(("text", "said"), QUOTED.items(), ids=QUOTED)
+def test_quotes_within_text(tmp_path: Path, text: str, said: str) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.sql("CREATE TABLE names (id BIGINT, name STRING, PRIMARY KEY (id)) CLUSTERED BY (id) INTO 1 BUCKETS")
+    table = lake.table("names")
+    lake.sql(f"INSERT INTO names VALUES (1, {text}), (2, 'x')")
+    table.update({"name": text}, where="id = 2")
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "name": said}, {"id": 2, "name": said}]
+    assert table.scan(where=f"name = {text}").count() == 2
+    assert table.scan(where=f"name in ('other', {text})").to_arrow().num_rows == 2
+    assert lake.sql(f"SELECT count(*) AS n FROM names WHERE name = {text}").to_pylist() == [{"n": 2}]
+    lake.sql(f"MERGE INTO names t USING (SELECT 1 AS id, {text} AS name) s ON t.id = s.id WHEN MATCHED AND t.name = {text} THEN DELETE")
+    lake.sql(f"DELETE FROM names WHERE name = {text}")
+    assert table.scan().count() == 0
+
+
+def test_texts_that_follow_one_another_are_one() -> None:
+    assert objcat.connect("memory:").sql("SELECT 'a''b' 'c' AS s").to_pylist() == [{"s": "a'bc"}]
