@@ -214,7 +214,7 @@ class Scan:
             # Those that are known to have most rows first: so the fewest files have enough.
             groups = (*sorted(self.plan.plain, key=_base_rows, reverse=True), *self.plan.merged)
         for rows in self._tables(groups, lazy=left is not None):
-            taken = rows if left is None else rows.slice(0, left)
+            taken = rows if left is None or left >= rows.num_rows else rows.slice(0, left)
             yield from uncut(self._finished(taken).to_batches(max_chunksize=rows_max))
             if left is not None:
                 left -= taken.num_rows
