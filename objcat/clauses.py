@@ -20,6 +20,7 @@ from fileio.config import nearest
 from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.predicate.dialect import SparkText
+from objcat.predicate.duckdb_text import strict_casts
 from objcat.predicate.translate import terms_of
 from objcat.storage.batch import means_the_same
 from objcat.table import TableSpec
@@ -138,7 +139,7 @@ class Sides:
             def resolve(node: Tree) -> Tree:
                 return self._column(node, text, names, allowed) if isinstance(node, sql.Column) else node
 
-            return Assigned("", text, _with_strict_casts(tree).transform(resolve))
+            return Assigned("", text, strict_casts(tree).transform(resolve))
         except RecursionError:
             raise InvalidPredicate(f"the expression {shown(text)} is nested too deeply: write it with fewer parentheses") from None
 
@@ -398,15 +399,6 @@ def _named(said: Any, names: Sequence[str]) -> str:
     if len(same) != 1:
         raise InvalidInput(f"the table has no column {said!r}: {nearest(said, names)}")
     return same[0]
-
-
-def _with_strict_casts(tree: Tree) -> Tree:
-    """A copy in which a cast that does not fit fails, as in SQL's standard; where null is wanted there is try_cast."""
-    tree = sql.Paren(this=tree.copy())
-    for node in list(tree.find_all(sql.TryCast)):
-        if not node.args.get("safe"):
-            node.replace(sql.Cast(this=node.this, to=node.args["to"]))
-    return tree.this
 
 
 def _find(part: Tree, names: Sequence[str]) -> str | None:

@@ -15,6 +15,7 @@ from sqlglot import expressions as sql
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.libraries import library
+from objcat.predicate.duckdb_text import duckdb_text
 from objcat.spool import Rows
 from objcat.storage.batch import conform_delete, located
 from objcat.storage.files import constant
@@ -157,7 +158,7 @@ def check_program(program: Program, spec: TableSpec, source: pa.Schema | None) -
 def _types(session: _Session, expressions: Sequence[Assigned], tables: str) -> list[pa.Field]:
     if not expressions:
         return []
-    chosen = ", ".join(f"{_sql(one.expression)} AS c{n}" for n, one in enumerate(expressions))
+    chosen = ", ".join(f"{duckdb_text(one.expression)} AS c{n}" for n, one in enumerate(expressions))
     query = f"SELECT {chosen} FROM (FROM {tables} LIMIT 0)"  # noqa: S608 - expressions, checked to be such
     return list(session.ask(query, expressions[0].text).schema)
 
@@ -200,8 +201,8 @@ def evaluate_rows(program: Program, spec: TableSpec, rows: pa.Table) -> tuple[pa
     schema = pa.schema([pa.field(target_column(place), field.type) for place, field in enumerate(rows.schema)])
     numbered = pa.schema([*schema, pa.field(_POSITION, pa.int64())])
     table = pa.table([*rows.columns, pa.array(np.arange(rows.num_rows))], names=numbered.names).cast(numbered)
-    chosen = ", ".join(f"{_sql(program.columns[name])} AS c{place}" for place, name in enumerate(names))
-    inner = f"SELECT *, {_sql(program.number)} AS {NUMBER} FROM target"  # noqa: S608 - expressions, checked to be such
+    chosen = ", ".join(f"{duckdb_text(program.columns[name])} AS c{place}" for place, name in enumerate(names))
+    inner = f"SELECT *, {duckdb_text(program.number)} AS {NUMBER} FROM target"  # noqa: S608 - expressions, checked to be such
     query = f"SELECT {_POSITION}, {chosen} FROM ({inner}) WHERE {NUMBER} IS NOT NULL"  # noqa: S608 - as above
     with _Session() as session:
         session.register("target", numbered, table.to_batches())
@@ -225,8 +226,8 @@ def _target_batches(spec: TableSpec, target: Iterable[pa.RecordBatch], former: C
 
 def _query(program: Program, spec: TableSpec, *, joined: bool) -> str:
     names = spec.table_schema.names
-    chosen = ", ".join(f"{_sql(program.columns[name])} AS c{place}" for place, name in enumerate(names))
-    late = "" if program.late is None else f" AND NOT coalesce({_sql(program.late)}, FALSE)"
+    chosen = ", ".join(f"{duckdb_text(program.columns[name])} AS c{place}" for place, name in enumerate(names))
+    late = "" if program.late is None else f" AND NOT coalesce({duckdb_text(program.late)}, FALSE)"
     if not joined:
         relation, place = "target", _TARGET_PLACE
     else:
@@ -234,7 +235,7 @@ def _query(program: Program, spec: TableSpec, *, joined: bool) -> str:
         on = " AND ".join([f"{_KEY}{n} = {key}" for n, key in enumerate(keys)] + [f"{_SOURCE_PLACE} = {_TARGET_PLACE}"])
         relation = f"({_folded(program, len(keys))}) {program.join.upper()} JOIN target ON {on}"
         place = f"coalesce({_SOURCE_PLACE}, {_TARGET_PLACE})"
-    numbered = f"SELECT *, {_sql(program.number)} AS {NUMBER} FROM {relation}"  # noqa: S608 - expressions, checked to be such
+    numbered = f"SELECT *, {duckdb_text(program.number)} AS {NUMBER} FROM {relation}"  # noqa: S608 - expressions, checked to be such
     return f"SELECT {NUMBER}, {place} AS {PLACE}, {chosen} FROM ({numbered}) WHERE {NUMBER} IS NOT NULL{late}"  # noqa: S608 - as above
 
 
@@ -278,11 +279,6 @@ def _check_stays(rows: pa.Table, places: pa.ChunkedArray, spec: TableSpec, forme
         now = _places_of(rows, spec, former)
         if not pc.all(pc.equal(now, places)).as_py():
             raise moved(next(column.name for column in spec.partition_columns if column.id not in spec.key))
-
-
-def _sql(tree: Tree) -> str:
-    text: str = tree.sql(dialect="duckdb")
-    return text
 
 
 class _Session:

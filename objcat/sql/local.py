@@ -11,6 +11,7 @@ from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql
 from objcat.libraries import library
+from objcat.predicate.duckdb_text import duckdb_text, strict_casts
 from objcat.scan import Scan
 from objcat.sql.needs import ALL, Need, needs_of
 from objcat.sql.runner import Source
@@ -59,7 +60,7 @@ class _Running:
         with contextlib.suppress(duckdb.Error):
             # Without the extension that knows zones there is only UTC.
             self._connection.execute("SET TimeZone = 'UTC'")
-        self._text = query.sql(dialect="duckdb", identify=True)
+        self._text = duckdb_text(strict_casts(query), identify=True)
         self._serve(sources, needs_of(query, {source.name: source.table.schema for source in sources}))
         try:
             self._relation = self._try(lambda: self._connection.sql(self._text))

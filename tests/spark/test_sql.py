@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from objcat.errors import InvalidSql
+from tests.sql.meanings import MEANINGS, QUERY, ROWS
+from tests.sql.meanings import SCHEMA as MEANT
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("amount", pa.float64())])
 
@@ -92,3 +94,11 @@ def test_what_spark_refuses_is_one_sentence(spark: SparkSession, lake: objcat.La
         lake.sql("SELECT * FROM VALUES (1, 1.6), (2, 'x') AS given", spark)
     with pytest.raises(InvalidSql, match="does not parse"):
         lake.sql("SELECT FROM WHERE", spark)
+
+
+def test_functions_mean_what_they_mean_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.create_table("t", MEANT, key=["k"], index=objcat.Bucket(1)).insert(pa.Table.from_pylist(ROWS, schema=MEANT))
+    found = lake.sql(QUERY, spark)
+    assert isinstance(found, DataFrame)
+    assert {text: column.to_pylist() for text, column in zip(MEANINGS, found.toArrow().columns, strict=True)} == MEANINGS
