@@ -199,6 +199,9 @@ _MEANT: Mapping[Any, Callable[[Any, Any], str]] = {
     sql.ArrayExcept: _array_except,
     sql.IsNan: lambda generator, node: f"COALESCE({_as_before(generator, node)}, FALSE)",
     sql.Format: lambda generator, node: generator.func("PRINTF", node.this, *node.expressions),
+    # Between two values, and of all of a population.
+    sql.Quantile: lambda generator, node: generator.func("QUANTILE_CONT", node.this, node.args["quantile"]),
+    sql.Kurtosis: lambda generator, node: generator.func("KURTOSIS_POP", node.this),
     sql.UnixSeconds: _floored(1_000_000),
     sql.UnixMillis: _floored(1_000),
     sql.DateDiff: _whole_units,

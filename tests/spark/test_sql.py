@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from objcat.errors import InvalidSql
-from tests.sql.meanings import MEANINGS, QUERY, ROWS
+from tests.sql.meanings import AGGREGATED, AGGREGATES, MEANINGS, QUERY, ROWS
 from tests.sql.meanings import SCHEMA as MEANT
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("amount", pa.float64())])
@@ -102,3 +102,5 @@ def test_functions_mean_what_they_mean_without_spark(spark: SparkSession, tmp_pa
     found = lake.sql(QUERY, spark)
     assert isinstance(found, DataFrame)
     assert {text: column.to_pylist() for text, column in zip(MEANINGS, found.toArrow().columns, strict=True)} == MEANINGS
+    (aggregated,) = lake.sql(AGGREGATED, spark).collect()
+    assert dict(zip(AGGREGATES, aggregated, strict=True)) == AGGREGATES

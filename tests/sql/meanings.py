@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 UTC = dt.UTC
 SCHEMA = pa.schema(
@@ -96,3 +97,10 @@ MEANINGS: dict[str, list[Any]] = {
     "array_except(l, array(1, 3))": [[None], [2], None, []],
 }
 QUERY = f"SELECT {', '.join(f'{text} AS c{number}' for number, text in enumerate(MEANINGS))} FROM t ORDER BY k"
+AGGREGATES: dict[str, Any] = {
+    "percentile(k, 0.5)": 1.5,
+    "percentile(k, array(0.25, 0.5))": [0.75, 1.5],
+    "kurtosis(k)": pytest.approx(-1.36),
+    "max(percentile(k, 0.5)) OVER ()": 1.5,
+}
+AGGREGATED = f"SELECT {', '.join(f'{text} AS c{number}' for number, text in enumerate(AGGREGATES))} FROM t"

@@ -9,7 +9,7 @@ import pytest
 
 import objcat
 from objcat.errors import InvalidInput, InvalidSql
-from tests.sql.meanings import MEANINGS, QUERY, ROWS, SCHEMA
+from tests.sql.meanings import AGGREGATED, AGGREGATES, MEANINGS, QUERY, ROWS, SCHEMA
 
 
 @pytest.fixture
@@ -22,6 +22,8 @@ def lake(tmp_path: Path) -> objcat.Lake:
 def test_functions_mean_what_they_mean_to_spark(lake: objcat.Lake) -> None:
     found = lake.sql(QUERY)
     assert {text: column.to_pylist() for text, column in zip(MEANINGS, found.columns, strict=True)} == MEANINGS
+    (aggregated,) = lake.sql(AGGREGATED).to_pylist()
+    assert dict(zip(AGGREGATES, aggregated.values(), strict=True)) == AGGREGATES
 
 
 def test_updates_and_merges_go_by_the_same_meaning(lake: objcat.Lake) -> None:
