@@ -34,6 +34,7 @@ from objcat.tasks.moves import living_keys
 from objcat.tasks.order import lies_otherwise
 from objcat.tasks.record import all_entries
 from objcat.timeline import Entry, Home, LogState, Timeline, Txn, View
+from objcat.timeline.archive import unnamed_history
 from objcat.timeline.conflicts import find_conflicts
 from objcat.timeline.entry import intent_key, is_txn, log_key
 from objcat.timeline.side import get_digests, with_changes
@@ -334,6 +335,8 @@ def _check_leftovers(
                 "its writer may still be at work",
                 "objcat rollback settles it for ever, once you know that its writer is dead",
             )
+    for path in unnamed_history(fileio, listed):
+        report.leftover(path, "is a history file that no slot names: whoever wrote it died", "the next objcat archive removes it")
     for txn in under_way & (txns.keys() | fenced):
         if fileio.exists(intent_key(Txn(txn))):
             report.leftover(f"intents/{txn}", "is the intent of a settled transaction", "objcat rollback removes it")

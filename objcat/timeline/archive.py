@@ -7,7 +7,8 @@ difference: `Log` puts the whole entry back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +21,13 @@ from objcat.errors import CorruptTable
 from objcat.timeline import checkpoint
 from objcat.timeline.entry import Entry, HistoryRow, SideObject, decode_entry, encode_entry, log_key
 from objcat.timeline.log import WINDOW_SLOTS_MAX, Log
-from objcat.timeline.side import get_side, side_object
+from objcat.timeline.side import read_intact, side_object
 from objcat.timeline.view import Timeline
 
 FILE_SLOTS_MAX = 256
 FILE_BYTES_MAX = 8 * 1024 * 1024
 """Of entries in one history file, before compression; the last window of slots may go beyond."""
+_FILE = re.compile(r"history/(\d{20})-(\d{20})-[0-9a-f]+\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
     """Move the entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log.
 
     Every object of that checkpoint is read back first; with one missing, nothing is archived. Safe beside writers, readers and other
-    archivers. Interrupted anywhere it leaves a log that reads the same; called again it goes on. Raises InvalidInput, CorruptTable, and
+    archivers. Interrupted anywhere it leaves a log that reads the same; called again it goes on, and removes history files that others left
+    and nobody names. Raises InvalidInput, CorruptTable, and
     storage errors.
     """
     whole_number(keep_slots, what="keep_slots", least=1)
@@ -70,7 +73,35 @@ def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
     done = Archived(first, first)
     while done.end_slot < end:
         done = _archive_some(fileio, done, end)
+    fileio.delete(unnamed_history(fileio, fileio.list_keys("history/")))
     return done
+
+
+def unnamed_history(fileio: FileIO, keys: Iterable[str]) -> list[str]:
+    """Of these keys, the history files that nobody names, and nobody will: tombstones of all their slots name others.
+
+    An archiver that dies before it has buried a slot leaves one; whoever archives these slots after it writes another. Costs a GET for each
+    file that shares slots with another one, and one for each slot of those that are found.
+    """
+    files = sorted((int(found[1]), int(found[2]), key) for key in keys if (found := _FILE.fullmatch(key)))
+    shared: set[tuple[int, int, str]] = set()
+    longest = files[:1]
+    for file in files[1:]:
+        if file[0] <= longest[0][1]:
+            shared |= {longest[0], file}
+        longest = [max(longest[0], file, key=lambda one: one[1])]
+    return [key for first, last, key in sorted(shared) if not _may_be_named(fileio, key, range(first, last + 1))]
+
+
+def _may_be_named(fileio: FileIO, path: str, slots: range) -> bool:
+    """Whether a slot names a history file, or is not archived yet: then an archiver that is at work may bury it."""
+    log, window = Log(fileio), 1
+    while slots:
+        for stub in map_io(fileio.env, log.read_stub, slots[:window]):
+            if stub is None or stub.history is None or stub.history.file.path == path:
+                return True
+        slots, window = slots[window:], WINDOW_SLOTS_MAX
+    return False
 
 
 def tombstone_of(entry: Entry, history: HistoryRow) -> Entry:
@@ -136,6 +167,8 @@ def _archive_some(fileio: FileIO, done: Archived, end: int) -> Archived:
         return Archived(done.first_slot, at, done.tombstones, done.files)
     file = _write_history(fileio, slots)
     tombstones = 0
+    if file is None:
+        return Archived(done.first_slot, at, done.tombstones, done.files)
     for begin in range(0, len(slots), WINDOW_SLOTS_MAX):
         rows = range(begin, min(len(slots), begin + WINDOW_SLOTS_MAX))
         tombstones += sum(map_io(fileio.env, lambda row: _bury(fileio, slots[row], HistoryRow(file, row)), rows))
@@ -157,8 +190,9 @@ def _read(fileio: FileIO, number: int) -> _Slot | None:
     return None if entry.history is not None else _Slot(entry, result.data, result.meta.version)
 
 
-def _write_history(fileio: FileIO, slots: Sequence[_Slot]) -> SideObject:
-    """A history file of some slots, read back: from now on it is the only place where they are whole."""
+def _write_history(fileio: FileIO, slots: Sequence[_Slot]) -> SideObject | None:
+    """A history file of some slots, read back: from now on it is the only place where they are whole. None when another archiver has buried
+    all of them meanwhile, and has taken this one away."""
     from objcat.timeline.history import decode_history, encode_history
 
     entries = [slot.entry for slot in slots]
@@ -166,7 +200,13 @@ def _write_history(fileio: FileIO, slots: Sequence[_Slot]) -> SideObject:
     path = f"history/{entries[0].slot:020d}-{entries[-1].slot:020d}-{fileio.env.new_id()}.parquet"
     require_written(fileio.put(path, data, Create()), path)
     file = side_object(path, data)
-    if decode_history(get_side(fileio, file), path=path) != entries:
+    try:
+        found = read_intact(fileio, path, file.sha256, named_by="archiving")
+    except NotFound:
+        if all(_read(fileio, slot.entry.slot) is None for slot in slots):
+            return None
+        raise
+    if decode_history(found, path=path) != entries:
         raise CorruptTable(f"{path} does not read back as it was written: nothing was archived; that is a bug in objcat or in pyarrow")
     return file
 

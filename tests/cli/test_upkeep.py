@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
+from objcat.doctor import examine
 from tests.cli.commands import run
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
@@ -53,6 +54,18 @@ def test_old_entries_are_archived_and_old_checkpoints_collected(table: objcat.Ta
     assert [entry.slot for entry in opened.history()] == list(range(42))
     assert opened.scan(as_of=3).to_arrow().num_rows == 3
     assert run("doctor", url).returncode == 0
+
+
+def test_a_history_file_of_an_archiver_that_died_is_found_and_goes(table: objcat.Table, tmp_path: Path) -> None:
+    url = f"{tmp_path}/city.trips"
+    (path,) = table.archive(keep_slots=30).files
+    died = f"{path.removesuffix('.parquet')[:-16]}{'0' * 16}.parquet"
+    table.fileio.put(died, table.fileio.read(path))
+    report = examine(table.timeline)
+    assert report.healthy and [finding.subject for finding in report.findings] == [died]
+    assert run("archive", url, "--keep-slots", "30").stdout == "nothing to archive\n"
+    assert list(table.fileio.list_keys("history/")) == [path]
+    assert examine(table.timeline).findings == []
 
 
 def test_a_dropped_table_is_purged(table: objcat.Table, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from objcat.timeline import (
     new_txn,
     resolve,
 )
-from objcat.timeline.archive import Archived, archive
+from objcat.timeline.archive import Archived, archive, unnamed_history
 from objcat.timeline.checkpoint import HINT_KEY
 from objcat.timeline.entry import log_key
 from objcat.timeline.side import INLINE_BYTES_MAX
@@ -252,6 +252,64 @@ def test_interrupted_anywhere_it_reads_as_before_and_goes_on() -> None:
             assert timeline.log.read_after(-1) == whole
 
 
+def named_files(fileio: FileIO, slots: int) -> set[str]:
+    stubs = [Log(fileio).read_stub(slot) for slot in range(slots)]
+    return {stub.history.file.path for stub in stubs if stub is not None and stub.history is not None}
+
+
+def history_files(fileio: FileIO) -> list[str]:
+    return list(fileio.list_keys("history/"))
+
+
+def test_a_history_file_of_an_archiver_that_died_goes_with_the_next_archiving() -> None:
+    grown = store("orphan", commits=70)
+    left = 0
+    for nth in range(1, 24):
+        plain = clone(grown, f"orphan-{nth}", seed=1000 + nth)
+        rule = Rule(fault=Fault.CRASH_BEFORE, kinds=frozenset({"put"}), key=lambda key: "log/" in key, nth=nth)
+        with suppress(Crash):
+            archive(open_toy(FileIO(FaultyBackend(plain._bare, [rule]), env=FakeEnv(2))), keep_slots=50)
+        before = history_files(plain)
+        assert len(before) == 1 and unnamed_history(plain, before) == []
+        whole = open_toy(plain).log.read_after(-1)
+        archive(open_toy(plain), keep_slots=5)
+        named = named_files(plain, 48)
+        assert named == set(history_files(plain))
+        assert open_toy(plain).log.read_after(-1) == whole
+        left += len({*before} - named)
+    assert left, "nobody died before the first tombstone"
+
+
+def test_a_history_file_that_an_archiver_may_yet_name_stays() -> None:
+    """One that is slow, and not dead, as far as anybody knows."""
+    plain = store("slow", commits=70)
+    rule = Rule(fault=Fault.CRASH_BEFORE, kinds=frozenset({"put"}), key=lambda key: "log/" in key)
+    with suppress(Crash):
+        archive(open_toy(FileIO(FaultyBackend(plain._bare, [rule]), env=FakeEnv(2))), keep_slots=5)
+    (slow,) = history_files(plain)
+    archive(open_toy(plain), keep_slots=50)
+    assert len(history_files(plain)) == 2 and slow not in named_files(plain, 70)
+    archive(open_toy(plain), keep_slots=5)
+    assert named_files(plain, 70) == set(history_files(plain))
+
+
+def test_an_archiver_whose_file_is_taken_away_before_it_has_read_it_back_was_forestalled() -> None:
+    plain = store("taken", commits=70)
+    whole = open_toy(plain).log.read_after(-1)
+    taken: list[str] = []
+
+    def others(request: Request) -> None:
+        if request.kind == "get" and "history/" in request.key and not taken:
+            taken.append(request.key)
+            archive(open_toy(plain), keep_slots=5)
+
+    done = archive(open_toy(FileIO(FaultyBackend(plain._bare, before=others), env=FakeEnv(2))), keep_slots=50)
+    assert taken and not {*taken} & {*history_files(plain)}
+    assert (done.tombstones, done.files) == (0, ())
+    assert open_toy(plain).log.read_after(-1) == whole
+    assert named_files(plain, 48) == set(history_files(plain))
+
+
 @pytest.mark.parametrize("nth", [1, 30, 60, 80, 84, 86, 90, 110])
 def test_archivers_beside_each_other_and_beside_writers(nth: int) -> None:
     plain = store(f"two-{nth}", commits=70)
@@ -267,8 +325,7 @@ def test_archivers_beside_each_other_and_beside_writers(nth: int) -> None:
     archive(open_toy(FileIO(faulty, env=FakeEnv(50))), keep_slots=5)
     assert timeline.log.read_after(-1)[:70] == whole
     assert tombstones(plain, 70) == list(range(48))
-    named = {stub.history.file.path for s in range(48) if (stub := timeline.log.read_stub(s)) is not None and stub.history is not None}
-    assert named == set(plain.list_keys("history/"))
+    assert named_files(plain, 48) == set(history_files(plain))
 
 
 def test_a_slot_that_somebody_else_changed_is_reported() -> None:
