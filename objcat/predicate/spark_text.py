@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
-from objcat.predicate.translate import COMPARISONS, Translator, has_exponent, is_exact
+from objcat.predicate.translate import COMPARISONS, MIRRORED, Translator, floor_of, has_exponent, is_exact
 
 SPARK_DIGITS_MAX = 38
 """Of a decimal in Spark."""
@@ -19,11 +19,94 @@ def spark_text(tree: Any, translator: Translator) -> str:
 
     tree: just parsed; it is changed. translator: of the filter.
     """
+    tree = _keep_to_types(tree, translator)
     _say_types(tree, translator)
     tree = _keep_nan_apart(tree, translator)
     for column in tree.find_all(sql.Column):
         column.set("this", sql.to_identifier(translator.name_of(column), quoted=True))
     return str(tree.sql(dialect="spark"))
+
+
+def _keep_to_types(tree: Any, translator: Translator) -> Any:
+    """Say comparisons of exact columns with numbers for which Spark has no common type of both as comparisons within the column's type.
+
+    Spark would round such a number, or refuse to read it.
+    """
+
+    def kept(node: Any) -> Any | None:
+        match node:
+            case sql.Between():
+                column, literals = node.this, [node.args["low"], node.args["high"]]
+            case sql.In():
+                column, literals = node.this, node.expressions
+            case _:
+                column, literals = node.this, [node.expression]
+        kind: Any = type(node)
+        if kind in COMPARISONS and isinstance(literals[0], sql.Column) and not isinstance(column, sql.Column):
+            column, literals, kind = literals[0], [column], MIRRORED[kind]
+        if not isinstance(column, sql.Column) or isinstance(literals[0], sql.Column) or not is_exact(translator.type_of(column)):
+            return None
+        data_type, values = translator.type_of(column), [translator.python(literal) for literal in literals]
+        if not any(_is_apart(value, data_type) for value in values):
+            return None
+        if kind in COMPARISONS:
+            return _within(kind, column, values[0], data_type)
+        if kind is sql.Between:
+            low, high = (_within(sign, column, value, data_type) for sign, value in zip((sql.GTE, sql.LTE), values, strict=True))
+            low = low or sql.GTE(this=column.copy(), expression=literals[0].copy())
+            high = high or sql.LTE(this=column.copy(), expression=literals[1].copy())
+            return sql.Paren(this=sql.And(this=low, expression=high))
+        equal = [_within(sql.EQ, column, value, data_type) for value in values]
+        there = [literal.copy() if one is None else one.expression for literal, one in zip(literals, equal, strict=True) if _has_equal(one)]
+        return sql.In(this=column.copy(), expressions=there) if there else _is_known(column, known=False)
+
+    for node in list(tree.find_all(*COMPARISONS, sql.Between, sql.In)):
+        within = kept(node)
+        if within is not None:
+            tree = within if node is tree else tree
+            node.replace(within)
+    return tree
+
+
+def _is_apart(value: Any, data_type: pa.DataType) -> bool:
+    """Whether no decimal of Spark's holds a number, as it is written, and all values of an exact type."""
+    if isinstance(value, (bool, str)) or value is None:
+        return False
+    if pa.types.is_integer(data_type) and not -(2**63) <= value <= 2**63 - 1:
+        return False  # See `_beyond_integers`.
+    precision, scale = (data_type.precision, data_type.scale) if pa.types.is_decimal(data_type) else (len(str(2**data_type.bit_width)), 0)
+    _, digits, exponent = decimal.Decimal(value).as_tuple()
+    assert isinstance(exponent, int), "SQL has no NaN"
+    return max(precision - scale, len(digits) + exponent) + max(scale, -exponent) > SPARK_DIGITS_MAX
+
+
+def _within(kind: Any, column: sql.Column, value: Any, data_type: pa.DataType) -> Any | None:
+    """A comparison of an exact column with a number, as one with a value of its type; None where the value is no number."""
+    if isinstance(value, (bool, str)) or value is None:
+        return None
+    floor = floor_of(decimal.Decimal(value), data_type)
+    if not isinstance(floor, pa.Scalar):
+        is_less = kind in (sql.LT, sql.LTE)
+        return _is_known(column, known=kind is sql.NEQ or (kind is not sql.EQ and is_less == (floor == "above")))
+    nearest = decimal.Decimal(floor.as_py())
+    if nearest != value and kind in (sql.EQ, sql.NEQ):
+        return _is_known(column, known=kind is sql.NEQ)
+    if nearest != value:
+        kind = sql.GT if kind in (sql.GT, sql.GTE) else sql.LTE
+    if pa.types.is_integer(data_type):
+        return kind(this=column.copy(), expression=sql.convert(int(nearest)))
+    own = sql.DataType.build(f"DECIMAL({data_type.precision}, {data_type.scale})", dialect="spark")
+    return kind(this=column.copy(), expression=sql.Cast(this=sql.Literal.string(format(nearest, "f")), to=own))
+
+
+def _is_known(column: sql.Column, *, known: bool) -> Any:
+    """What is so for every value of a column, and unknown for null."""
+    return (sql.EQ if known else sql.NEQ)(this=column.copy(), expression=column.copy())
+
+
+def _has_equal(comparison: Any | None) -> bool:
+    """Whether a value of the column may equal what it was compared with by `_within`."""
+    return not isinstance(comparison, sql.NEQ)
 
 
 def _say_types(tree: Any, translator: Translator) -> None:

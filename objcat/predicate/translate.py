@@ -102,7 +102,7 @@ class Translator:
         self, kind: type[sql.Expression], column: pc.Expression, value: decimal.Decimal, data_type: pa.DataType
     ) -> pc.Expression:
         """A column of integers or decimals with any number, also one that its type cannot hold, without rounding either."""
-        floor = _floor(value, data_type)
+        floor = floor_of(value, data_type)
         if not isinstance(floor, pa.Scalar):
             below = floor == "above"  # every value of the column is below the number
             true = kind is sql.NEQ or (kind is not sql.EQ and (kind in (sql.LT, sql.LTE)) == below)
@@ -140,7 +140,7 @@ class Translator:
         value, data_type = self.python(node), self.type_of(beside)
         if not is_exact(data_type) or isinstance(value, (bool, str)):
             return [self.literal(node, beside=beside).as_py()]
-        floor = _floor(decimal.Decimal(value), data_type)
+        floor = floor_of(decimal.Decimal(value), data_type)
         return [floor.as_py()] if isinstance(floor, pa.Scalar) and floor.as_py() == value else []
 
     def _value(self, node: sql.Expression, *, beside: sql.Expression) -> pc.Expression:
@@ -292,7 +292,7 @@ def is_exact(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_integer(data_type) or pa.types.is_decimal(data_type))
 
 
-def _floor(value: decimal.Decimal, data_type: pa.DataType) -> pa.Scalar | Literal["above", "below"]:
+def floor_of(value: decimal.Decimal, data_type: pa.DataType) -> pa.Scalar | Literal["above", "below"]:
     """The greatest value of a type of integers or decimals that is not above a number; or where the number lies, seen from the type."""
     scale, limit = 0, 2 ** (data_type.bit_width - 1) - 1
     if pa.types.is_decimal(data_type):

@@ -209,6 +209,32 @@ def test_a_floating_column_is_compared_with_a_number_of_any_length(spark: SparkS
         assert ids_of(scan.to_spark(spark)) == sorted(scan.to_arrow().column("id").to_pylist()), where
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1" + "0" * 45,
+        "-" + "9" * 39,
+        "0." + "0" * 40 + "1",
+        "1.1" + "0" * 41,
+        "-0." + "9" * 39,
+        "0.00000000010000000000000000001",
+        "9999999999999999999999999999.50000000000000",
+        "1." + "0" * 39 + "1e0",
+        "1e-50",
+    ],
+)
+def test_an_exact_column_is_compared_with_a_number_of_any_length(spark: SparkSession, tmp_path: Path, number: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("wide", pa.decimal128(38, 10)), ("narrow", pa.decimal128(5, 2))])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    values = [("9999999999999999999999999999.5", "1.10"), ("0.0000000001", "-999.99"), (None, None), ("-1", "0.00"), ("0", "1.00")]
+    rows = [{"wide": wide and Decimal(wide), "narrow": narrow and Decimal(narrow)} for wide, narrow in values]
+    table.insert([{"id": id_, **row} for id_, row in zip((0, 1, 2, -1, 9 * 10**18), rows, strict=True)])
+    for column in ("wide", "narrow", "id"):
+        for template in ("{} > {}", "not ({1} < {0})", "{} <> {} or id = 2", "{} in ({}, 1)", "{} not in ({})", "{} between -1 and {}"):
+            scan = table.scan(where=template.format(column, number), columns=["id"])
+            assert ids_of(scan.to_spark(spark)) == sorted(scan.to_arrow().column("id").to_pylist()), template.format(column, number)
+
+
 def test_an_equal_key_is_looked_up_in_its_bucket(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int32())])
     table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "b"], index=objcat.Bucket(8))
