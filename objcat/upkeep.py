@@ -229,8 +229,10 @@ class Serviced:
     def restore(self, *, to: int) -> RestoreResult:
         """Have the rows, the schema and the versions of applications of an earlier slot again, as one commit that writes no data.
 
-        Slots since then stay readable. Raises SnapshotExpired when the slot was cleaned, else as `objcat.services.restore`.
+        Slots since then stay readable. Raises SnapshotExpired when the slot was cleaned, TableClosed for a table that was dropped (it has
+        no name: undrop_table() brings it back under one), else as `objcat.services.restore`.
         """
+        self.refresh()
         return self._served(services.restore(self.timeline, self.id, to=to))
 
     def split_buckets(self, *, partition: str = "", count: int | None = None) -> SplitResult | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from fileio.errors import FileIOError
-from objcat.arguments import shown
+from objcat.arguments import session, shown
 from objcat.errors import InvalidInput, NamespaceNotFound, ObjcatError, TableNotFound
 from objcat.spark.janino import compiled
 
@@ -59,11 +59,12 @@ def views(spark: SparkSession, lake: Lake, *, catalog: str = "lake") -> Views:
     slots of the moment when it was made, as of `scan().to_spark(spark)`. `VERSION AS OF` a slot and `TIMESTAMP AS OF` read the past.
     Read only: whatever writes is refused with a sentence that names `lake.sql(text, spark)`.
     catalog: the name in this session; a lake that has it is replaced. Other sessions of the application, also those that `newSession` makes
-    and those of streams, do not know it: call this for each. Raises InvalidInput for a name that Spark uses otherwise, and for Spark
-    Connect.
+    and those of streams, do not know it: call this for each. Raises InvalidInput for a name that Spark uses otherwise, for a session that
+    was stopped, and for Spark Connect.
     """
     if not hasattr(spark, "_jvm"):
         raise InvalidInput("this session is of Spark Connect, whose catalogs are of the server: use lake.sql(text, spark)")
+    session(spark)
     if not re.fullmatch(r"[A-Za-z]\w*", catalog, re.ASCII) or catalog.lower() in _TAKEN:
         raise InvalidInput(f"catalog={shown(catalog)} is no name for a catalog of Spark: give another one, of letters, digits and _")
     if spark.conf.get(_setting(catalog), _SOURCE) != _SOURCE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -207,3 +208,9 @@ def test_names_that_spark_has_already_are_refused(spark: SparkSession, lake: obj
         spark.conf.unset("spark.sql.catalog.iceberg")
     with pytest.raises(InvalidInput, match=r"Spark Connect.*use lake.sql\(text, spark\)"):
         objcat.spark.views(object(), lake)  # type: ignore[arg-type]
+
+
+def test_a_session_that_was_stopped_is_one_sentence(tmp_path: Path) -> None:
+    stopped: Any = SimpleNamespace(createDataFrame=None, _sc=SimpleNamespace(_jsc=None), _jvm=None)
+    with pytest.raises(InvalidInput, match="spark is a session that was stopped: give one that runs"):
+        objcat.spark.views(stopped, objcat.connect(tmp_path))

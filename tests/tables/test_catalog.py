@@ -198,8 +198,9 @@ def test_properties_of_a_table_live_with_the_table(lake: objcat.Lake) -> None:
         lambda table: table.archive(),
         lambda table: table.collect_checkpoints(),
         lambda table: table.execute_scheduled(),
+        lambda table: table.restore(to=1),
     ],
-    ids=["archive", "collect_checkpoints", "execute_scheduled"],
+    ids=["archive", "collect_checkpoints", "execute_scheduled", "restore"],
 )
 @pytest.mark.parametrize("domain", [None, "shared"])
 def test_upkeep_of_a_dropped_table_says_that_it_is_gone(lake: objcat.Lake, call: Callable[[objcat.Table], Any], domain: str | None) -> None:
