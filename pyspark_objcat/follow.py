@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -18,7 +19,8 @@ from objcat.errors import InvalidInput, SnapshotExpired
 from objcat.read.changes import ChangesPlan
 from objcat.spark.engine import arrow_schema
 from objcat.storage.fitting import named
-from objcat.tasks.changes import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, read_changed
+from objcat.table.spec import TABLE_SCOPE
+from objcat.tasks.changes import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, read_changed
 from objcat.timeline import Action, Entry
 from pyspark_objcat.options import FOLLOWING, INCREMENTAL, FormatOptions
 
@@ -128,7 +130,8 @@ class TableStream(Limited):
         _check_types(found, arrow_schema(self._schema))
         store = table.fileio.describe()
         tasks: Sequence[Any] = feed.plan.tasks(count_max=TASKS_MAX)
-        return [InputPartition(pickle.dumps((store, task))) for task in tasks]
+        dealt = [tasks] if _is_one_sequence(feed.plan) else [[task] for task in tasks]
+        return [InputPartition(pickle.dumps((store, some))) for some in dealt]
 
     def stop(self) -> None:
         """Release connections."""
@@ -139,11 +142,12 @@ class TableStream(Limited):
     # ---- in tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, exactly as Spark declared them."""
-        store, task = pickle.loads(partition.value)  # noqa: S301 - our own driver wrote it
+        """The rows of some tasks, exactly as Spark declared them; those of several by slot, and what has ended in it first."""
+        store, tasks = pickle.loads(partition.value)  # noqa: S301 - our own driver wrote it
         declared = arrow_schema(self._schema)
         with store.open() as fileio:
-            for rows in read_changed(fileio, task):
+            found = (rows for task in tasks for rows in read_changed(fileio, task))
+            for rows in found if len(tasks) == 1 else [in_sequence(pa.concat_tables(found))]:
                 yield from as_declared(rows, declared).to_batches()
 
     # ---- how
@@ -196,6 +200,19 @@ def as_declared(rows: pa.Table, declared: pa.Schema) -> pa.Table:
             f"a RESTORE took a column back to a type that does not hold what was there before ({str(error).splitlines()[0]}): read these "
             "changes by table.changes(), or follow the table from the slot of the RESTORE on"
         ) from error
+
+
+def _is_one_sequence(plan: Any) -> bool:
+    """Whether the rows of all tasks are read as one sequence: where a key is one row of its partition, and these are of several
+    partitionings, it may end in one task and begin in another. To whoever follows the table by its present partitioning that is one row."""
+    return isinstance(plan, ChangesPlan) and not plan.latest and plan.is_mixed and plan.spec.key_scope != TABLE_SCOPE
+
+
+def in_sequence(changes: pa.Table) -> pa.Table:
+    """Changes by slot, and in a slot deletes and old states first."""
+    rank = pc.index_in(changes.column(CHANGE_TYPE), value_set=pa.array([DELETE, UPDATE_BEFORE, UPDATE_AFTER, INSERT]))
+    order = pa.table({"slot": changes.column(COMMIT_SLOT), "rank": rank})
+    return changes.take(pc.sort_indices(order, [("slot", "ascending"), ("rank", "ascending")]))
 
 
 def _changes_rows(entry: Entry, table: str) -> bool:

@@ -11,6 +11,7 @@ from objcat.errors import InvalidInput
 from objcat.feed import Feed
 from objcat.read.changes import ChangesPlan
 from objcat.table import TableSpec
+from objcat.table.spec import TABLE_SCOPE
 from objcat.tasks.changes import COMMIT_SLOT
 from objcat.timeline import AppVersion
 
@@ -61,7 +62,16 @@ def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None, *, table: 
 
     with described(spark, f"objcat: look at the changes for {table}"):
         frame = feed.to_spark(spark).where(f"{_CHANGE_TYPE} <> 'update_before'")
-        if isinstance(feed.plan, ChangesPlan) and feed.plan.is_mixed:
+        if not _is_once_a_key(feed.plan, spec):
             frame = frame.orderBy(COMMIT_SLOT, _CHANGE_TYPE)
         frame = frame.select(*(quoted(name) for name in names), _CHANGE_TYPE).withColumnRenamed(_CHANGE_TYPE, KIND)
         return None if frame.isEmpty() else frame
+
+
+def _is_once_a_key(plan: Any, spec: TableSpec) -> bool:
+    """Whether net changes name no key of a table twice, so that their order is nothing to it. They name a key of their own twice where it
+    is one row of its partition, or went to a partition of another partitioning; and one of the table's where that is of fewer columns."""
+    assert isinstance(plan, ChangesPlan), "only changes are followed"
+    theirs = plan.spec
+    names = [{column.name for column in one.key_columns} for one in (theirs, spec)]
+    return theirs.key_scope == TABLE_SCOPE and not plan.is_mixed and names[0] <= names[1]

@@ -249,3 +249,18 @@ def test_a_derived_table_by_spark_loses_no_row_that_one_commit_takes_to_another_
     source.overwrite([row(key, city="abc"[key % 3]) for key in range(1, 7)])
     derived.upsert_from(source.changes(since=1, net=True), app_id="job", spark=spark)
     assert values(derived, "city") == values(source, "city") == {key: "abc"[key % 3] for key in range(1, 7)}
+
+
+@pytest.mark.parametrize("way", ["ab", "ba"])
+def test_a_derived_table_by_spark_with_fewer_key_columns_loses_no_row_that_went_to_another_partition(
+    spark: SparkSession, tmp_path: Path, way: str
+) -> None:
+    settings: dict[str, Any] = {"key": ["id"], "key_scope": "partition", "index": objcat.Bucket(4)}
+    source = objcat.connect(tmp_path).create_table("s", SCHEMA, partition_by=["city"], **settings)
+    derived = objcat.connect(tmp_path).create_table("d", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    source.insert([row(key, city=way[0]) for key in range(20)])
+    derived.upsert_from(source.changes(since=-1, net=True), app_id="job", spark=spark)
+    source.delete([{"id": key, "city": way[0]} for key in range(20)])
+    source.upsert([row(key, city=way[1]) for key in range(20)])
+    derived.upsert_from(source.changes(since=1, net=True), app_id="job", spark=spark)
+    assert values(derived, "city") == values(source, "city") == dict.fromkeys(range(20), way[1])

@@ -115,6 +115,28 @@ def test_a_restore_that_makes_a_column_narrower_again_is_followed_while_the_valu
         rows(reader(tmp_path), 6, 7)
 
 
+@pytest.mark.parametrize("mode", ["changes", "net_changes"])
+def test_a_row_that_goes_to_a_partition_of_another_partitioning_ends_before_it_begins(tmp_path: Path, mode: str) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
+    settings: dict[str, Any] = {"key": ["id"], "key_scope": "partition", "index": objcat.Bucket(2)}
+    table = objcat.connect(tmp_path / "lake").create_table("t", schema, partition_by=["city"], **settings)
+    rows = [{"id": number, "city": "ab"[number % 2]} for number in range(6)]
+    table.insert(rows)
+    table.set_partitioning([])
+    table.overwrite(rows)
+    table.upsert(rows[:1])
+    stream = reader(tmp_path, mode=mode)
+    parts = stream.partitions({"slot": 1, "table": table.id}, {"slot": table.snapshot.slot, "table": table.id})
+    told = [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
+    copy: dict[int, Any] = {}
+    for row in told:
+        if row["_change_type"] == "delete":
+            copy.pop(row["id"], None)
+        elif row["_change_type"] != "update_before":
+            copy[row["id"]] = row["city"]
+    assert copy == {row["id"]: row["city"] for row in rows}
+
+
 def test_a_batch_takes_as_many_commits_or_bytes_as_it_may(table: objcat.Table, follow: Follower, tmp_path: Path) -> None:
     if not HAS_LIMITS:
         with pytest.raises(InvalidInput, match=r"the option max_commits needs PySpark 4\.2"):
