@@ -52,12 +52,12 @@ def compare_at_the_end(table: DrawnTable) -> None:
 def compare_rows(table: DrawnTable, slot: int) -> None:
     state, scan = table.at(slot), table.table.scan(as_of=slot)
     assert scan.schema.equals(arrow_schema(state.columns)), f"the schema at {slot} is {scan.schema}"
-    equal(f"the rows at {slot}", rows_in(scan.to_arrow(), state.columns), rows_of(state, state.columns))
+    equal(f"the rows at {slot}", rows_in(table.read(scan), state.columns), rows_of(state, state.columns))
 
 
 def compare_commits(table: DrawnTable) -> None:
     columns = table.columns
-    read = table.table.scan(columns=[*(column.name for column in columns), "_commit_slot"]).to_arrow()
+    read = table.read(table.table.scan(columns=[*(column.name for column in columns), "_commit_slot"]))
     found = zip(rows_in(read, columns), read.column("_commit_slot").to_pylist(), strict=True)
     slots = [row.slot for row in table.state.rows.values()]
     equal("the rows with their commits", found, zip(rows_of(table.state, columns), slots, strict=True))
@@ -77,11 +77,11 @@ def compare_a_filter(table: DrawnTable) -> None:
     passed = State(state.columns, {ident: row for ident, row in state.rows.items() if found(row.values)}, {})
     expected, what = rows_of(passed, columns), f"the rows at {slot} where {where}"
     scan = table.table.scan(where=where, columns=names, as_of=slot)
-    equal(what, rows_in(scan.to_arrow(), columns), expected)
+    equal(what, rows_in(table.read(scan), columns), expected)
     assert scan.count() == len(expected), what
     most = rng.randint(0, len(expected) + 2)
     limited = table.table.scan(where=where, columns=names, as_of=slot, limit=most)
-    some = rows_in(limited.to_arrow(), columns)
+    some = rows_in(table.read(limited), columns)
     assert len(some) == limited.count() == min(most, len(expected)), f"{what}, {most} of them"
     assert not Counter(some) - Counter(expected), f"{what}, {most} of them"
     for column in state.columns:
@@ -157,14 +157,14 @@ def compare_changes(table: DrawnTable) -> None:
         expected += changes_between(before, after, columns, slot, keyed=keyed)
         last |= {ident: slot for ident, _, _ in changed_rows(before, after)}
     feed = table.table.changes(since=since, until=until, columns=names)
-    equal(f"changes {since}..{until}", _changes_in(feed.to_arrow(), columns), expected)
+    equal(f"changes {since}..{until}", _changes_in(table.read(feed), columns), expected)
     net = []
     end = table.at(until)
     for ident, one, other in changed_rows(states[0], end):
         alone = State(end.columns, {} if other is None else {ident: other}, {})
         before = State(end.columns, {} if one is None else {ident: one}, {})
         net += list(changes_between(before, alone, columns, last.get(ident, 0) if keyed else 0, keyed=keyed))
-    told = _changes_in(table.table.changes(since=since, until=until, columns=names, net=True).to_arrow(), columns)
+    told = _changes_in(table.read(table.table.changes(since=since, until=until, columns=names, net=True)), columns)
     equal(f"net changes {since}..{until}", told if keyed else [(kind, 0, row) for kind, _, row in told], net)
 
 
@@ -199,7 +199,7 @@ def compare_increments(table: DrawnTable) -> None:
     if found is not None and where is not None:
         state = State(columns, {ident: row for ident, row in state.rows.items() if found(row.values)}, {})
     names = [*(column.name for column in columns), "_commit_slot"]
-    read = table.table.incremental(since=since, until=until, where=where, columns=names).to_arrow()
+    read = table.read(table.table.incremental(since=since, until=until, where=where, columns=names))
     rows, what = rows_in(read, columns), f"rows since {since} at {until} where {where}"
     if back:
         # What a RESTORE brought back is new to whoever has seen a later state.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -39,17 +39,27 @@ class State:
 
 
 class Draft:
-    """What a write makes of a state. key, ordering: uids; none and None without. parted: keys are unique in each partition only."""
+    """What a write makes of a state. key, ordering: uids; none and None without. parted: keys are unique in each partition only. is_beyond:
+    whether a row comes too long after its event time to count."""
 
     _numbers = itertools.count()
 
-    def __init__(self, state: State, slot: int, *, key: Sequence[int], ordering: int | None, parted: bool) -> None:
+    def __init__(
+        self,
+        state: State,
+        slot: int,
+        *,
+        key: Sequence[int],
+        ordering: int | None,
+        parted: bool,
+        is_beyond: Callable[[Values], bool],
+    ) -> None:
         self.before = state
         self.columns = state.columns
         self.rows = dict(state.rows)
         self.gone = dict(state.gone)
         self.slot = slot
-        self._key, self._ordering, self._parted = key, ordering, parted
+        self._key, self._ordering, self._parted, self._is_beyond = key, ordering, parted, is_beyond
 
     def made(self) -> State:
         return State(self.columns, self.rows, self.gone)
@@ -73,9 +83,10 @@ class Draft:
         known = self.rows[ident].ordering if ident in self.rows else self.gone[ident][0] if ident in self.gone else None
         return known is not None and self._measure(values) < known
 
-    def put(self, values: Values, place: str) -> None:
+    def put(self, values: Values, place: str, *, timed: bool = True) -> None:
+        """A row. timed: whether it counts only when it does not come too late after its event time."""
         ident = self.ident(values, place)
-        if not self.is_late(ident, values):
+        if not self.is_late(ident, values) and not (timed and self._is_beyond(values)):
             self.gone.pop(ident, None)
             kept = {**values, **{uid: as_key(values[uid]) for uid in self._key}}
             self.rows[ident] = Row(kept, self.slot, self._measure(values), place)
@@ -91,7 +102,7 @@ class Draft:
         if not measured or self._ordering is None:
             self.rows.pop(ident, None)
             self.gone.pop(ident, None)
-        elif not self.is_late(ident, values):
+        elif not self.is_late(ident, values) and not self._is_beyond(values):
             there = self.rows.pop(ident).place if ident in self.rows else self.gone[ident][1] if ident in self.gone else place
             self.gone[ident] = (self._measure(values), there)
 

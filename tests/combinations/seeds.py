@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from objcat.storage import files, logs
 from objcat.tasks import order
 from objcat.tasks import scan as scan_tasks
-from tests.combinations import upkeep, writes
+from tests.combinations import followers, upkeep, writes
 from tests.combinations.comparisons import compare_after_a_step, compare_at_the_end
 from tests.combinations.tables import DrawnTable
 
-STEPS = 14
 OPERATIONS = {
     writes.upsert: 10.0,
     writes.upsert_and_delete: 3,
@@ -34,6 +34,9 @@ OPERATIONS = {
     writes.insert_overwrite: 1.5,
     writes.delete_partition: 1,
     writes.restore: 3,
+    writes.soft_delete: 1.2,
+    writes.erase: 0.7,
+    followers.follow: 2.5,
     upkeep.compact: 4,
     upkeep.execute_plans: 1,
     upkeep.cluster: 2,
@@ -43,6 +46,7 @@ OPERATIONS = {
     upkeep.clean: 1.2,
     upkeep.tidy: 0.7,
     upkeep.maintain: 0.5,
+    upkeep.wait: 1.5,
     upkeep.open_again: 1,
     upkeep.drop_and_bring_back: 0.3,
     upkeep.work_beside: 2,
@@ -52,9 +56,9 @@ OPERATIONS = {
 """Each does nothing, and tells nothing, where the table has none of it. With how often it is drawn."""
 
 
-def run(seed: int) -> None:
-    """All of a seed. What it raises has the seed and the operations so far as a note."""
-    table = DrawnTable(seed)
+def run(seed: int, drawn: DrawnTable | None = None) -> None:
+    """All of a seed. What it raises has the seed and the operations so far as a note. drawn: its table, where it is a special one."""
+    table = DrawnTable(seed) if drawn is None else drawn
     try:
         with pytest.MonkeyPatch.context() as patch:
             _use_few_rows(table, patch)
@@ -82,7 +86,7 @@ def _use_few_rows(table: DrawnTable, patch: pytest.MonkeyPatch) -> None:
 def _do(table: DrawnTable) -> None:
     table.create()
     done = 0
-    while done < STEPS:
+    while done < table.steps:
         told = len(table.story)
         (operation,) = table.rng.choices(list(OPERATIONS), list(OPERATIONS.values()))
         operation(table)
@@ -92,17 +96,18 @@ def _do(table: DrawnTable) -> None:
     compare_at_the_end(table)
 
 
-def main(first: int, end: int) -> int:
+def run_all(seeds: Sequence[int], run_one: Callable[[int], None]) -> int:
+    """The exit code of a run of many. Says how far it is as it goes."""
     failed = []
-    for seed in range(first, end):
+    for number, seed in enumerate(seeds, 1):
         try:
-            run(seed)
+            run_one(seed)
         except Exception:  # noqa: BLE001 - whatever a seed raises is what is looked for
             failed.append(seed)
             traceback.print_exc()
-    print(f"{end - first} seeds, {f'failed: {failed}' if failed else 'none failed'}")
+        print(f"{number} of {len(seeds)} seeds, {f'failed: {failed}' if failed else 'none failed'}", flush=True)
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(run_all(range(int(sys.argv[1]), int(sys.argv[2])), run))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,6 +14,8 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
+from objcat.feed import Feed
+from objcat.storage.hashing import spark_hash
 from objcat.table import TableSpec
 from tests.combinations.filters import Filter, draw_filter, quoted
 from tests.combinations.model import Draft, State
@@ -34,7 +37,12 @@ from tests.combinations.values import (
     values_of,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 NAME, OTHER = "t", "other"
+BEGAN = dt.datetime(2026, 11, 20, 12, 30, tzinfo=dt.UTC)
+"""The wall clock at the beginning. Time passes when an operation says so."""
 HASHED = [objcat.Bucket(1), objcat.Bucket(2), objcat.Bucket(3), objcat.Bucket(4)]
 LOCATED = [objcat.Simple(), objcat.Bloom(), objcat.Memory(), objcat.Record(2)]
 INSIDE = ["int", "bigint", "string", "float", "decimal(5,2)", "date"]
@@ -44,27 +52,41 @@ INSIDE = ["int", "bigint", "string", "float", "decimal(5,2)", "date"]
 class DrawnTable:
     """Everything follows from the seed.
 
+    steps: how many operations there are.
     story: what was done so far, a line for each operation. other: a table of the same log; None where the table has one of its own.
     states: the newest last; None where there was no table. restores: the slot of each RESTORE with the slot that it went back to.
+    lateness: after which rows count for nothing; None without. parts, partition_by: what it was partitioned by at first, as uids of
+    columns and as its settings say it. repartitioned: whether that was changed. names: of the columns at first, by uid.
     """
+
+    steps = 14
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.story: list[str] = []
-        self.lake = objcat.Lake(FileIO(MemoryBackend(f"combination-{seed}"), env=FakeEnv(seed)))
+        self.lake = self.opened(seed)
         self._uids = itertools.count(1)
+        self._beside = itertools.count()
+        self._seen: dict[str, Values] = {}
         self.restores: list[tuple[int, int]] = []
+        self.repartitioned = False
+
+    def opened(self, seed: int) -> objcat.Lake:
+        """An empty one."""
+        self.env = FakeEnv(seed, now_ms=int(BEGAN.timestamp() * 1000))
+        return objcat.Lake(FileIO(MemoryBackend(f"combination-{seed}"), env=self.env))
 
     # ---- the table
 
     def create(self) -> None:
         rng = self.rng
         keyless = rng.random() < 0.15
+        timed = not keyless and rng.random() < 0.15
         count = 0 if keyless else rng.choice([1, 1, 2, 3])
         kinds = [kind for kind in PLAIN if kind != "boolean" or count > 1]
         keys = [self.column(f"k{number}", rng.choice(kinds), nullable=False) for number in range(count)]
         self.key = [column.uid for column in keys]
-        index = None if keyless else rng.choice([*HASHED, *LOCATED])
+        index = None if keyless else rng.choice(HASHED if timed else [*HASHED, *LOCATED])
         located = index is not None and index not in HASHED
         # Keys are unique in the table where partitions are made of the key, and where keys are looked up; else in each partition.
         parting = "any" if keyless else rng.choice(["key", "scope", "any"] if located else ["key", "scope"])
@@ -76,8 +98,9 @@ class DrawnTable:
         ]
         rest = []
         self.ordering = None
-        if not keyless and rng.random() < 0.5:
-            rest.append(self.column("o", rng.choice([kind for kind in PLAIN if kind not in ("boolean", "binary")]), nullable=False))
+        if timed or (not keyless and rng.random() < 0.5):
+            ordered = TIMES if timed else [kind for kind in PLAIN if kind not in ("boolean", "binary")]
+            rest.append(self.column("o", rng.choice(ordered), nullable=False))
             self.ordering = rest[0].uid
         rest += [self.column(f"v{number}", rng.choice(PLAIN)) for number in range(rng.randint(1, 3))]
         if rng.random() < 0.35:
@@ -85,15 +108,21 @@ class DrawnTable:
         columns = list({column.uid: column for column in [*keys, *parts, *rest]}.values())
         rng.shuffle(columns)
         self.parted = bool(parts) and parting == "scope"
+        self.parts = {column.uid for column in parts}
+        self.names = {column.uid: column.name for column in columns}
+        self.partition_by = self.partition_fields(parts)
         settings: dict[str, Any] = {
             "key": None if keyless else [column.name for column in keys],
-            "partition_by": self.partition_fields(parts),
-            "kind": rng.choice(["merge_on_read", "copy_on_write"]),
+            "partition_by": self.partition_by,
+            "kind": "merge_on_read" if timed else rng.choice(["merge_on_read", "copy_on_write"]),
             "properties": {"target_file_bytes": str(rng.choice([1024, 2048, 10**9]))},
         }
         if not keyless:
             settings |= {"key_scope": "partition" if self.parted else "table", "index": index}
             settings |= {"ordering": None if self.ordering is None else "o"}
+        self.lateness = dt.timedelta(days=rng.choice([1, 7])) if timed else None
+        if timed:
+            settings |= {"lateness": self.lateness}
         domain = "d" if rng.random() < 0.2 else None
         self.tell("create", {**settings, "domain": domain}, arrow_schema(columns).to_string().replace("\n", "; "))
         self.table = self.lake.create_table(NAME, arrow_schema(columns), **settings, domain=domain)
@@ -146,7 +175,16 @@ class DrawnTable:
 
     def draft(self) -> Draft:
         slot = self.table.refresh().slot + 1
-        return Draft(self.state, slot, key=self.key, ordering=self.ordering, parted=self.parted)
+        return Draft(self.state, slot, key=self.key, ordering=self.ordering, parted=self.parted, is_beyond=self.is_beyond)
+
+    def is_beyond(self, values: Values) -> bool:
+        """Whether a row that is written now comes so long after its event time that it counts for nothing."""
+        return self.lateness is not None and self.ordering is not None and _moment(values[self.ordering]) < self._horizon
+
+    @property
+    def _horizon(self) -> dt.datetime:
+        assert self.lateness is not None
+        return dt.datetime.fromtimestamp(self.lake.fileio.env.now_ms() / 1000, dt.UTC).replace(tzinfo=None) - self.lateness
 
     def done(self, slot: int, draft: Draft) -> None:
         """A write, as it was drafted. slot: the one that it says it is."""
@@ -235,13 +273,20 @@ class DrawnTable:
             again = rng.choice(there) if self.key and there and rng.random() < 0.5 else {}
             values = {}
             for column in self.columns if columns is None else columns:
-                value = draw(rng, column.type, null=0.15 if column.nullable else 0)
+                is_timed = column.uid == self.ordering and self.lateness is not None and rng.random() < 0.6
+                value = self._event_time(column) if is_timed else draw(rng, column.type, null=0.15 if column.nullable else 0)
                 while column.uid == self.ordering and value != value:  # noqa: PLR0124 - NaN, which a dict does not order
                     value = draw(rng, column.type, null=0)
                 is_kept = column.uid in self.key or (column.uid in parting and rng.random() < 0.8)
                 values[column.uid] = again.get(column.uid) if again and is_kept else value
             made.append(values)
         return made
+
+    def _event_time(self, column: Column) -> Any:
+        """Around the horizon and around now, but never at the horizon, also when hours have passed: commits take milliseconds."""
+        hours = self.rng.choice([-30, -2, -1, 1, 2, 25, 50, 24 * 7, 24 * 7 + 2])
+        moment = (self._horizon + dt.timedelta(hours=hours, minutes=7)).replace(microsecond=self.rng.choice([0, 999999]))
+        return moment.date() if column.type == "date" else moment.replace(tzinfo=dt.UTC) if column.type == "timestamp" else moment
 
     def distinct(self, rows: Sequence[Values]) -> list[Values]:
         """The first row of each key."""
@@ -251,8 +296,26 @@ class DrawnTable:
             found.setdefault(draft.ident(row, place), row)
         return list(found.values())
 
-    def batch(self, rows: Sequence[Values], columns: Sequence[Column] | None = None) -> pa.Table:
-        return batch_of(rows, self.columns if columns is None else columns)
+    def batch(self, rows: Sequence[Values], columns: Sequence[Column] | None = None, *, marks: Sequence[bool] | None = None) -> Any:
+        """What a write is given. marks: a column more, `gone_`."""
+        made = batch_of(rows, self.columns if columns is None else columns)
+        return made if marks is None else made.append_column("gone_", pa.array(marks))
+
+    def spark(self) -> SparkSession | None:
+        """The session that does an operation; None: this process does."""
+        return None
+
+    def sql(self, text: str) -> dict[str, Any]:
+        """Does a statement that writes; what it says that it did."""
+        told: dict[str, Any] = self.lake.sql(text).to_pylist()[0]
+        return told
+
+    def read(self, what: objcat.Scan | Feed) -> pa.Table:
+        return what.to_arrow()
+
+    def wait(self, hours: int) -> None:
+        self.tell("wait", hours, "hours")
+        self.env.advance(hours * 3600)
 
     def shown(self, rows: Sequence[Values], columns: Sequence[Column] | None = None) -> list[dict[str, Any]]:
         """For the story."""
@@ -272,7 +335,38 @@ class DrawnTable:
         types = [spec.table_schema.to_arrow_physical(nullable=True).field(name).type for name in physical]
         arrays = [batch.column(column.name).cast(kind) for column, kind in zip(columns, types, strict=True)]
         found = spec.partition_of(pa.table(arrays, names=physical), live)
-        return [found.texts[code] for code in found.codes.tolist()]
+        places = [found.texts[code] for code in found.codes.tolist()]
+        self._seen |= dict(zip(places, rows, strict=True))
+        return places
+
+    def places_where(self, found: Callable[[Values], bool]) -> set[str]:
+        """The partitions for whose rows something is true that is about the columns that they are made of."""
+        return {place for place, values in self._seen.items() if found(values)}
+
+    def are_first(self, rows: Sequence[Values], places: Sequence[str]) -> list[bool]:
+        """Whether rows go where there is no file group yet, so that an insert puts them into base files. That is asked of the table too."""
+        snapshot = self.table.refresh()
+        spec = snapshot.spec
+        names = {column.name for column in spec.bucket_columns}
+        columns = {column.name: column for column in self.columns if column.name in names}
+        batch = batch_of([{uid: as_key(value) for uid, value in row.items() if uid in self.key} for row in rows], [*columns.values()])
+        schema = spec.table_schema.to_arrow_physical(nullable=True)
+        arrays = [batch.column(column.name).cast(schema.field(column.physical).type) for column in spec.bucket_columns]
+        homes = [group.home for group in snapshot.file_groups(self.table.manifests)]
+        return [
+            not any(home.partition == place and number % home.bucket_count == home.bucket for home in homes)
+            for number, place in zip(spark_hash(arrays).tolist(), places, strict=True)
+        ]
+
+    def name_beside(self) -> str:
+        """Of a table that nobody has, in the same lake."""
+        return f"beside_{next(self._beside)}"
+
+    def beside(self, rows: Sequence[Values], columns: Sequence[Column]) -> str:
+        """The name of a table without a key that holds these rows, for statements that read them."""
+        name = self.name_beside()
+        self.lake.create_table(name, arrow_schema(columns, nullable=True), key=None).insert(batch_of(rows, columns))
+        return name
 
     def places_of_deletes(self, rows: Sequence[Values]) -> list[str]:
         """Where a delete goes that meets no row: by its key alone where keys are unique in the table and move."""
@@ -296,3 +390,10 @@ class DrawnTable:
 
     def value_of(self, column: Column) -> Any:
         return self.rng.choice([*values_of(str(column.type)), None])
+
+
+def _moment(value: Any) -> dt.datetime:
+    """Of an event time, as a moment in UTC."""
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None)
+    return dt.datetime.combine(value, dt.time())

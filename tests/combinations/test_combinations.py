@@ -7,10 +7,10 @@ import pytest
 from tests.combinations.seeds import run
 from tests.effort import few
 
-FINDING = (49, 69, 117)
+FINDING = (50, 407, 3)
 """What finds bugs that were there: `tests/mutations/test_combinations.py` plants them again."""
 SEEDS = [*FINDING, *(seed for seed in range(150) if seed not in FINDING)]
-BY_DEFAULT = 18
+BY_DEFAULT = 12
 
 
 @pytest.mark.parametrize("seed", few(SEEDS, BY_DEFAULT))

@@ -18,17 +18,17 @@ def compact(table: DrawnTable) -> None:
     table.tell("compact", how)
     if how == "some":
         strategy = objcat.CompactionStrategy(io_bytes_max=1, log_count_min=table.rng.choice([None, 2]))
-        table.table.compact(strategy=strategy)
+        table.table.compact(strategy=strategy, spark=table.spark())
     elif how == "plan":
         table.table.schedule_compaction()
     else:
-        table.table.compact()
+        table.table.compact(spark=table.spark())
     table.stands()
 
 
 def execute_plans(table: DrawnTable) -> None:
     table.tell("execute_scheduled")
-    table.table.execute_scheduled()
+    table.table.execute_scheduled(spark=table.spark())
     table.stands()
 
 
@@ -41,7 +41,7 @@ def cluster(table: DrawnTable) -> None:
     where = table.sql_filter()[1] if rng.random() < 0.3 else None
     zorder = len(by) > 1 and rng.random() < 0.5
     table.tell("cluster", by, "in z-order" if zorder else "", "where", where)
-    table.table.cluster(by=by, zorder=zorder, where=where)
+    table.table.cluster(by=by, zorder=zorder, where=where, spark=table.spark())
     table.stands()
 
 
@@ -91,8 +91,13 @@ def tidy(table: DrawnTable) -> None:
 
 def maintain(table: DrawnTable) -> None:
     table.tell("maintain")
-    table.table.maintain()
+    table.table.maintain(spark=table.spark())
     table.stands()
+
+
+def wait(table: DrawnTable) -> None:
+    hours = table.rng.choice([1, 5, 30, 24 * 8])
+    table.wait(hours)
 
 
 def open_again(table: DrawnTable) -> None:
@@ -135,6 +140,7 @@ def set_partitioning(table: DrawnTable) -> None:
     columns = [column for column in table.columns if column.is_plain and (column.uid in table.key or not is_bound)]
     by = table.partition_fields(rng.sample(columns, min(len(columns), rng.choice([0, 1, 1, 2]))))
     table.tell("set_partitioning", by)
+    table.repartitioned = True
     table.table.set_partitioning(by)
     table.stands()
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import pyarrow as pa
 
 import objcat
 from objcat.errors import CommitConflict, InvalidBatch
 from tests.combinations.filters import compare, literal, quoted
 from tests.combinations.model import Draft, State
 from tests.combinations.tables import NAME, OTHER, DrawnTable
-from tests.combinations.values import FLOATING, WHOLE, Column, Values, accepts, draw, wider
+from tests.combinations.values import FLOATING, WHOLE, Column, Values, accepts, batch_of, draw, wider
 
 
-def put(draft: Draft, rows: Sequence[Values], places: Sequence[str]) -> None:
+def put(draft: Draft, rows: Sequence[Values], places: Sequence[str], *, timed: bool = True) -> None:
     for row, place in zip(rows, places, strict=True):
-        draft.put(row, place)
+        draft.put(row, place, timed=timed)
+
+
+def insert(table: DrawnTable, draft: Draft, rows: Sequence[Values], places: Sequence[str]) -> None:
+    """Rows that are declared new: how late they are is not asked where there are none yet."""
+    first = [False] * len(rows) if table.lateness is None else table.are_first(rows, places)
+    for row, place, is_first in zip(rows, places, first, strict=True):
+        draft.put(row, place, timed=not is_first)
 
 
 def check_counts(result: objcat.CommitResult, draft: Draft) -> None:
@@ -39,13 +45,27 @@ def upsert(table: DrawnTable) -> None:
     uids = {column.uid for column in columns}
     rows = [{uid: value if uid in uids else None for uid, value in row.items()} for row in rows]
     places, draft = table.places(rows), table.draft()
-    operation = rng.choice(["upsert", "upsert", "upsert", "insert", "bulk_insert"])
+    operation = rng.choice(["upsert", "upsert", "upsert", "insert", "bulk_insert", "statement"])
     table.tell(operation, table.shown(rows, columns))
+    if operation == "upsert":
+        put(draft, rows, places)
+    else:
+        insert(table, draft, rows, places)
+    if operation == "statement":
+        table.done(_insert_by_statement(table, rows, columns), draft)
+        return
     result = getattr(table.table, operation)(table.batch(rows, columns))
-    put(draft, rows, places)
     if operation == "upsert":
         check_counts(result, draft)
     table.done(result.slot, draft)
+
+
+def _insert_by_statement(table: DrawnTable, rows: Sequence[Values], columns: Sequence[Column]) -> int:
+    """INSERT INTO by the names of columns, or by a list of them; the slot of it."""
+    source, names = table.beside(rows, columns), ", ".join(quoted(column.name) for column in columns)
+    how = table.rng.choice([f"({names}) SELECT *", "BY NAME SELECT *", f"({names}) SELECT {names}"])
+    told = table.sql(f"INSERT INTO {NAME} {how} FROM {source}")
+    return int(told["slot"])
 
 
 def upsert_and_delete(table: DrawnTable) -> None:
@@ -60,8 +80,7 @@ def upsert_and_delete(table: DrawnTable) -> None:
         else:
             draft.put(row, place)
     table.tell("upsert with deletes", list(zip(gone, table.shown(rows), strict=True)))
-    data = table.batch(rows).append_column("gone_", pa.array(gone))
-    result = table.table.upsert(data, delete_when="gone_")
+    result = table.table.upsert(table.batch(rows, marks=gone), delete_when="gone_")
     check_counts(result, draft)
     table.done(result.slot, draft)
 
@@ -73,6 +92,9 @@ def append(table: DrawnTable) -> None:
     sort = table.rng.choice([None, None, "none", "partition", [table.rng.choice([one.name for one in table.columns if one.is_plain])]])
     table.tell("append", f"sorted by {sort}", table.shown(rows))
     put(draft, rows, table.places(rows))
+    if table.rng.random() < 0.2:
+        table.done(_insert_by_statement(table, rows, table.columns), draft)
+        return
     result = table.table.insert(table.batch(rows)) if sort is None else table.table.bulk_insert(table.batch(rows), sort=sort)
     table.done(result.slot, draft)
 
@@ -99,13 +121,13 @@ def delete_where(table: DrawnTable) -> None:
     table.tell("delete where", sql, f"as {how}")
     result: Any
     if how == "statement":
-        told = table.lake.sql(f"DELETE FROM {NAME} WHERE {sql}").to_pylist()[0]
+        told = table.sql(f"DELETE FROM {NAME} WHERE {sql}")
         assert (told["deleted"] or 0) == len(gone)
         assert (told["slot"] is None) == (not gone)
         if gone:
             table.done(told["slot"], draft)
         return
-    result = table.table.delete(found.expression if how == "expression" and found.expression is not None else sql)
+    result = table.table.delete(found.expression if how == "expression" and found.expression is not None else sql, spark=table.spark())
     assert (result is None) == (not gone), f"told {result}, and {len(gone)} rows were to be deleted"
     if result is not None:
         assert result.deleted == len(gone)
@@ -125,7 +147,7 @@ def as_sql(value: Any, kind: str) -> str | None:
 
 def update_where(table: DrawnTable) -> None:
     rng, free = table.rng, table.free
-    if not free:
+    if not free or table.lateness is not None:
         return
     column = rng.choice(free)
     value = table.value_of(column)
@@ -139,8 +161,17 @@ def update_where(table: DrawnTable) -> None:
         new = draft.rows[ident].values.get(source.uid) if source is not None else None if text is None else value
         draft.change(ident, {column.uid: new})
     setting = {column.name: quoted(source.name) if source is not None else text}
-    table.tell("update", setting, "where", sql)
-    result = table.table.update(setting, where=sql)
+    by_statement = rng.random() < 0.3
+    table.tell("UPDATE" if by_statement else "update", setting, "where", sql)
+    if by_statement:
+        new_value = quoted(source.name) if source is not None else text or "NULL"
+        told = table.sql(f"UPDATE {NAME} SET {quoted(column.name)} = {new_value} WHERE {sql}")
+        assert (told["updated"] or 0) == len(changed)
+        assert (told["slot"] is None) == (not changed)
+        if changed:
+            table.done(told["slot"], draft)
+        return
+    result = table.table.update(setting, where=sql, spark=table.spark() if table.key else None)
     assert (result is None) == (not changed), f"told {result}, and {len(changed)} rows were to be changed"
     if result is not None:
         assert result.updated == len(changed)
@@ -155,6 +186,20 @@ class Clauses:
     column: Column | None
     inserts: bool
     beside: Column | None
+
+    def said(self, source: str, table: DrawnTable) -> str:
+        """As a statement."""
+        keys = [quoted(column.name) for column in table.columns if column.uid in table.key]
+        text = f"MERGE INTO {NAME} USING {source} s ON {' AND '.join(f'{NAME}.{key} = s.{key}' for key in keys)}"
+        if self.matched == "update":
+            text += " WHEN MATCHED THEN UPDATE SET *"
+        elif self.matched == "delete":
+            text += " WHEN MATCHED THEN DELETE"
+        elif self.column is not None:
+            text += f" WHEN MATCHED THEN UPDATE SET {quoted(self.column.name)} = s.{quoted(self.column.name)}"
+        if self.inserts:
+            text += " WHEN NOT MATCHED THEN INSERT *"
+        return text if self.beside is None else f"{text} WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {quoted(self.beside.name)} = NULL"
 
     def on(self, merge: Any) -> Any:
         if self.matched == "update":
@@ -182,7 +227,7 @@ class Clauses:
 
 
 def merge(table: DrawnTable) -> None:
-    if not table.key:
+    if not table.key or table.lateness is not None:
         return
     rng, free = table.rng, table.free
     rows = table.distinct(table.rows(6))
@@ -203,7 +248,15 @@ def merge(table: DrawnTable) -> None:
         for ident in draft.before.rows.keys() - idents:
             draft.change(ident, {clauses.beside.uid: None})
     names = [column and column.name for column in (clauses.column, clauses.beside)]
-    table.tell(f"merge: matched {matched} {names[0]}, inserts {clauses.inserts}, not by source {names[1]},", table.shown(rows))
+    by_statement = rng.random() < 0.3
+    what = "MERGE" if by_statement else "merge"
+    table.tell(f"{what}: matched {matched} {names[0]}, inserts {clauses.inserts}, not by source {names[1]},", table.shown(rows))
+    if by_statement:
+        told = table.sql(clauses.said(table.beside(rows, table.columns), table))
+        assert told["slot"] is not None or not draft.is_changed, "the statement says that nothing is to be done"
+        if told["slot"] is not None:
+            table.done(told["slot"], draft)
+        return
     _done_if_any(table, clauses.on(table.table.merge(table.batch(rows))).execute(), draft)
 
 
@@ -215,7 +268,7 @@ def _done_if_any(table: DrawnTable, result: objcat.CommitResult | None, draft: D
 
 
 def upsert_partial(table: DrawnTable) -> None:
-    if not table.key:
+    if not table.key or table.lateness is not None:
         return
     rows, parting = table.distinct(table.rows(4)), table.parting
     columns = [one for one in table.columns if not one.nullable or one.uid in parting or table.rng.random() < 0.5]
@@ -268,8 +321,8 @@ def write_that_alters(table: DrawnTable) -> None:
     rows = [{**row, new.uid: draw(rng, new.type)} for row in rows]
     draft = table.draft()
     draft.columns = tuple(columns)
-    put(draft, rows, places)
     operation = "insert" if not table.key or rng.random() < 0.3 else "upsert"
+    (put if operation == "upsert" else partial(insert, table))(draft, rows, places)
     table.tell(operation, f"with schema_mode={mode}, {new.name} {new.type}", table.shown(rows, columns))
     table.done(getattr(table.table, operation)(table.batch(rows, columns), schema_mode=mode).slot, draft)
 
@@ -294,6 +347,7 @@ def write_by_a_stale_handle(table: DrawnTable) -> None:
     full = [{column.uid: row.get(column.uid) for column in table.columns} for row in rows]
     places, draft = table.places(full), table.draft()
     operation = "insert" if not table.key or rng.random() < 0.2 else "upsert"
+    (put if operation == "upsert" else partial(insert, table))(draft, full, places)
     is_blind = (not table.key or operation == "upsert") and not table.spec.rewrites and not table.spec.is_located
     is_beaten = is_blind and any(slot > base for slot, _ in table.restores)
     expected: tuple[type[Exception], ...] = (*([InvalidBatch] if gone else []), *([CommitConflict] if is_beaten else []))
@@ -305,7 +359,6 @@ def write_by_a_stale_handle(table: DrawnTable) -> None:
         handle.refresh()
         return
     assert not is_beaten and (is_blind or not gone), "the write was not refused"
-    put(draft, full, places)
     table.done(result.slot, draft)
     if rng.random() < 0.5:
         table.stale = table.lake.table(NAME)
@@ -314,39 +367,117 @@ def write_by_a_stale_handle(table: DrawnTable) -> None:
 def overwrite(table: DrawnTable) -> None:
     rows, draft = table.rows(4), table.draft()
     draft.clear()
-    put(draft, rows, table.places(rows, anew=True))
+    put(draft, rows, table.places(rows, anew=True), timed=False)
     table.tell("overwrite", table.shown(rows))
     table.done(table.table.overwrite(table.batch(rows)).slot, draft)
 
 
 def insert_overwrite(table: DrawnTable) -> None:
+    """Of the partitions in which the batch has rows, or of those that a filter names."""
     if table.spec.former:
         return
     rows, draft = table.rows(4), table.draft()
+    named = _drawn_partitions(table) if table.rng.random() < 0.5 else None
+    where = None
+    if named is not None:
+        column, value, where = named
+        rows = [{**row, column.uid: value} for row in rows]
     places = table.places(rows)
-    draft.clear(set(places) if table.spec.partition_columns else None)
-    put(draft, rows, places)
-    table.tell("insert_overwrite", table.shown(rows))
-    table.done(table.table.insert_overwrite(table.batch(rows)).slot, draft)
+    ended = set(places) if named is None else {*places, *table.places_where(lambda row: row[column.uid] == value)}
+    draft.clear(ended if table.spec.partition_columns else None)
+    put(draft, rows, places, timed=False)
+    how = table.rng.choice(["", "", "statement"])
+    table.tell("insert_overwrite", table.shown(rows), f"where {where}" if where else "", how)
+    if how != "statement":
+        table.done(table.table.insert_overwrite(table.batch(rows), where=where).slot, draft)
+        return
+    source = table.beside(rows, table.columns)
+    into = f"OVERWRITE {NAME}" if where is None else f"INTO {NAME} REPLACE WHERE {where}"
+    table.done(table.sql(f"INSERT {into} SELECT * FROM {source}")["slot"], draft)
+
+
+def _drawn_partitions(table: DrawnTable) -> tuple[Column, Any, str] | None:
+    """A column that partitions are made of, a value of it, and the filter that names the partitions with it."""
+    spec, state = table.spec, table.state
+    names = [spec.table_schema.by_id(field.column).name for field in spec.partitioning.fields if field.transform == "identity"]
+    if not names or not state.rows:
+        return None
+    name = table.rng.choice(names)
+    column = next(column for column in table.columns if column.name == name)
+    value = table.rng.choice(list(state.rows.values())).values[column.uid]
+    if value is not None and (literal(value) is None or compare("=", value, value) is not True):
+        return None
+    return column, value, f"{quoted(column.name)} {'is null' if value is None else f'= {literal(value)}'}"
 
 
 def delete_partition(table: DrawnTable) -> None:
-    spec, draft = table.spec, table.draft()
-    names = [spec.table_schema.by_id(field.column).name for field in spec.partitioning.fields if field.transform == "identity"]
-    # A delete whose key had no row lies in the partition of nulls where keys move: which ones end is not told.
-    if spec.former or not names or not draft.rows or (spec.is_global and table.ordering is not None):
+    named, draft = _drawn_partitions(table), table.draft()
+    if table.spec.former or named is None:
         return
-    name = table.rng.choice(names)
-    column = next(column for column in table.columns if column.name == name)
-    value = table.rng.choice(list(draft.rows.values())).values[column.uid]
-    where = f"{quoted(column.name)} {'is null' if value is None else f'= {literal(value)}'}"
-    if value is not None and (literal(value) is None or compare("=", value, value) is not True):
-        return
-    draft.clear({row.place for row in draft.rows.values() if row.values[column.uid] == value})
+    column, value, where = named
+    draft.clear(table.places_where(lambda row: row[column.uid] == value))
     table.tell("delete_partition", where)
     result = table.table.delete_partition(where)
     assert result is not None
     table.done(result.slot, draft)
+
+
+def soft_delete(table: DrawnTable) -> None:
+    """Rows that stay, empty or with a flag."""
+    fixed = table.fixed
+    emptied = [column for column in table.columns if column.uid not in fixed]
+    flags = [column for column in table.free if column.type == "boolean"]
+    if table.lateness is not None or not emptied or not all(column.nullable for column in emptied):
+        return
+    flag = table.rng.choice(flags) if flags and table.rng.random() < 0.5 else None
+    found, sql = table.sql_filter()
+    draft = table.draft()
+    changed = [ident for ident, row in draft.rows.items() if found(row.values)]
+    for ident in changed:
+        draft.change(ident, {column.uid: None for column in emptied} if flag is None else {flag.uid: True})
+    table.tell("soft_delete", sql, "" if flag is None else f"by {flag.name}")
+    spark = table.spark() if table.key else None
+    result = table.table.soft_delete(sql, flag=None if flag is None else flag.name, spark=spark)
+    assert (result is None) == (not changed), f"told {result}, and {len(changed)} rows were to be changed"
+    if result is not None:
+        assert result.updated == len(changed)
+        table.done(result.slot, draft)
+
+
+def erase(table: DrawnTable) -> None:
+    """For good: no slot that can be read then has such rows. Savepoints that hold such rows refuse it, and so they are released before."""
+    keys = [column for column in table.columns if column.uid in table.key]
+    there = table.state.values
+    given = [table.rng.choice(there) for _ in range(table.rng.randint(1, 2))] if there else []
+    by_key = keys and given and all(literal(row[column.uid]) is not None for row in given for column in keys)
+    what: Any
+    if by_key and table.rng.random() < 0.5:
+        gone = {tuple(row[uid] for uid in table.key) for row in given}
+        what, passes = batch_of(given, keys), lambda row: tuple(row[uid] for uid in table.key) in gone
+    else:
+        passes, what = table.sql_filter()
+    for slot in sorted(table.table.timeline.open().log.marks(table.table.id).saved):
+        table.table.release(slot=slot)
+    table.stands()
+    draft = table.draft()
+    ended = [ident for ident, row in draft.rows.items() if passes(row.values)]
+    for ident in ended:
+        draft.end(ident)
+    table.tell("erase", what if isinstance(what, str) else what.to_pylist())
+    planned = table.table.plan_erasure(what)
+    assert planned.rows == len(ended)
+    certificate = table.table.erase(what)
+    assert (certificate.deleted or 0) == len(ended)
+    assert certificate.found == 0
+    assert (certificate.delete_slot is None) == (not ended)
+    if certificate.delete_slot is None:
+        table.stands()
+    else:
+        table.done(certificate.delete_slot, draft)
+    assert table.bound == certificate.readable_from
+    assert table.bound >= (-1 if certificate.delete_slot is None else certificate.delete_slot)
+    left = [slot for slot in table.readable() if any(map(passes, table.at(slot).values))]
+    assert not left, f"rows that were erased can be read at {left}"
 
 
 def restore(table: DrawnTable) -> None:

@@ -13,17 +13,17 @@ from tests.combinations.test_combinations import BY_DEFAULT, SEEDS
 
 BUGS: dict[str, tuple[int, type[Exception], list[tuple[str, str, Any]]]] = {
     "a key that goes to a partition of another partitioning is a delete and an insert": (
-        49,
+        50,
         AssertionError,
         [("objcat.read.changes", "_parts_keys", lambda spec, *_: spec.is_global)],
     ),
     "changes over a RESTORE have the types of its end": (
-        69,
+        407,
         pa.ArrowInvalid,
         [(module, "with_widest", lambda spec, _: spec) for module in ("objcat.feed", "objcat.read.changes")],
     ),
     "names of a batch are looked at once, however long ago": (
-        117,
+        3,
         KeyError,
         [("objcat.storage.batch", "check_delete_columns", lambda *_: None)],
     ),
