@@ -17,7 +17,7 @@ from fileio.config import unquote_path
 from fileio.registry import open_store
 from fileio.store import FileIO
 from objcat.arguments import shown, whole_number
-from objcat.errors import CorruptTable, InvalidInput
+from objcat.errors import CorruptTable, InvalidBatch, InvalidInput
 from objcat.handle import Table
 from objcat.progress import shown_progress
 from objcat.storage.batch import means_the_same
@@ -141,6 +141,14 @@ def import_files(table: Table, found: Inspected, *, commit_bytes: int = COMMIT_B
             app = AppVersion(app=f"{source.name}-{commit_bytes}", version=number)
             try:
                 result = table.bulk_insert(counted.reader(), app=app, metadata={"import": source.name, "files": str(len(files))})
+            except InvalidBatch as error:
+                # It speaks of its own commit.
+                said = f"{_called(files)}: {error}"
+                if number > 1:
+                    said = said.replace(
+                        "nothing was written", f"none of these rows was written, and {number - 1} of {len(chunks)} commits stay"
+                    )
+                raise type(error)(said) from error
             except pa.ArrowException as error:
                 # Arrow hands on the text of what a stream raises, and not the error.
                 raise (counted.failure or error) from None
@@ -209,6 +217,10 @@ class _Counted:
                 f"loss ({error}): import files of that type by themselves"
             )
             raise self.failure from error
+
+
+def _called(files: Sequence[ObjectMeta]) -> str:
+    return files[0].key if len(files) == 1 else f"{files[0].key} to {files[-1].key}"
 
 
 def _chunks(files: Sequence[ObjectMeta], size_max: int) -> Iterator[list[ObjectMeta]]:

@@ -15,7 +15,7 @@ import pytest
 
 import objcat
 from fileio.registry import open_store
-from objcat.errors import CorruptTable, InvalidBatch, InvalidInput, TableExists
+from objcat.errors import CorruptTable, InvalidBatch, InvalidInput, NullKey, TableExists
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
 
@@ -224,3 +224,18 @@ def test_a_source_that_changes_under_the_import_is_found(tmp_path: Path, monkeyp
     monkeypatch.setattr("objcat.importing._footer", lambda source, file, schema: (101, schema))
     with pytest.raises(CorruptTable, match="gave 100 rows, and say that they have 101"):
         lake.import_parquet(tmp_path / "source", "t", key=["id"])
+
+
+def test_an_import_that_is_refused_says_where_and_what_stays(tmp_path: Path) -> None:
+    place = tmp_path / "files"
+    place.mkdir()
+    for part, last in enumerate((1, 3, None)):
+        pq.write_table(pa.table({"id": pa.array([part * 2, last], pa.int64())}), place / f"{part}.parquet")
+    lake = objcat.connect(tmp_path / "lake")
+    with pytest.raises(
+        NullKey, match=r"^2\.parquet: the key column 'id' is null .*; none of these rows was written, and 2 of 3 commits stay$"
+    ):
+        lake.import_parquet(place, "t", key=["id"], commit_bytes=1)
+    assert lake.table("t").scan().count() == 4
+    with pytest.raises(NullKey, match=r"^0\.parquet to 2\.parquet: .* nothing was written$"):
+        lake.import_parquet(place, "other", key=["id"])
