@@ -1,0 +1,76 @@
+"""Real processes are killed (-9) at the requests of a service, while another process writes: nothing is lost, doubled or left for ever.
+
+By default at the put of the slot and at one request more (on S3 at one of both), with `--all` at every one. `KILLED_SEED=...` chooses
+again which.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from devkit.fault_proxy import FaultKind
+from devkit.handle import ServerHandle
+from tests.chaos.killing import AT_SLOT, MOMENTS, Beside, Died, Ground, check, holding, orphans, tidy
+from tests.chaos.works import ERASED, WORKS
+from tests.effort import effort
+
+POINTS_MAX = 80
+"""Of a work that sends more requests, about so many are chosen with `--all`."""
+CHIEF = 9
+"""Works that are killed without `--all`."""
+
+
+def run(ground: Ground, work: str, nth: int | None, moment: FaultKind) -> Died:
+    """Kill a process, or let it end; whatever is wrong afterwards fails."""
+    place, story = ground.begin(work)
+    beside = Beside(place, story.beside)
+    slots_max = effort(4, with_all=50)
+    with ground.killed(place, work, beside, nth, moment) as died:
+        told = f"{work} at request {nth}, {moment}"
+        assert died.exitcode == (-9 if died.hit else 0), f"{told}: {died}"
+        beside.turn()
+        check(place, work, story, beside.acknowledged, slots_max=slots_max)
+        finished = ground.finish(place, work, 5000)
+        acknowledged = {**beside.acknowledged, finished["txn"]: {5000: 1}}
+        if moment == "delayed_landing":
+            place.lake().table(story.beside).rollback_dead(older_than_s=0)
+    # What landed late has changed nothing.
+    check(place, work, story, acknowledged, slots_max=slots_max)
+    tidy(place, story)
+    check(place, work, story, acknowledged, slots_max=slots_max)
+    assert orphans(place, story) == [], told
+    if work.startswith(("erase", "purge")):
+        assert holding(place, ERASED) == [], told
+    return died
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "work", [pytest.param(work, marks=[] if number < CHIEF else [pytest.mark.slow]) for number, work in enumerate(WORKS)]
+)
+@pytest.mark.parametrize("store", ["file", "versitygw"])
+def test_a_process_is_killed_at_its_requests_while_another_one_writes(
+    servers: Callable[[str], ServerHandle], tmp_path: Path, store: str, work: str, request: pytest.FixtureRequest
+) -> None:
+    ground = Ground(tmp_path / "lakes" if store == "file" else servers(store).fresh_bucket(), tmp_path)
+    moments = MOMENTS[:2] if store == "file" else MOMENTS
+    seed = int(os.environ.get("KILLED_SEED") or secrets.randbits(32))
+    chance = random.Random(seed)
+    print(f"KILLED_SEED={seed}")
+    if request.config.getoption("--all"):
+        for moment in moments:
+            assert run(ground, work, AT_SLOT, moment).hit
+        step = 1 + run(ground, work, None, "drop_after").requests // POINTS_MAX
+        for number in itertools.count(1 + chance.randrange(step), step):
+            if not run(ground, work, number, chance.choice(moments)).hit:
+                return
+    points = [AT_SLOT, chance.randint(4, 12)]
+    for nth in points if store == "file" else chance.sample(points, 1):
+        assert run(ground, work, nth, chance.choice(moments)).hit
