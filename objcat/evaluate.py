@@ -15,6 +15,7 @@ from sqlglot import expressions as sql
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.libraries import library
+from objcat.predicate.dialect import spark_sql
 from objcat.predicate.duckdb_text import duckdb_text
 from objcat.spool import Rows
 from objcat.storage.batch import conform_delete, located
@@ -102,7 +103,7 @@ class Reach:
         for name, (least, greatest) in self.limits.items():
             column = sql.column(name, quoted=True)
             terms += [sql.GTE(this=column.copy(), expression=_literal(least)), sql.LTE(this=column, expression=_literal(greatest))]
-        return sql.and_(*terms).sql(dialect="spark") if terms else None
+        return spark_sql(sql.and_(*terms)) if terms else None
 
     def holds(self, home: Home, spec: TableSpec) -> bool:
         """Whether a file group may have such rows."""

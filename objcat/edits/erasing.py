@@ -18,6 +18,7 @@ from sqlglot import expressions as sql
 from fileio.errors import Unavailable
 from objcat.errors import Contention, CorruptTable, InvalidInput, SnapshotExpired
 from objcat.local import to_rows
+from objcat.predicate.dialect import spark_sql
 from objcat.services import compact, plan_clean
 from objcat.storage.batch import key_values
 from objcat.storage.files import base_pieces, log_pieces, txn_of_path
@@ -177,7 +178,7 @@ def _literal(value: Any) -> str:
             # No comparison finds NaN: a filter would find no row, and certify that.
             raise InvalidInput(f"the key {value} has no text in a filter: erase by one, as `id <> id` is true for NaN; nothing was erased")
         case bool() | int() | float() | str() | decimal.Decimal():
-            return sql.convert(value).sql(dialect="spark")
+            return spark_sql(sql.convert(value))
     said = f"a key of type {type(value).__name__} has no text in a filter"
     raise InvalidInput(f"{said}: erase by a filter on another column; nothing was erased")
 

@@ -20,6 +20,7 @@ from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
 from objcat.local import LocalEngine
 from objcat.predicate import parse_predicate
+from objcat.predicate.dialect import spark_sql
 from objcat.predicate.translate import terms_of
 from objcat.read import ScanPlan, plan_scan
 from objcat.scan import Scan
@@ -261,7 +262,7 @@ def _divided(where: Any, spec: TableSpec) -> tuple[Any, Any]:
         return where, None
     pushed, rest = [], []
     for term in terms_of(parsed(where)[0]):
-        said = term.sql(dialect="spark")
+        said = spark_sql(term)
         try:
             parse_predicate(said, spec.table_schema)
         except InvalidPredicate:

@@ -1,8 +1,62 @@
-"""How SQL text is read: as Spark reads it."""
+"""How SQL text is read, as Spark reads it, and written for Spark again, where it says what was read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlglot import ErrorLevel
+from sqlglot import expressions as sql
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import UnsupportedError
+
+from objcat.errors import InvalidSql
+
+_Said = Callable[[Any, Any], str]
+
+
+def spark_sql(tree: Any) -> str:
+    """The text of a tree. Raises InvalidSql for what would lose a part of its meaning."""
+    try:
+        return str(tree.sql(dialect=SparkText, unsupported_level=ErrorLevel.RAISE))
+    except UnsupportedError as error:
+        raise InvalidSql(f"what is asked cannot be handed to Spark as it stands ({error}): say it in another way") from error
+
+
+def _instr(given: Sequence[Any]) -> Any:
+    """With a start or an occurrence it is as it stands: LOCATE has no occurrence, and counts no start from the end."""
+    known: Any = Spark.Parser.FUNCTIONS["INSTR"]
+    return known(given) if len(given) == 2 else sql.Anonymous(this="INSTR", expressions=list(given))
+
+
+def _named(name: str, *arguments: str) -> _Said:
+    """A function with its arguments, those that are there."""
+    return lambda generator, node: str(generator.func(name, *(node.args.get(argument) for argument in arguments)))
+
+
+def _joined_text(generator: Any, node: Any) -> str:
+    return str(Spark.Generator.TRANSFORMS[sql.GroupConcat](generator, with_separator(node)))
+
+
+def with_separator(node: sql.GroupConcat) -> sql.GroupConcat:
+    """A copy that says what stands between, where nothing is said: nothing. sqlglot puts a comma there."""
+    said = node.copy()
+    if said.args.get("separator") is None:
+        said.set("separator", sql.Literal.string(""))
+    return said
+
+
+# What sqlglot leaves out or puts in: the format of to_char, the count of max_by, parse_json, and a comma for listagg.
+_KEPT: dict[type[Any], _Said] = {
+    sql.ToChar: _named("TO_CHAR", "this", "format"),
+    sql.ParseJSON: lambda generator, node: str(generator.func("TRY_PARSE_JSON" if node.args.get("safe") else "PARSE_JSON", node.this)),
+    sql.ArgMax: _named("MAX_BY", "this", "expression", "count"),
+    sql.ArgMin: _named("MIN_BY", "this", "expression", "count"),
+    sql.GroupConcat: _joined_text,
+    sql.PercentileCont: _named("PERCENTILE_CONT", "this"),
+    sql.PercentileDisc: _named("PERCENTILE_DISC", "this"),
+    sql.WithinGroup: lambda generator, node: str(generator.withingroup_sql(node)),
+}
 
 
 class SparkText(Spark):
@@ -13,3 +67,18 @@ class SparkText(Spark):
         """As Spark's."""
 
         STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012 - as its base has it
+
+    class Parser(Spark.Parser):
+        """As Spark's."""
+
+        FUNCTIONS = {**Spark.Parser.FUNCTIONS, "INSTR": _instr}  # noqa: RUF012 - as its base has it
+
+    class Generator(Spark.Generator):
+        """As Spark's, without loss."""
+
+        TRANSFORMS = {**Spark.Generator.TRANSFORMS, **_KEPT}  # noqa: RUF012 - as its base has it
+        TYPE_MAPPING = {**Spark.Generator.TYPE_MAPPING, sql.DataType.Type.TIME: "TIME"}  # noqa: RUF012 - the same
+
+
+# Of a character by its octal number Spark takes the next digits for a part.
+SparkText.ESCAPED_SEQUENCES = {**SparkText.ESCAPED_SEQUENCES, "\0": "\\u0000"}

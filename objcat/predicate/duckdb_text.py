@@ -10,8 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sqlglot import ErrorLevel
 from sqlglot import expressions as sql
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import UnsupportedError
+
+from objcat.errors import InvalidSql
+from objcat.predicate.dialect import with_separator
 
 _OWN: Any = DuckDB.Generator
 _UNITS = {"MM": "MONTH", "MON": "MONTH", "YYYY": "YEAR", "YY": "YEAR"}
@@ -20,8 +25,11 @@ _SECONDS = ("SECOND", "SECONDS", "SEC", "SECS", "S")
 
 
 def duckdb_text(tree: Any, *, identify: bool = False) -> str:
-    """identify: whether every name is quoted."""
-    return str(tree.sql(dialect=_DuckText, identify=identify))
+    """identify: whether every name is quoted. Raises InvalidSql for what DuckDB has no words for."""
+    try:
+        return str(tree.sql(dialect=_DuckText, identify=identify, unsupported_level=ErrorLevel.RAISE))
+    except UnsupportedError as error:
+        raise InvalidSql(f"that is not known without Spark ({error}): say it in another way, or hand it to a session of Spark") from error
 
 
 def strict_casts(tree: Any) -> Any:
@@ -197,6 +205,7 @@ _MEANT: Mapping[Any, Callable[[Any, Any], str]] = {
     sql.ArrayRemove: _array_remove,
     sql.ArrayDistinct: _array_distinct,
     sql.ArrayExcept: _array_except,
+    sql.GroupConcat: lambda generator, node: _as_before(generator, with_separator(node)),
     sql.IsNan: lambda generator, node: f"COALESCE({_as_before(generator, node)}, FALSE)",
     sql.Format: lambda generator, node: generator.func("PRINTF", node.this, *node.expressions),
     # Between two values, and of all of a population.

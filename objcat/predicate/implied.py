@@ -20,6 +20,7 @@ from sqlglot import expressions as sql
 
 from objcat.errors import InvalidPredicate
 from objcat.predicate import Predicate, parse_predicate
+from objcat.predicate.dialect import spark_sql
 from objcat.table.schema import TableSchema, arrow_type
 
 NODES_MAX = 10_000
@@ -106,7 +107,7 @@ def implied_by(expression: pc.Expression, schema: TableSchema, *, floating: bool
         return None
     try:
         found = _Translator(schema, floating=floating).necessary(tree)
-        return None if found is None else parse_predicate(found.sql(dialect="spark"), schema)
+        return None if found is None else parse_predicate(spark_sql(found), schema)
     except (InvalidPredicate, RecursionError):
         return None
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
+from objcat.predicate.dialect import spark_sql
 from objcat.predicate.translate import COMPARISONS, MIRRORED, Translator, floor_of, has_exponent, is_exact
 
 SPARK_DIGITS_MAX = 38
@@ -24,7 +25,7 @@ def spark_text(tree: Any, translator: Translator) -> str:
     tree = _keep_nan_apart(tree, translator)
     for column in tree.find_all(sql.Column):
         column.set("this", sql.to_identifier(translator.name_of(column), quoted=True))
-    return str(tree.sql(dialect="spark"))
+    return spark_sql(tree)
 
 
 def _keep_to_types(tree: Any, translator: Translator) -> Any:

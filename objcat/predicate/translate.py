@@ -94,7 +94,7 @@ class Translator:
         mine, theirs = self.type_of(left), self.type_of(right)
         if mine != theirs:
             raise InvalidPredicate(
-                f"the filter {shown(self._text)} compares {left.sql()} of type {mine} with {right.sql()} of type {theirs}, "
+                f"the filter {shown(self._text)} compares {left.sql('spark')} of type {mine} with {right.sql('spark')} of type {theirs}, "
                 "which cannot be compared in a scan: compare columns of one type, and filter the rest afterwards"
             )
 
@@ -189,7 +189,7 @@ class Translator:
             return pa.scalar(value, wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError) as error:
             raise InvalidPredicate(
-                f"the filter {shown(self._text)} compares {beside.sql()} of type {wanted} with {node.sql()}: cast one of them"
+                f"the filter {shown(self._text)} compares {beside.sql('spark')} of type {wanted} with {node.sql('spark')}: cast one of them"
             ) from error
 
     def python(self, node: sql.Expression) -> Any:
@@ -222,7 +222,7 @@ class Translator:
         is_python = isinstance(node, (sql.BitwiseAnd, sql.BitwiseOr, sql.BitwiseNot))
         hint = ", of SQL and not & | ~ of Python, and" if is_python else ", and"
         return InvalidPredicate(
-            f"the filter {shown(self._text)} holds {shown(node.sql())}, which a scan cannot push down: use comparisons of columns with "
+            f"the filter {shown(self._text)} holds {shown(node.sql('spark'))}, which a scan cannot push down: use comparisons of columns with "
             f"literals, AND, OR, NOT, IN, BETWEEN and IS NULL{hint} filter the rest afterwards"
         )
 
@@ -231,7 +231,7 @@ def column_name(text: str, column: sql.Column, schema: TableSchema) -> str:
     """What the table calls a column that a filter names. Raises InvalidPredicate that names the nearest one."""
     if column.table:
         raise InvalidPredicate(
-            f"the filter {shown(text)} names {column.sql()!r}: write a column's name without its table, and one that holds a dot in "
+            f"the filter {shown(text)} names {column.sql('spark')!r}: write a column's name without its table, and one that holds a dot in "
             "backticks; fields of a struct cannot be filtered by in text, but in an Arrow expression, as pc.field('place', 'lat')"
         )
     if column.name in schema.names:

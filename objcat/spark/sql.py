@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql
+from objcat.predicate.dialect import spark_sql
 from objcat.spark.native import spark_schema
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ class SparkRunner:
         frames = {source.name: source.table.scan(as_of=source.as_of).to_spark(self.spark) for source in sources}
         # Spark puts frames where the text names them in braces; braces of the text's own are doubled.
         tree = query.copy()
-        text = tree.sql(dialect="spark").replace("{", "{{").replace("}", "}}")
+        text = spark_sql(tree).replace("{", "{{").replace("}", "}}")
         for name in frames:
             text = text.replace(f"`{name}`", f"{{{name}}}")
         try:
-            found: DataFrame = self.spark.sql(text, **frames) if frames else self.spark.sql(query.sql(dialect="spark"))
+            found: DataFrame = self.spark.sql(text, **frames) if frames else self.spark.sql(spark_sql(query))
         except (AnalysisException, ParseException) as error:
             reason = str(error).strip().split(";")[0].splitlines()[0]
             raise InvalidSql(f"the query was refused by Spark: {reason}") from error

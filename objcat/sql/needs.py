@@ -17,6 +17,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from objcat.errors import InvalidPredicate
 from objcat.predicate import parse_predicate
+from objcat.predicate.dialect import spark_sql
 from objcat.predicate.translate import has_exponent
 from objcat.table.schema import schema_from_arrow
 
@@ -89,7 +90,7 @@ def _text(term: sql.Expr, alias: str, spelled: Mapping[str, str], schema: pa.Sch
         if column.table != alias or name is None or pa.types.is_floating(schema.field(name).type):
             return None
         column.replace(sql.column(sql.to_identifier(name, quoted=True)))
-    text = str(term.sql(dialect="spark"))
+    text = spark_sql(term)
     try:
         parse_predicate(text, schema_from_arrow(schema))
     except InvalidPredicate:

@@ -11,6 +11,7 @@ from sqlglot import expressions as sql
 from objcat.edits.merging import Merge
 from objcat.errors import EmptyBatch, InvalidSql
 from objcat.handle import Table
+from objcat.predicate.dialect import spark_sql
 from objcat.sql.context import Context
 from objcat.sql.names import column_of, column_parts, parts_of_table, shorten, table_name
 from objcat.sql.parts import TARGET, check_parts
@@ -51,7 +52,7 @@ def insert(context: Context, tree: sql.Insert) -> Any:
         by_name=bool(tree.args.get("by_name")),
     )
     where = tree.args.get("where")
-    replaced = " AND ".join(f"`{name}` = {_text(value)}" for name, value in fixed.items()) or (None if where is None else _text(where))
+    replaced = " AND ".join(f"`{name}` = {spark_sql(value)}" for name, value in fixed.items()) or (None if where is None else spark_sql(where))
     if not tree.args.get("overwrite") and where is None:
         try:
             return context.committed(context.write(table.insert, rows))
@@ -105,7 +106,7 @@ def delete(context: Context, tree: sql.Delete) -> Any:
     check_parts(tree.this, TARGET, DELETES)
     table = context.lake.table(table_name(tree.this))
     where = tree.args.get("where")
-    text = "true" if where is None else _text(_unqualified(where.this, tree.this))
+    text = "true" if where is None else spark_sql(_unqualified(where.this, tree.this))
     return context.committed(table.delete(text, spark=context.runner.spark))
 
 
@@ -127,9 +128,9 @@ def update(context: Context, tree: sql.Update) -> Any:
     check_parts(tree, "this expressions where hint", UPDATES)
     check_parts(tree.this, TARGET, UPDATES)
     table = context.lake.table(table_name(tree.this))
-    values = {name: _text(_unqualified(value, tree.this)) for name, value in _set(tree.expressions, tree.this).items()}
+    values = {name: spark_sql(_unqualified(value, tree.this)) for name, value in _set(tree.expressions, tree.this).items()}
     where = tree.args.get("where")
-    condition = None if where is None else _text(_unqualified(where.this, tree.this))
+    condition = None if where is None else spark_sql(_unqualified(where.this, tree.this))
     return context.committed(table.update(values, where=condition, spark=context.runner.spark))
 
 
@@ -145,7 +146,7 @@ def merge(context: Context, tree: sql.Merge) -> Any:
 
     def work(rows: Any) -> CommitResult | None:
         merging = table.merge(
-            rows, on=_text(tree.args["on"]), source_alias=using.alias_or_name or "source", target_alias=tree.this.alias_or_name
+            rows, on=spark_sql(tree.args["on"]), source_alias=using.alias_or_name or "source", target_alias=tree.this.alias_or_name
         )
         for when in tree.args["whens"].expressions:
             merging = _clause(merging, when, tree.this)
@@ -156,7 +157,7 @@ def merge(context: Context, tree: sql.Merge) -> Any:
 
 def _clause(merging: Merge, when: sql.When, target: sql.Table) -> Merge:
     condition = when.args.get("condition")
-    where = None if condition is None else _text(condition)
+    where = None if condition is None else spark_sql(condition)
     then = when.args["then"]
     is_delete = isinstance(then, sql.Var) and then.name.upper() == "DELETE"
     if when.args["matched"]:
@@ -184,7 +185,7 @@ def _assigned(then: sql.Update, target: sql.Table) -> dict[str, str] | None:
     if len(then.expressions) == 1 and isinstance(then.expressions[0], sql.Star):
         check_parts(then.expressions[0], "", "UPDATE SET *, or name the columns")
         return None
-    return {name: _text(value) for name, value in _set(then.expressions, target).items()}
+    return {name: spark_sql(value) for name, value in _set(then.expressions, target).items()}
 
 
 def _set(items: Sequence[sql.Expr], target: sql.Table) -> dict[str, sql.Expr]:
@@ -222,11 +223,7 @@ def _inserted(then: sql.Insert, target: sql.Table) -> dict[str, str] | None:
     names, values = then.this.expressions, then.expression.expressions
     if len(names) != len(values):
         raise InvalidSql(f"{then.sql('spark')!r} has {len(names)} columns and {len(values)} values: give a value for each")
-    return {_column(name, target): _text(value) for name, value in zip(names, values, strict=True)}
-
-
-def _text(node: sql.Expr) -> str:
-    return str(node.sql(dialect="spark"))
+    return {_column(name, target): spark_sql(value) for name, value in zip(names, values, strict=True)}
 
 
 def truncate(context: Context, tree: sql.TruncateTable) -> Any:
@@ -242,5 +239,5 @@ def truncate(context: Context, tree: sql.TruncateTable) -> Any:
 
 def drop_partition(context: Context, table: Table, action: sql.DropPartition) -> Any:
     """ALTER TABLE table DROP [IF EXISTS] PARTITION (column = value, ...)."""
-    filters = [" AND ".join(_text(item) for item in partition.expressions) for partition in action.expressions]
+    filters = [" AND ".join(spark_sql(item) for item in partition.expressions) for partition in action.expressions]
     return context.committed(table.delete_partition(" OR ".join(f"({text})" for text in filters)))

@@ -10,6 +10,7 @@ from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql, NamespaceNotFound, TableExists, TableNotFound
 from objcat.handle import Table
+from objcat.predicate.dialect import spark_sql
 from objcat.sql.context import Context
 from objcat.sql.names import arrow_of, column_path, field_of, table_name
 from objcat.sql.parts import TARGET, check_parts
@@ -130,7 +131,7 @@ def _partition(part: sql.Expr) -> str:
         raise InvalidSql(f"PARTITIONED BY ({part.sql('spark')}) declares a column: declare it with the others, and name it here")
     if isinstance(part, sql.PartitionByTruncate):
         return f"truncate({part.this.name}, {part.expression.name})"
-    text = part.sql(dialect="spark")
+    text = spark_sql(part)
     found = re.fullmatch(r"(hour|day|month|year)s?\((.+)\)", text, re.IGNORECASE)
     if found:
         return f"{found[1].lower()}({found[2].strip('`')})"

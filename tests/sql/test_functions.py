@@ -45,3 +45,14 @@ def test_a_cast_that_does_not_fit_is_an_error_where_null_is_not_asked_for(lake: 
             lake.sql(text)
     assert table.refresh().slot == 1 and table.scan().count() == len(ROWS)
     assert lake.sql("SELECT TRY_CAST(s AS INT) AS n FROM t WHERE k = 0").to_pylist() == [{"n": None}]
+
+
+@pytest.mark.parametrize("said", ["to_char(i, '9G999')", "instr(s, 'b', 1, 2)"])
+def test_what_has_no_words_without_spark_is_refused(lake: objcat.Lake, said: str) -> None:
+    with pytest.raises(InvalidSql):
+        lake.sql(f"SELECT {said} FROM t")
+
+
+def test_nothing_stands_between_what_listagg_joins_unless_it_is_said(lake: objcat.Lake) -> None:
+    joined = lake.sql("SELECT listagg(c) AS bare, listagg(c, '-') AS said FROM VALUES ('a'), ('b') AS v(c)").to_pylist()
+    assert joined == [{"bare": "ab", "said": "a-b"}]
