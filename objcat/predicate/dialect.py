@@ -68,12 +68,12 @@ class SparkText(Spark):
 
         STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012 - as its base has it
 
-    class Parser(Spark.Parser):
+    class Parser(Spark.Parser):  # type: ignore[valid-type,misc]  # sqlglot tells types of it at run time only
         """As Spark's."""
 
         FUNCTIONS = {**Spark.Parser.FUNCTIONS, "INSTR": _instr}  # noqa: RUF012 - as its base has it
 
-    class Generator(Spark.Generator):
+    class Generator(Spark.Generator):  # type: ignore[valid-type,misc]  # the same
         """As Spark's, without loss."""
 
         TRANSFORMS = {**Spark.Generator.TRANSFORMS, **_KEPT}  # noqa: RUF012 - as its base has it

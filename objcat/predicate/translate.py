@@ -222,8 +222,8 @@ class Translator:
         is_python = isinstance(node, (sql.BitwiseAnd, sql.BitwiseOr, sql.BitwiseNot))
         hint = ", of SQL and not & | ~ of Python, and" if is_python else ", and"
         return InvalidPredicate(
-            f"the filter {shown(self._text)} holds {shown(node.sql('spark'))}, which a scan cannot push down: use comparisons of columns with "
-            f"literals, AND, OR, NOT, IN, BETWEEN and IS NULL{hint} filter the rest afterwards"
+            f"the filter {shown(self._text)} holds {shown(node.sql('spark'))}, which a scan cannot push down: use comparisons of columns "
+            f"with literals, AND, OR, NOT, IN, BETWEEN and IS NULL{hint} filter the rest afterwards"
         )
 
 

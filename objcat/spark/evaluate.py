@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NullType
 
 from fileio.registry import StoreDescription
-from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, Tree, source_column, target_column
+from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Reach, moved, said_twice
 from objcat.placing import COMPUTED_AGAIN

@@ -52,7 +52,9 @@ def insert(context: Context, tree: sql.Insert) -> Any:
         by_name=bool(tree.args.get("by_name")),
     )
     where = tree.args.get("where")
-    replaced = " AND ".join(f"`{name}` = {spark_sql(value)}" for name, value in fixed.items()) or (None if where is None else spark_sql(where))
+    replaced = " AND ".join(f"`{name}` = {spark_sql(value)}" for name, value in fixed.items()) or (
+        None if where is None else spark_sql(where)
+    )
     if not tree.args.get("overwrite") and where is None:
         try:
             return context.committed(context.write(table.insert, rows))

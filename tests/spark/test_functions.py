@@ -30,8 +30,32 @@ TEXTS = [
     "SELECT 'a\x007', 'O''Brien', \"it's\", 'a\\\\b', '\\%', '\\u0041\\101', r'\\n'",
 ]
 """That sqlglot writes for Spark in a way that means something else."""
-UNEQUAL = ("aes_encrypt", "approx_top", "current", "curdate", "hll", "input_file", "java_method", "kll", "localtime", "monotonically", "now(")
-UNEQUAL_TOO = ("rand", "reflect", "session_user", "shuffle", "sketch", "spark_partition", "uniform", "unix_timestamp()", "user()", "uuid", "version")
+UNEQUAL = (
+    "aes_encrypt",
+    "approx_top",
+    "current",
+    "curdate",
+    "hll",
+    "input_file",
+    "java_method",
+    "kll",
+    "localtime",
+    "monotonically",
+    "now(",
+)
+UNEQUAL_TOO = (
+    "rand",
+    "reflect",
+    "session_user",
+    "shuffle",
+    "sketch",
+    "spark_partition",
+    "uniform",
+    "unix_timestamp()",
+    "user()",
+    "uuid",
+    "version",
+)
 
 
 def answer(spark: SparkSession, text: str) -> str:
