@@ -86,7 +86,7 @@ def examples(spark: SparkSession) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_examples_of_all_functions_mean_what_they_say(spark: SparkSession) -> None:
-    compared, wrong = 0, []
+    compared, wrong, refused = 0, [], []
     for example in examples(spark):
         try:
             expected, text = answer(spark, example), said_again(example)
@@ -95,12 +95,15 @@ def test_examples_of_all_functions_mean_what_they_say(spark: SparkSession) -> No
         compared += 1
         try:
             found = answer(spark, text)
-        except PySparkException as error:
-            found = str(error).splitlines()[0]
+        except PySparkException:
+            refused.append(text)
+            continue
         if found != expected:
             wrong.append((example, text, expected, found))
     assert not wrong
     assert compared > 800
+    # Literals of TIME, which Spark takes where it refuses the type.
+    assert [text for text in refused if "AS TIME)" not in text] == []
 
 
 def test_a_query_over_a_table_keeps_its_functions(spark: SparkSession, tmp_path: Path) -> None:
