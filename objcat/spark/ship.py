@@ -71,7 +71,7 @@ def in_one_sentence(spark: SparkSession, what: str) -> Iterator[None]:
 
 def _in_our_words(error: Exception, spark: SparkSession, what: str) -> ObjcatError | FileIOError | None:
     """What is raised in the place of an error of Spark's; None for one that is not Spark's."""
-    text = str(error)
+    text = _text_of(error)
     if COMPUTED_AGAIN in text or gave_others(error):
         return InvalidBatch(COMPUTED_AGAIN)
     missing = re.search(r"objcat is missing on the Spark worker .*", text)
@@ -124,7 +124,15 @@ def _of_a_task(reason: str) -> ObjcatError | FileIOError | None:
 
 def gave_others(error: Exception) -> bool:
     """Whether Spark ended a job since tasks of it would see other rows than those that had ended."""
-    return "with indeterminate output was failed and retried" in str(error)
+    return "with indeterminate output was failed and retried" in _text_of(error)
+
+
+def _text_of(error: Exception) -> str:
+    """What an error says. One of the JVM's asks it for its words, which fails when it has ended meanwhile."""
+    try:
+        return str(error)
+    except (Py4JError, OSError):
+        return type(error).__name__
 
 
 def _lost(error: Exception, spark: SparkSession, text: str) -> str | None:

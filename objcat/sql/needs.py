@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from objcat.errors import InvalidPredicate
+from objcat.errors import InvalidPredicate, InvalidSql
 from objcat.predicate import parse_predicate
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.translate import has_exponent
@@ -90,9 +90,9 @@ def _text(term: sql.Expr, alias: str, spelled: Mapping[str, str], schema: pa.Sch
         if column.table != alias or name is None or pa.types.is_floating(schema.field(name).type):
             return None
         column.replace(sql.column(sql.to_identifier(name, quoted=True)))
-    text = spark_sql(term)
     try:
+        text = spark_sql(term)
         parse_predicate(text, schema_from_arrow(schema))
-    except InvalidPredicate:
+    except (InvalidPredicate, InvalidSql):
         return None
     return text

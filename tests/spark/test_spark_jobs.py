@@ -14,13 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from objcat.errors import SparkJobFailed, SparkJobLost
 from objcat.spark import engine
 from objcat.spark.jobs import CHECKSUMS, described
-from objcat.spark.ship import shipped
+from objcat.spark.ship import in_one_sentence, shipped
 from tests.spark.sessions import session
 from tests.spark.test_spark_breaking import fail
 
@@ -274,3 +275,15 @@ def test_rows_that_are_others_when_they_are_computed_again_are_neither_lost_nor_
     values = table.scan().to_arrow()["value"].to_pylist()
     assert len(list(began.iterdir())) > 8, "no task was done again, so nothing was tried"
     assert done.rows == len(values) == len(set(values)) == 2000
+
+
+def test_an_error_whose_words_have_gone_with_the_jvm_is_one_sentence() -> None:
+    class Gone(Py4JError):  # type: ignore[misc]  # Py4J has no types
+        """As that of a JVM, which is asked for what it says."""
+
+        def __str__(self) -> str:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    ended: Any = type("Ended", (), {"_jvm": None})()
+    with pytest.raises(SparkJobLost, match="its JVM has ended"), in_one_sentence(ended, "write to t"):
+        raise Gone
