@@ -19,16 +19,24 @@ from objcat.timeline.collect import collect_checkpoints
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 
 
+def until_published(table: objcat.Table) -> None:
+    """What is published beside the last writes is there."""
+    while table.timeline._publishing_until_s is not None:
+        pass
+
+
 def grown(name: str, kind: str) -> tuple[objcat.Table, objcat.Table]:
     """A handle that stands on a checkpoint that is gone, and the one that went on."""
     store = FileIO(MemoryBackend(name))
     writer = objcat.create_table_at(store, SCHEMA, key=["k"], kind=kind, index=objcat.Bucket(2))
     for i in range(40):
         writer.upsert([{"k": i, "v": i}])
+    until_published(writer)
     stale = objcat.table_at(FileIO(store._bare))
     assert stale.timeline.open().checkpoint > 0
     for i in range(40, 80):
         writer.upsert([{"k": i, "v": i}])
+    until_published(writer)
     collected = collect_checkpoints(writer.timeline, Committer(store), keep=1)
     assert collected.objects > 0
     return stale, writer
@@ -61,9 +69,7 @@ def test_a_damaged_checkpoint_is_named_with_what_mends_it() -> None:
     table = objcat.create_table_at(store, SCHEMA, key=["k"], index=objcat.Bucket(2))
     for i in range(40):
         table.upsert([{"k": i, "v": i}])
-    # What is published beside the last writes would be there again.
-    while table.timeline._publishing_until_s is not None:
-        pass
+    until_published(table)
     shards = [key for key in store.list_keys("checkpoints/") if key.endswith(".parquet")]
     kept = {key: store.read(key) for key in shards}
     store.delete(shards)
@@ -84,12 +90,14 @@ def test_a_writer_publishes_nothing_that_stands_on_what_was_deleted() -> None:
     table.upsert(pa.table({"k": range(4096), "v": range(4096)}))
     for i in range(20):
         table.upsert([{"k": i, "v": -1}])
+    until_published(table)
     table.timeline.publish(table.timeline.open())
     held = table.timeline.open()
     assert held.checkpoint == 16
     store.delete([*store.list_keys("checkpoints/"), "head.json"])
     for i in range(20):
         table.upsert([{"k": i, "v": -2}])
+    until_published(table)
     published = table.timeline.publish(table.timeline.refresh(held))
     assert published.checkpoint == 32
     assert objcat.table_at(FileIO(store._bare)).scan().to_arrow().num_rows == 4096
