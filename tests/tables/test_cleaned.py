@@ -17,6 +17,7 @@ from fileio.store import FileIO
 from objcat.errors import CommitConflict, SnapshotExpired
 from objcat.timeline import Committer
 from objcat.timeline.collect import collect_checkpoints
+from tests.tables.test_collected import until_published
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 KINDS = ["merge_on_read", "copy_on_write"]
@@ -117,10 +118,12 @@ def test_a_transaction_moves_to_a_newer_checkpoint(backend: InterruptedBackend, 
     writer = create(lake, kind)
     for number in range(40):
         writer.upsert(rows(number, value=number))
+    until_published(writer)
     stale = objcat.Lake(FileIO(backend))
     assert stale.table("t").timeline.open().checkpoint > 0
     for number in range(40):
         writer.upsert(rows(number, value=-number))
+    until_published(writer)
     assert collect_checkpoints(writer.timeline, Committer(writer.fileio), keep=1).objects > 0
     with stale.transaction() as tx:
         assert tx["t"].scan().to_arrow().num_rows == 40
