@@ -16,7 +16,7 @@ from fileio.store import FileIO
 from objcat.arguments import session, shown
 from objcat.batches import schema_of_batch, session_of
 from objcat.clauses import Act, Clause, Program, Value, When, merge_program, parsed, update_program
-from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
+from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, InvalidSql
 from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
 from objcat.local import LocalEngine
 from objcat.predicate import parse_predicate
@@ -262,10 +262,10 @@ def _divided(where: Any, spec: TableSpec) -> tuple[Any, Any]:
         return where, None
     pushed, rest = [], []
     for term in terms_of(parsed(where)[0]):
-        said = spark_sql(term)
         try:
+            said = spark_sql(term)
             parse_predicate(said, spec.table_schema)
-        except InvalidPredicate:
+        except (InvalidPredicate, InvalidSql):
             rest.append(term)
         else:
             pushed.append(f"({said})")

@@ -27,13 +27,14 @@ class SparkRunner:
 
     def rows(self, query: sql.Query, sources: Sequence[Source]) -> DataFrame:
         frames = {source.name: source.table.scan(as_of=source.as_of).to_spark(self.spark) for source in sources}
-        # Spark puts frames where the text names them in braces; braces of the text's own are doubled.
-        tree = query.copy()
-        text = spark_sql(tree).replace("{", "{{").replace("}", "}}")
-        for name in frames:
-            text = text.replace(f"`{name}`", f"{{{name}}}")
+        text = spark_sql(query)
+        if frames:
+            # Spark puts frames where the text names them in braces; braces of the text's own are doubled.
+            text = text.replace("{", "{{").replace("}", "}}")
+            for name in frames:
+                text = text.replace(f"`{name}`", f"{{{name}}}")
         try:
-            found: DataFrame = self.spark.sql(text, **frames) if frames else self.spark.sql(spark_sql(query))
+            found: DataFrame = self.spark.sql(text, **frames)
         except (AnalysisException, ParseException) as error:
             reason = str(error).strip().split(";")[0].splitlines()[0]
             raise InvalidSql(f"the query was refused by Spark: {reason}") from error

@@ -58,8 +58,7 @@ def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
 
     Every object of that checkpoint is read back first; with one missing, nothing is archived. Safe beside writers, readers and other
     archivers. Interrupted anywhere it leaves a log that reads the same; called again it goes on, and removes history files that others left
-    and nobody names. Raises InvalidInput, CorruptTable, and
-    storage errors.
+    and nobody names. Raises InvalidInput, CorruptTable, and storage errors.
     """
     whole_number(keep_slots, what="keep_slots", least=1)
     fileio = timeline.fileio

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import objcat
+from objcat.errors import InvalidPredicate
 
 QUOTED = {
     "'O''Brien'": "O'Brien",
@@ -41,3 +43,10 @@ def test_quotes_within_text(tmp_path: Path, text: str, said: str) -> None:
 
 def test_texts_that_follow_one_another_are_one() -> None:
     assert objcat.connect("memory:").sql("SELECT 'a''b' 'c' AS s").to_pylist() == [{"s": "a'bc"}]
+
+
+@pytest.mark.parametrize("text", ["z = X'41'", "z <> X''"])
+def test_bytes_in_a_filter_are_refused_as_they_were_written(tmp_path: Path, text: str) -> None:
+    table = objcat.connect(tmp_path).create_table("t", pa.schema([("k", pa.int64()), ("z", pa.binary())]), key=["k"])
+    with pytest.raises(InvalidPredicate, match="X'"):
+        table.scan(where=text).to_arrow()
