@@ -71,6 +71,9 @@ class NotWritten(FileIOError):
         super().__init__(message)
         self.outcome = outcome
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (str(self), self.outcome))
+
 
 class Unsupported(FileIOError):
     """The store does not have the capability that this call needs (see `FileIO.capabilities`)."""
