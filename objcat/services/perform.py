@@ -19,6 +19,7 @@ from objcat.errors import (
     ObjcatError,
     SharedTransaction,
     SnapshotExpired,
+    SparkJobFailed,
 )
 from objcat.table import Tables
 from objcat.timeline import (
@@ -43,6 +44,9 @@ from objcat.timeline.commit import check_app, interrupted, remove_files
 from objcat.version import writer_of
 
 P = TypeVar("P")
+
+LOST_FILE = (CorruptTable, SparkJobFailed)
+"""What the loss of a file that is read ends in, by whoever reads it: readers of Spark's own have their own words for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +113,7 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
                 raise
             view = timeline.open()
             continue
-        except CorruptTable as error:
+        except LOST_FILE as error:
             # A plan that reads rows may find their files cleaned, as its work may.
             expired = _expired(timeline.fileio, service.table, view)
             if expired is None:
@@ -182,7 +186,7 @@ def _prepare(
     """Do the work of a plan. Raises SnapshotExpired when its files were cleaned meanwhile."""
     try:
         proposal = service.run(plan, txn)
-    except CorruptTable as error:
+    except LOST_FILE as error:
         expired = _expired(fileio, service.table, view)
         if expired is None:
             raise

@@ -278,6 +278,41 @@ def test_a_source_that_lost_a_file_and_an_update_that_overflows_are_one_sentence
     assert set(table.fileio.list_keys()) == before
 
 
+READING: dict[str, Callable[[Any, SparkSession], Any]] = {
+    "merge": lambda table, spark: (
+        table.merge(spark.range(5, 15).selectExpr("id", "-1L value")).when_matched_update().when_not_matched_insert().execute()
+    ),
+    "update": lambda table, spark: table.update({"value": "-1"}, where="id >= 5 and id < 10", spark=spark),
+    "delete": lambda table, spark: table.delete("id >= 5 and id < 10", spark=spark),
+}
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("operation", READING)
+def test_a_write_whose_rows_spark_reads_natively_is_done_again_when_they_are_cleaned(
+    spark: SparkSession, tmp_path: Path, kind: str, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.Bucket(2), kind=kind)
+    table.insert([{"id": i, "value": i} for i in range(10)])
+    real = objcat.Scan.to_spark
+    done: list[Any] = []
+
+    def disturbed(self: objcat.Scan, session: SparkSession) -> Any:
+        frame = real(self, session)
+        if not done:
+            other = objcat.connect(tmp_path).table("t")
+            other.upsert([{"id": 0, "value": 100}, {"id": 1, "value": 100}, {"id": 2, "value": 100}])
+            other.compact()
+            done.append(other.clean(keep_slots=1))
+        return frame
+
+    monkeypatch.setattr(objcat.Scan, "to_spark", disturbed)
+    result = READING[operation](table, spark)
+    assert done[0].files and result.attempts == 2
+    changed = {"merge": dict.fromkeys(range(5, 15), -1), "update": dict.fromkeys(range(5, 10), -1), "delete": {}}[operation]
+    assert {row["id"]: row["value"] for row in table.scan().to_arrow().to_pylist()} == {0: 100, 1: 100, 2: 100, 3: 3, 4: 4, **changed}
+
+
 def test_the_last_of_equal_keys_counts_across_partitions(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     frame = spark.range(0, 600, 1, 5).selectExpr("id % 50 id", "id value")
