@@ -18,7 +18,7 @@ from tests.chaos.journal import Outcome
 SHARED_KEYS = 40
 """The keys that all processes write again and again; above them everybody has keys of its own."""
 KEPT_SLOTS = 25
-"""That cleaning leaves readable: a scan sees no more go by, and a run has more."""
+"""That cleaning leaves readable: few scans see more go by, and are told so; a run has more."""
 
 Said = tuple[Outcome, Mapping[str, Any]]
 

@@ -97,9 +97,20 @@ def _session(job: Job) -> Session:
         store,
         chance,
         lambda rows: spark.createDataFrame(rows, "id long, value string" if "value" in rows[0] else "id long"),
-        lambda scan: [row.asDict() for row in scan.to_spark(spark).collect()],
+        lambda scan: _read_by_spark(table, scan, spark),
         fresh_key,
     )
+
+
+def _read_by_spark(table: Any, scan: Any, spark: Any) -> list[dict[str, Any]]:
+    """Rows by an action of Spark's, which ends with an error of its own where files are missing: that is for those of a cleaned slot."""
+    try:
+        return [row.asDict() for row in scan.to_spark(spark).collect()]
+    except Exception as error:
+        if "CorruptTable" in str(error) or "FAILED_READ_FILE.FILE_NOT_EXIST" in str(error):
+            table.refresh()
+            table.scan(as_of=scan.plan.snapshot.slot)  # SnapshotExpired when it was cleaned; any other missing file is lost
+        raise
 
 
 def _spark() -> Any:
