@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.store import FileIO
 from objcat.arguments import instance, name_list, one_of, span_ms, text, text_mapping
+from objcat.batches import schema_given
 from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
 from objcat.handle import Table
 from objcat.lifecycle import create
@@ -22,13 +23,16 @@ from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import KEY_SCOPES, KINDS, Index, make_spec
 from objcat.timeline import Log, LogState, Timeline, View, new_txn
 
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 NO_VIEW: View[Tables] = View(LogState(), {})
 """Of a log without a slot."""
 
 
 def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
     place: str | os.PathLike[str] | FileIO,
-    schema: pa.Schema,
+    schema: pa.Schema | StructType,
     *,
     key: Sequence[str] | None,
     ordering: str | None = None,
@@ -92,7 +96,7 @@ def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, An
 
 def new_spec(  # noqa: PLR0913 - one for each setting that a table has
     fileio: FileIO,
-    schema: pa.Schema,
+    schema: pa.Schema | StructType,
     *,
     key: Sequence[str] | None,
     ordering: str | None,
@@ -104,7 +108,7 @@ def new_spec(  # noqa: PLR0913 - one for each setting that a table has
     properties: Mapping[str, str] | None,
 ) -> TableSpec:
     """The spec of a new table. Raises InvalidInput."""
-    instance(schema, pa.Schema, what="schema", such_as="an Arrow schema, pa.schema([('id', pa.int64()), ...])")
+    columns = schema_from_arrow(schema_given(schema))
     if index is not None and not isinstance(index, (Simple, Bloom, Memory, Record)):
         instance(
             index, Bucket, what="index", such_as="objcat.Bucket(16), objcat.Simple(), objcat.Bloom(), objcat.Memory() or objcat.Record()"
@@ -113,7 +117,7 @@ def new_spec(  # noqa: PLR0913 - one for each setting that a table has
             name_list(index.columns, what="Bucket(columns)")
     return make_spec(
         fileio.env.new_id(),
-        schema_from_arrow(schema),
+        columns,
         key=None if key is None else name_list(key, what="key"),
         ordering=None if ordering is None else text(ordering, what="ordering"),
         lateness_ms=None if lateness is None else span_ms(lateness, what="lateness"),

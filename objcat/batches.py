@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fileio.config import nearest
 from fileio.store import FileIO
-from objcat.arguments import name_list, one_of, session, shown
+from objcat.arguments import instance, name_list, one_of, session, shown
 from objcat.errors import InvalidInput
 from objcat.local import LocalEngine, is_untyped, to_rows
 from objcat.parts import Change
@@ -19,7 +19,7 @@ from objcat.services.workers import Workers
 from objcat.storage.batch import check_named_once
 from objcat.table import TableSpec
 from objcat.table.properties import SchemaMode
-from objcat.table.schema import TableSchema, columns_from_arrow
+from objcat.table.schema import TableSchema, all_nullable, columns_from_arrow
 from objcat.tasks import Layout, Operation
 
 if TYPE_CHECKING:
@@ -27,14 +27,25 @@ if TYPE_CHECKING:
 
 
 def schema_of_batch(data: Any, like: TableSchema | None = None) -> tuple[Any, pa.Schema]:
-    """A batch of any kind, in a form that can be read again, and its columns. like: as of `to_rows`. Raises InvalidBatch."""
+    """A batch of any kind, in a form that can be read again, and its columns. Those of a Spark frame may all be null: it says what it found
+    out of its own rows, which nobody has asked for. like: as of `to_rows`. Raises InvalidBatch."""
     rows = to_rows(data, like)
     if rows is not None:
         check_named_once(rows.schema)
         return rows, rows.schema
     from objcat.spark.engine import schema_of_frame
 
-    return data, schema_of_frame(data)
+    return data, pa.schema([all_nullable(field) for field in schema_of_frame(data)])
+
+
+def schema_given(schema: Any) -> pa.Schema:
+    """The columns of a new table, told in Arrow's types or in Spark's. Raises InvalidInput."""
+    if type(schema).__module__ == "pyspark.sql.types" and hasattr(schema, "fields"):
+        from objcat.spark.engine import schema_of_struct
+
+        return schema_of_struct(schema)
+    such_as = "an Arrow schema, pa.schema([('id', pa.int64()), ...]), or that of a Spark DataFrame, df.schema"
+    return instance(schema, pa.Schema, what="schema", such_as=such_as)
 
 
 def layout_of(sort: str | Sequence[str], spec: TableSpec) -> Layout:

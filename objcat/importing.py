@@ -21,6 +21,7 @@ from objcat.errors import CorruptTable, InvalidBatch, InvalidInput
 from objcat.handle import Table
 from objcat.progress import shown_progress
 from objcat.storage.batch import means_the_same
+from objcat.table.schema import all_nullable
 from objcat.timeline import AppVersion
 
 COMMIT_BYTES = 1024**3
@@ -86,7 +87,8 @@ def find_source(place: str | os.PathLike[str], options: Mapping[str, Any] | None
 @dataclass(frozen=True, slots=True)
 class Inspected:
     """Files that fit together. schema: of their rows: the columns of the first file, each in the widest type that a file has for it, and
-    those that directories say. said: by file, the values of the latter, `day=2026-01-31/`. rows: by file, as its footer counts them."""
+    free to be null as where Spark reads files; and those that directories say. said: by file, the values of the latter, `day=2026-01-31/`.
+    rows: by file, as its footer counts them."""
 
     source: Source
     schema: pa.Schema
@@ -97,7 +99,7 @@ class Inspected:
 def inspect_source(source: Source) -> Inspected:
     """Read the footer of every file. Raises InvalidInput where a file has other columns than the first, or of another meaning."""
     with source.open(source.files[0]) as file:
-        schema = file.schema_arrow.remove_metadata()
+        schema = _columns_of(file)
     rows = {}
     for file in source.files:
         rows[file.key], theirs = _footer(source, file, schema)
@@ -237,7 +239,7 @@ def _chunks(files: Sequence[ObjectMeta], size_max: int) -> Iterator[list[ObjectM
 def _footer(source: Source, file: ObjectMeta, schema: pa.Schema) -> tuple[int, pa.Schema]:
     """How many rows the file says that it has, and of which columns. Raises InvalidInput for others than those of the first file."""
     with source.open(file) as opened:
-        theirs = opened.schema_arrow
+        theirs = _columns_of(opened)
         if set(theirs.names) != set(schema.names):
             raise InvalidInput(
                 f"{file.key} in {source.fileio.url} has the columns {shown(theirs.names)}, and the first file has "
@@ -251,6 +253,11 @@ def _footer(source: Source, file: ObjectMeta, schema: pa.Schema) -> tuple[int, p
                     "other types by themselves; nothing was written"
                 )
         return int(opened.metadata.num_rows), theirs
+
+
+def _columns_of(file: pq.ParquetFile) -> pa.Schema:
+    """Columns that may be null, whatever the file says of its own rows: those of another one may be."""
+    return pa.schema([all_nullable(field) for field in file.schema_arrow])
 
 
 def _wider(one: pa.Field, other: pa.Field) -> pa.Field:

@@ -66,6 +66,7 @@ from objcat.write import CommitResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 ATTEMPTS_MAX = 20
 VIEWS_KEPT_MAX = 64
@@ -143,7 +144,7 @@ class Lake:
     def create_table(  # noqa: PLR0913 - one for each setting that a table has
         self,
         name: str,
-        schema: pa.Schema,
+        schema: pa.Schema | StructType,
         *,
         key: Sequence[str] | None,
         ordering: str | None = None,
@@ -157,8 +158,9 @@ class Lake:
     ) -> Table:
         """Create a table; of several processes that create one name, exactly one wins.
 
-        name: as in `city.trips`: `trips` in the namespace `city`, which is created when it is not there. schema: Arrow; types are narrowed
-        to those that Spark shares. key: the columns that identify a row, never null; None: a table that only grows, and keeps every row.
+        name: as in `city.trips`: `trips` in the namespace `city`, which is created when it is not there. schema: Arrow's, or that of a
+        Spark DataFrame; types are narrowed to those that Spark shares. key: the columns that identify a row, never null; None: a table
+        that only grows, and keeps every row.
         ordering: the column whose greater value wins when a key is written twice (event time, a version), never null; None: the later
         commit wins. lateness: of an ordering column of times, how far before its commit a row may lie, "7 days" or a timedelta: what is
         older counts for nothing, so that deletes need not be remembered for ever; an `insert` into buckets without rows is not measured.

@@ -20,6 +20,7 @@ from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
 from objcat.table import TableSpec
 from objcat.table.properties import SchemaMode
+from objcat.table.schema import all_nullable
 from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
 from objcat.tasks import Operation
 from objcat.tasks.changes import change_schema, increment_schema
@@ -73,7 +74,8 @@ class FormatOptions:
             raise InvalidInput(f"the format objcat has no option {unknown!r}: {nearest(unknown, OWN)}") from error
 
     def table_for(self, schema: pa.Schema) -> objcat.Table:
-        """The table to write to; created when it is not there and the options say of which key. Raises as `table`."""
+        """The table to write to; created, with columns that may be null, when it is not there and the options say of which key. Raises as
+        `table`."""
         try:
             return self.table()
         except TableNotFound as error:
@@ -89,7 +91,7 @@ class FormatOptions:
         lake = objcat.connect(above, dict(self.store))
         return lake.create_table(
             name,
-            schema,
+            pa.schema([all_nullable(column) for column in schema]),
             key=_names(own["key"]) or None,
             ordering=own.get("ordering"),
             partition_by=_names(own.get("partition_by", "")),

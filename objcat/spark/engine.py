@@ -237,9 +237,17 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def schema_of_frame(data: DataFrame) -> pa.Schema:
     """The columns of a batch. Raises InvalidBatch for what is no batch, for a type that Arrow does not have, and for two of one name."""
-    found = _known_schema(data)
+    return _checked(_known_schema(data), what="the frame")
+
+
+def schema_of_struct(schema: StructType) -> pa.Schema:
+    """Columns that are told in Spark's types. Raises InvalidBatch as `schema_of_frame`."""
+    return _checked(_named(schema, what="the schema"), what="the schema")
+
+
+def _checked(found: pa.Schema | None, *, what: str) -> pa.Schema:
     if found is None:
-        raise InvalidBatch("the frame has a list or a map whose elements have no type: cast it to one that has; nothing was written")
+        raise InvalidBatch(f"{what} has a list or a map whose elements have no type: cast it to one that has; nothing was written")
     check_named_once(found)
     return found
 
@@ -255,10 +263,14 @@ def _known_schema(data: DataFrame) -> pa.Schema | None:
         raise InvalidBatch(
             'a streaming frame is not a batch of rows: a streaming query writes it, frame.writeStream.format("objcat"); nothing was written'
         )
+    return _named(data.schema, what="the frame")
+
+
+def _named(schema: StructType, *, what: str) -> pa.Schema | None:
     try:
-        return arrow_schema(data.schema)
+        return arrow_schema(schema)
     except PySparkException as error:
-        says = f"the frame has a column of a type that Parquet does not hold ({' '.join(str(error).split())}): cast it; nothing was written"
+        says = f"{what} has a column of a type that Parquet does not hold ({' '.join(str(error).split())}): cast it; nothing was written"
         raise InvalidBatch(says) from error
     except ValueError:
         return None

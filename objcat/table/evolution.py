@@ -26,6 +26,7 @@ from objcat.table.schema import (
     MapType,
     StructType,
     TableSchema,
+    all_nullable,
     arrow_type,
     check_names,
     column_from_arrow,
@@ -363,7 +364,7 @@ class _Growth:
                     "give it a type or leave it out; nothing was written"
                 )
             else:
-                added.append(column_from_arrow(_all_nullable(field), self.ids, path=where, joins=True))
+                added.append(column_from_arrow(all_nullable(field), self.ids, path=where, joins=True))
         found = (*(by_name[column.name] for column in columns), *added)
         if added:
             check_names([column.name for column in found], where=f"the batch, beside {path.rstrip('.') or 'the table'},")
@@ -385,21 +386,6 @@ class _Growth:
                 wanted = type_from_arrow(given, Ids(), path=path)
                 return wanted if is_wider(wanted, column.type) else column.type
         return column.type
-
-
-def _all_nullable(field: pa.Field) -> pa.Field:
-    """The same with nulls allowed in it and in all that it holds, but the keys of maps: rows that are there have none."""
-    return pa.field(field.name, _nullable_type(field.type), nullable=True)
-
-
-def _nullable_type(data_type: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(data_type):
-        return pa.struct([_all_nullable(field) for field in data_type])
-    if pa.types.is_map(data_type):
-        return pa.map_(data_type.key_field, _all_nullable(data_type.item_field))
-    if pa.types.is_nested(data_type) and hasattr(data_type, "value_field"):
-        return pa.list_(_all_nullable(data_type.value_field))
-    return data_type
 
 
 # ---- what has changed --------------------------------------------------------------------------------------------

@@ -235,6 +235,21 @@ def is_list(data_type: pa.DataType) -> bool:
     return any(kind(data_type) for kind in kinds)
 
 
+def all_nullable(field: pa.Field) -> pa.Field:
+    """The same with nulls allowed in it and in all that it holds, but the keys of maps."""
+    return field.with_type(_nullable_type(field.type)).with_nullable(True)
+
+
+def _nullable_type(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(data_type):
+        return pa.struct([all_nullable(field) for field in data_type])
+    if pa.types.is_map(data_type):
+        return pa.map_(data_type.key_field, all_nullable(data_type.item_field))
+    if pa.types.is_nested(data_type) and hasattr(data_type, "value_field"):
+        return pa.list_(all_nullable(data_type.value_field))
+    return data_type
+
+
 # ---- table -> Arrow ----------------------------------------------------------------------------------------------
 
 

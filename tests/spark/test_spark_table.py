@@ -53,6 +53,40 @@ def both(table: objcat.Table, spark: SparkSession, **scan: Any) -> list[tuple[An
     return rows
 
 
+def test_a_table_is_created_with_the_schema_of_a_frame(spark: SparkSession, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    rows = trips(spark, range(20), "1.50")
+    table = lake.create_table("t", rows.schema, key=["id"], index=objcat.Bucket(2))
+    assert table.schema.types == lake.create_table("same", rows.toArrow().schema, key=["id"], index=objcat.Bucket(2)).schema.types
+    assert not table.schema.field("fare").nullable, "as the frame says"
+    table.insert(rows)
+    assert len(both(table, spark)) == 20
+    for broken, says in [
+        (spark.sql("SELECT 1 id, array() tags"), "the schema has a list or a map whose elements have no type"),
+        (spark.sql("SELECT 1 id, 2 id"), "two columns"),
+        (spark.sql("SELECT 1 id, INTERVAL '1' YEAR span"), "the schema has a column of a type that Parquet does not hold"),
+    ]:
+        with pytest.raises(InvalidBatch, match=says):
+            lake.create_table("broken", broken.schema, key=["id"])
+    assert lake.tables() == ["same", "t"]
+
+
+def test_a_table_that_is_made_from_rows_takes_nulls_later(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark says of a literal that it is never null, and of the table that is made from it no peer keeps that."""
+    lake = objcat.connect(tmp_path)
+    text = "SELECT {0}L id, {1} city, named_struct('x', {1}) place, array({1}) tags, map('k', {1}) more"
+    first, second = (spark.sql(text.format(number, value)) for number, value in [(1, "'Oslo'"), (2, "cast(null as string)")])
+    lake.write(first, "written", key=["id"])
+    lake.sql("CREATE TABLE selected TBLPROPERTIES ('key' = 'id') AS " + text.format(1, "'Oslo'"), spark)
+    first.write.format("objcat").mode("append").option("key", "id").save(f"{tmp_path}/formatted")
+    for name in ["written", "selected", "formatted"]:
+        table = lake.table(name)
+        table.upsert(second)
+        assert sorted((row["id"], row["city"]) for row in table.scan().to_arrow().to_pylist()) == [(1, "Oslo"), (2, None)]
+        with pytest.raises(NullKey):
+            table.upsert(second.selectExpr("cast(null as bigint) id", "city", "place", "tags", "more"))
+
+
 def test_spark_and_local_write_one_table_and_read_the_same(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id", "city"], ordering="at", index=objcat.Bucket(4, columns=("id",)))
     table.insert(trips(spark, range(200), "1.50"))

@@ -99,6 +99,22 @@ def test_other_files_of_the_same_names_and_sizes_are_imported(tmp_path: Path) ->
     assert sorted(lake.table("t").scan().to_arrow()["id"].to_pylist()) == list(range(300))
 
 
+def test_files_that_hold_no_null_do_not_forbid_them(tmp_path: Path) -> None:
+    """Whoever wrote a file with `required` columns said it of that file."""
+    lake = objcat.connect(tmp_path / "lake")
+    (tmp_path / "source").mkdir()
+    place = pa.struct([pa.field("x", pa.float64(), nullable=False)])
+    columns = {"id": pa.int64(), "city": pa.string(), "place": place, "sizes": pa.list_(pa.field("element", pa.int32(), nullable=False), 2)}
+    required = pa.schema([pa.field(name, data_type, nullable=False) for name, data_type in columns.items()])
+    full = pa.table({"id": [1], "city": ["Oslo"], "place": [{"x": 1.0}], "sizes": [[1, 2]]}, schema=required)
+    pq.write_table(full, tmp_path / "source" / "1.parquet")
+    free = pa.schema([("id", pa.int64()), ("city", pa.string()), ("place", pa.struct([("x", pa.float64())])), ("sizes", pa.list_(pa.int32()))])
+    rows = {"id": [2, 3], "city": [None, "Rome"], "place": [None, {"x": None}], "sizes": [None, [None]]}
+    pq.write_table(pa.table(rows, schema=free), tmp_path / "source" / "2.parquet")
+    lake.import_parquet(tmp_path / "source", "t", key=["id"])
+    assert lake.table("t").scan().to_arrow().sort_by("id").to_pylist() == full.to_pylist() + pa.table(rows, schema=free).to_pylist()
+
+
 def test_what_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path / "lake")
     (tmp_path / "empty").mkdir()
