@@ -108,7 +108,9 @@ def test_files_that_hold_no_null_do_not_forbid_them(tmp_path: Path) -> None:
     required = pa.schema([pa.field(name, data_type, nullable=False) for name, data_type in columns.items()])
     full = pa.table({"id": [1], "city": ["Oslo"], "place": [{"x": 1.0}], "sizes": [[1, 2]]}, schema=required)
     pq.write_table(full, tmp_path / "source" / "1.parquet")
-    free = pa.schema([("id", pa.int64()), ("city", pa.string()), ("place", pa.struct([("x", pa.float64())])), ("sizes", pa.list_(pa.int32()))])
+    free = pa.schema(
+        [("id", pa.int64()), ("city", pa.string()), ("place", pa.struct([("x", pa.float64())])), ("sizes", pa.list_(pa.int32()))]
+    )
     rows = {"id": [2, 3], "city": [None, "Rome"], "place": [None, {"x": None}], "sizes": [None, [None]]}
     pq.write_table(pa.table(rows, schema=free), tmp_path / "source" / "2.parquet")
     lake.import_parquet(tmp_path / "source", "t", key=["id"])
