@@ -63,7 +63,7 @@ def test_a_table_is_created_with_the_schema_of_a_frame(spark: SparkSession, tmp_
     assert len(both(table, spark)) == 20
     for broken, says in [
         (spark.sql("SELECT 1 id, array() tags"), "the schema has a list or a map whose elements have no type"),
-        (spark.sql("SELECT 1 id, 2 id"), "two columns"),
+        (spark.sql("SELECT 1 id, 2 id"), "the column 'id' twice"),
         (spark.sql("SELECT 1 id, INTERVAL '1' YEAR span"), "the schema has a column of a type that Parquet does not hold"),
     ]:
         with pytest.raises(InvalidBatch, match=says):
