@@ -99,13 +99,13 @@ def new_spec(  # noqa: PLR0913 - one for each setting that a table has
     schema: pa.Schema | StructType,
     *,
     key: Sequence[str] | None,
-    ordering: str | None,
-    lateness: str | dt.timedelta | None,
-    partition_by: Sequence[str],
-    key_scope: str,
-    index: Index | None,
-    kind: str,
-    properties: Mapping[str, str] | None,
+    ordering: str | None = None,
+    lateness: str | dt.timedelta | None = None,
+    partition_by: Sequence[str] = (),
+    key_scope: str = "table",
+    index: Index | None = None,
+    kind: str = "merge_on_read",
+    properties: Mapping[str, str] | None = None,
 ) -> TableSpec:
     """The spec of a new table. Raises InvalidInput."""
     columns = schema_from_arrow(schema_given(schema))

@@ -9,8 +9,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -21,9 +21,9 @@ from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from objcat.alone import NO_VIEW, new_spec, table_at
+from objcat.alone import NO_VIEW, new_spec
 from objcat.arguments import name_list, one_of, seconds, session, text, text_mapping
-from objcat.batches import schema_of_batch
+from objcat.batches import schema_of_batch, session_of
 from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix
 from objcat.errors import (
     CommitUnknown,
@@ -31,14 +31,16 @@ from objcat.errors import (
     InvalidInput,
     NamespaceExists,
     ObjcatError,
+    SharedTransaction,
     TableClosed,
     TableExists,
     TableNotFound,
 )
+from objcat.first import check_rows, take_back
 from objcat.handle import Table
 from objcat.importing import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
 from objcat.lifecycle import check_changes, close, create, reopen
-from objcat.local import is_untyped
+from objcat.local import is_untyped, to_rows
 from objcat.naming import (
     Elsewhere,
     find_dropped,
@@ -58,6 +60,7 @@ from objcat.sql import Context, LocalRunner, Runner, run_statement
 from objcat.table import Tables, TablesFold, TableSpec
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import Index
+from objcat.tasks import Operation
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
 from objcat.timeline.commit import remove_files
 from objcat.transaction import Transaction
@@ -71,6 +74,8 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX = 20
 VIEWS_KEPT_MAX = 64
 
+R = TypeVar("R")
+
 
 def connect(
     url: str | os.PathLike[str], options: Mapping[str, Any] | None = None, *, env: Env | None = None, policy: RetryPolicy | None = None
@@ -80,38 +85,6 @@ def connect(
     options: of the storage backend, see `docs/`. Raises `fileio.errors.InvalidConfig` for a URL or an option that is not valid.
     """
     return Lake(open_store(url, options, env=env, policy=policy))
-
-
-def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
-    """The table that a URL means to people: a lake, a slash and a name in it, or the place of a table by itself.
-
-    Raises InvalidInput for a URL that names no table, TableNotFound, TableClosed.
-    """
-    above, name = split_url(url)
-    lake = connect(above, options)
-    try:
-        return lake.table(name)
-    except (TableNotFound, InvalidInput) as error:
-        try:
-            return table_at(lake.fileio.child(name))
-        except TableNotFound:
-            raise error from None
-
-
-def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tables]:
-    """The log of the table that a URL means to people, as `find_table`, but without reading it: it may be damaged.
-
-    Raises InvalidInput, TableNotFound.
-    """
-    above, name = split_url(url)
-    lake = connect(above, options)
-    try:
-        return lake._timeline(lake._bound(name).binding.prefix)
-    except (TableNotFound, InvalidInput) as error:
-        alone = lake.fileio.child(name)
-        if next(iter(alone.list_keys("log/")), None) is None:
-            raise error from None
-        return Timeline(alone, TablesFold())
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +146,7 @@ class Lake:
         Raises TableExists that names the winner, NamespaceNotFound when the namespace is dropped meanwhile, InvalidInput, and
         `fileio.errors.StoreUnfit` for a store that ignores conditions: commits on it would be lost.
         """
-        name = check_name(name)
-        if domain is not None:
-            domain = check_name(domain, what="domain")
+        name, domain = _checked(name, domain)
         spec = new_spec(
             self.fileio,
             schema,
@@ -188,6 +159,10 @@ class Lake:
             kind=kind,
             properties=properties,
         )
+        return self._create(name, spec, domain)
+
+    def _create(self, name: str, spec: TableSpec, domain: str | None) -> Table:
+        """`create_table`, of checked names."""
         first = self.catalog.refresh()
         self.catalog.check_writable()
         self._check_free(first, name)
@@ -217,22 +192,33 @@ class Lake:
 
         data: as of `Table.upsert`. key: of the table, whether it is there or not. if_exists: "upsert" (a table without a key takes
         inserts), "insert" or "error". settings: of `create_table`, for a new table. Of several processes that create it, one wins, and all
-        write. Raises TableExists, InvalidInput, else as `create_table` and `Table.upsert`; a table that was created stays when its first
-        write fails.
+        write. Rows in memory are checked before the table is created; one that was created for rows that are refused later (a frame of
+        Spark's, a stream) is dropped, unless somebody has written to it meanwhile. Raises TableExists, InvalidInput, else as `create_table`
+        and `Table.upsert`; a table that was created stays when the store fails.
         """
         one_of(if_exists, ("upsert", "insert", "error"), what="if_exists")
-        given = data
+        operation = Operation.INSERT if key is None or if_exists == "insert" else Operation.UPSERT
 
-        def schema() -> pa.Schema:
+        @cache
+        def rows() -> Any:
             # A stream can be read once; rows without types are read anew, as the table says what is a map in them.
-            nonlocal given
-            rows, found = schema_of_batch(data)
-            given = data if is_untyped(data) else rows
-            return found
+            return data if is_untyped(data) or session_of(data) is not None else to_rows(data)
 
-        table = self._found_or_made(name, schema, key, settings, must_be_new=if_exists == "error")
-        insert = table.spec.is_keyless or if_exists == "insert"
-        return table.insert(given) if insert else table.upsert(given)
+        def check(spec: TableSpec) -> None:
+            check_rows(self.fileio, rows(), spec, operation, table=name)
+
+        def write(table: Table) -> CommitResult:
+            return table.insert(rows()) if operation is Operation.INSERT else table.upsert(rows())
+
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return self._write_first(
+                    name, lambda: schema_of_batch(rows())[1], key, settings, write, check=check, must_be_new=if_exists == "error"
+                )
+            except TableClosed:
+                # By another process, whose own first write was refused.
+                continue
+        raise _contended(f"the table {name!r} was dropped {ATTEMPTS_MAX} times meanwhile", self.catalog)
 
     def import_parquet(
         self,
@@ -249,11 +235,15 @@ class Lake:
         source: a file, or a place with files below it. Directories such as `day=2026-01-31`, as Hive and Spark write them, say a column
         that files lack: whole numbers, dates, or text; and what the table says where it is there. options: of its store. key, settings: as
         of `write`; keys are declared new. commit_bytes: of source files, that make one commit. An import that ended early goes on where it
-        was when it is called again. Raises as `objcat.importing.import_files` and `create_table`.
+        was when it is called again; a table that was created is dropped when the first commit is refused, as by `write`. Raises as
+        `objcat.importing.import_files` and `create_table`.
         """
         found = inspect_source(find_source(source, options))
-        table = self._found_or_made(name, lambda: found.schema, key, settings, must_be_new=False)
-        return import_files(table, found, commit_bytes=commit_bytes)
+
+        def write(table: Table) -> ImportResult:
+            return import_files(table, found, commit_bytes=commit_bytes)
+
+        return self._write_first(name, lambda: found.schema, key, settings, write)
 
     def sql(self, text: str, spark: SparkSession | None = None) -> Any:
         """Run one SQL statement (Spark's dialect) over the tables of the lake.
@@ -466,30 +456,56 @@ class Lake:
 
     # ---- how
 
-    def _found_or_made(
+    def _write_first(
         self,
         name: str,
         schema: Callable[[], pa.Schema],
         key: Sequence[str] | None,
         settings: Mapping[str, Any],
+        write: Callable[[Table], R],
         *,
-        must_be_new: bool,
-    ) -> Table:
-        """A table of this name and key. Raises TableExists and InvalidInput."""
+        check: Callable[[TableSpec], None] = lambda _: None,
+        must_be_new: bool = False,
+    ) -> R:
+        """Write to a table of this name and key, which is created when it is not there, and taken back when it was and `write` is refused.
+
+        check: refuses a spec before a table of it is created. Raises TableExists, InvalidInput, and what `write` raises.
+        """
         known = set(inspect.signature(self.create_table).parameters) - {"name", "schema", "key"}
         for setting in settings:
             if setting not in known:
                 raise InvalidInput(f"{setting!r} is not a setting of a table: {nearest(setting, known)}")
         wanted = None if key is None else name_list(key, what="key")
+        found = None if must_be_new else self._found(name, wanted)
+        if found is not None:
+            return write(found)
+        name, domain = _checked(name, settings.get("domain"))
+        spec = new_spec(self.fileio, schema(), key=wanted, **{given: value for given, value in settings.items() if given != "domain"})
+        check(spec)
         try:
-            if not must_be_new:
-                with contextlib.suppress(TableNotFound):
-                    return _of_key(self.table(name), wanted)
-            return self.create_table(name, schema(), key=wanted, **settings)
+            table = self._create(name, spec, domain)
         except TableExists:
             if must_be_new:
                 raise
-            return _of_key(self.table(name), wanted)
+            found = self._found(name, wanted)
+            if found is None:
+                raise TableClosed(f"the table {name!r} was created and dropped by others meanwhile: write again") from None
+            return write(found)
+        opened = table.snapshot.slot
+        try:
+            return write(table)
+        except (CommitUnknown, SharedTransaction, FileIOError):
+            raise
+        except Exception:
+            take_back(self.catalog, table.timeline, table.id, opened=opened)
+            raise
+
+    def _found(self, name: str, key: list[str] | None) -> Table | None:
+        """A table of this name and key; None when it is not there, or on its way out. Raises InvalidInput for one of another key."""
+        try:
+            return _of_key(self.table(name), key)
+        except (TableNotFound, TableClosed):
+            return None
 
     def _check_store(self) -> None:
         if not self._checked:
@@ -582,20 +598,17 @@ class Lake:
         self.catalog.change(lambda names: plan_drop(names, table, closed))
 
 
+def _checked(name: str, domain: str | None) -> tuple[str, str | None]:
+    """Names of a table and of a domain, as they are kept. Raises InvalidInput."""
+    return check_name(name), None if domain is None else check_name(domain, what="domain")
+
+
 def _of_key(table: Table, key: list[str] | None) -> Table:
     """The table. Raises InvalidInput when it has another key."""
     own = [column.name for column in table.spec.key_columns]
     if own != (key or []):
         raise InvalidInput(f"the table {table.name!r} has the key {own or None}, not {key}: name its key, or write to another table")
     return table
-
-
-def split_url(url: str) -> tuple[str, str]:
-    """The URL of a lake and a name in it. Raises InvalidInput."""
-    above, _, name = url.rstrip("/").rpartition("/")
-    if not above or above.endswith("/"):
-        raise InvalidInput(f"{url!r} names no table: write the URL of the lake, a slash, and the table's name")
-    return above, name
 
 
 def _below(names: Names, namespace: str | None) -> str:

@@ -57,6 +57,24 @@ def close(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[Ta
     raise _contended(timeline, view, f"table {table} could not be closed")
 
 
+def close_unchanged(timeline: Timeline[Tables], view: View[Tables], table: str) -> int | None:
+    """Close a table where nothing was committed to it above `view`. Returns the slot; None where something was, and it stays.
+
+    Safe beside writers: the CLOSE stands right above entries that are known to be of others, so that no commit is between.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        txn = new_txn(timeline.fileio.env)
+        candidate = Candidate(txn=txn, action=Action.CLOSE, base=view.log, changes={}, footprint={table: Footprint()})
+        try:
+            return _claim(candidate, Committer(timeline.fileio, AT_HEAD)).entry.slot
+        except CommitConflict:
+            newer = timeline.log.read_after(view.slot)
+        if any(table in entry.footprint for entry in newer):
+            return None
+        view = timeline.advance(view, newer)
+    raise _contended(timeline, view, f"table {table} could not be closed")
+
+
 def reopen(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[Tables]:
     """Bring a closed table back as it was before its CLOSE. One that is open stays as it is. Returns a view in which it is open.
 

@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+import objcat
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
@@ -40,7 +41,7 @@ from objcat.timeline import AppVersion, Committer, Txn, new_txn
 from objcat.timeline.commit import remove_files
 from objcat.timeline.entry import data_prefix
 from objcat.write import CommitResult, commit_parts
-from pyspark_objcat.options import COPY_ON_WRITE_REFUSED, LOCATED_REFUSED, FormatOptions, refused
+from pyspark_objcat.options import COPY_ON_WRITE_REFUSED, LOCATED_REFUSED, FormatOptions, Made, refused
 
 logger = logging.getLogger("objcat")
 
@@ -68,13 +69,15 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """One write of a frame. schema: of the frame. task: what each of its tasks is to write, whichever rows it gets."""
+    """One write of a frame. schema: of the frame. task: what each of its tasks is to write, whichever rows it gets. made: the table that
+    was created for it, if one was."""
 
     options: FormatOptions
     store: StoreDescription
     schema: pa.Schema
     mode: SchemaMode
     task: WriteTask
+    made: Made | None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         """In a task: write its rows. What is wrong with them is told in the message: Spark would repeat the task, which mends nothing."""
@@ -148,7 +151,18 @@ def begin_job(options: FormatOptions, schema: StructType) -> WriteJob:
         raise InvalidInput(
             f"the option delete_when goes with upserts, not with operation={str(options.operation)!r}: leave one of them out"
         )
-    table = options.table_for(given)
+    table, made = options.table_for(given)
+    try:
+        mode, task = _plan(options, table, given)
+    except Exception:
+        if made is not None:
+            options.take_back(made)
+        raise
+    return WriteJob(options, table.fileio.describe(), given, mode, task, made)
+
+
+def _plan(options: FormatOptions, table: objcat.Table, given: pa.Schema) -> tuple[SchemaMode, WriteTask]:
+    """What tasks are to write to a table. Raises as `begin_job`."""
     spec = table.spec
     if spec.rewrites and not spec.is_keyless:
         raise InvalidInput(refused(table.name, COPY_ON_WRITE_REFUSED))
@@ -165,7 +179,7 @@ def begin_job(options: FormatOptions, schema: StructType) -> WriteJob:
     (task,) = Part(table.fileio, table.manifests, table.id, [change]).tasks(table.snapshot, new_txn(table.fileio.env))
     check = check_delete_columns if operation is Operation.DELETE else check_columns
     check(written_columns(given.names, task.spec, delete_when), task.spec)
-    return WriteJob(options, table.fileio.describe(), given, mode, task)
+    return mode, task
 
 
 def give_up(options: FormatOptions, txn: Txn) -> None:

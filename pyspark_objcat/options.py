@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +11,11 @@ import pyarrow as pa
 
 import objcat
 from fileio.config import nearest
-from fileio.errors import InvalidConfig
+from fileio.errors import FileIOError, InvalidConfig
 from objcat.arguments import one_of
-from objcat.errors import InvalidInput, TableNotFound
+from objcat.errors import InvalidInput, ObjcatError, TableNotFound
 from objcat.feed import Feed
-from objcat.lake import find_table
+from objcat.first import take_back
 from objcat.read.incremental import HIDDEN, chosen_columns
 from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
@@ -24,6 +25,9 @@ from objcat.table.schema import all_nullable
 from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
 from objcat.tasks import Operation
 from objcat.tasks.changes import change_schema, increment_schema
+from objcat.urls import find_table
+
+logger = logging.getLogger("objcat")
 
 OWN = (
     "path",
@@ -55,6 +59,14 @@ CHANGES, NET_CHANGES, INCREMENTAL = FOLLOWING = ("changes", "net_changes", "incr
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """A table that was created for a write. table: its id. opened: the slot that created it."""
+
+    table: str
+    opened: int
+
+
+@dataclass(frozen=True, slots=True)
 class FormatOptions:
     """path: a lake, a slash and a name, or the place of a table by itself. own: of this format, those that were given. store: of the
     storage backend."""
@@ -73,11 +85,14 @@ class FormatOptions:
                 raise
             raise InvalidInput(f"the format objcat has no option {unknown!r}: {nearest(unknown, OWN)}") from error
 
-    def table_for(self, schema: pa.Schema) -> objcat.Table:
-        """The table to write to; created, with columns that may be null, when it is not there and the options say of which key. Raises as
-        `table`."""
+    def table_for(self, schema: pa.Schema) -> tuple[objcat.Table, Made | None]:
+        """The table to write to, created, with columns that may be null, when it is not there and the options say of which
+        key: then with what was made.
+
+        Raises as `table`.
+        """
         try:
-            return self.table()
+            return self.table(), None
         except TableNotFound as error:
             if "key" not in self.own:
                 raise TableNotFound(
@@ -88,8 +103,7 @@ class FormatOptions:
         own = self.own
         if own.get("kind") == COPY_ON_WRITE and _names(own["key"]):
             raise InvalidInput(refused(name, COPY_ON_WRITE_REFUSED))
-        lake = objcat.connect(above, dict(self.store))
-        return lake.create_table(
+        table = objcat.connect(above, dict(self.store)).create_table(
             name,
             pa.schema([all_nullable(column) for column in schema]),
             key=_names(own["key"]) or None,
@@ -99,6 +113,17 @@ class FormatOptions:
             kind=own.get("kind", MERGE_ON_READ),
             key_scope=own.get("key_scope", "table"),
         )
+        return table, Made(table.id, table.snapshot.slot)
+
+    def take_back(self, made: Made) -> None:
+        """Drop a table that was created for a write that is refused, unless somebody has written to it meanwhile. Never raises."""
+        above, _, _ = self.path.rstrip("/").rpartition("/")
+        try:
+            table = self.table()
+            if table.id == made.table:
+                take_back(objcat.connect(above, dict(self.store)).catalog, table.timeline, table.id, opened=made.opened)
+        except (ObjcatError, FileIOError) as error:
+            logger.warning("the table at %s was created for a write that was refused, and may be there: %s", self.path, error)
 
     @property
     def operation(self) -> Operation | None:

@@ -202,6 +202,8 @@ class _Writer(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[Any]) -> None:  # noqa: ARG002 - the transaction is known without them
         give_up(self._job.options, self._job.task.txn)
+        if self._job.made is not None:
+            self._job.options.take_back(self._job.made)
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):

@@ -19,7 +19,8 @@ from rich.text import Text
 from fileio import InvalidConfig
 from objcat.cli.profiles import chosen
 from objcat.handle import Table
-from objcat.lake import Lake, connect, find_table, split_url
+from objcat.lake import Lake, connect
+from objcat.urls import find_table, split_url
 
 EXIT_NO = 1
 EXIT_WRONG = 2

@@ -17,11 +17,12 @@ from rich.text import Text
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, json_text, open_table, placed, progress
 from objcat.doctor import Report, Severity, examine, examine_names
 from objcat.handle import Table
-from objcat.lake import connect, find_log
+from objcat.lake import connect
 from objcat.table import TablesFold
 from objcat.table.files import files_named_by
 from objcat.timeline import CommittedAt, Resolution, RolledBackAt, Timeline, parse_txn
 from objcat.timeline.sweep import find_leftovers
+from objcat.urls import find_log
 
 
 def doctor(

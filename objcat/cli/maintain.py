@@ -16,9 +16,10 @@ from objcat.arguments import seconds
 from objcat.cli.common import EXIT_NO, Json, Option, json_text, placed
 from objcat.errors import InvalidInput, ObjcatError, TableNotFound
 from objcat.handle import Table
-from objcat.lake import Lake, connect, find_table
+from objcat.lake import Lake, connect
 from objcat.services import Maintained
 from objcat.services.metrics import prometheus_text, samples_of
+from objcat.urls import find_table
 
 
 def maintain(  # noqa: PLR0917 - typer makes an option of each

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from objcat.cli.common import DryRun, Json, Option, TableUrl, json_text, lake_and_name, placed, progress
-from objcat.lake import find_log
 from objcat.naming import find_dropped
 from objcat.services.purge import plan_purge
 from objcat.table import TablesFold
 from objcat.timeline import Committer, Timeline
 from objcat.timeline.archive import archive as archive_log
 from objcat.timeline.collect import collect_checkpoints, plan_collection
+from objcat.urls import find_log
 
 
 def archive(

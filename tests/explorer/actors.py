@@ -91,6 +91,13 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenBack:
+    """The caller was told that a table is dropped to which nobody ever wrote."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stated:
     """The caller was told that a property of a table has a value."""
 
@@ -165,7 +172,9 @@ class Broke:
     error: str
 
 
-Note = Acknowledged | Created | Named | Dropped | Stated | Failed | Undecided | RolledBack | Began | Saw | Erased | Refused | Broke
+Note = (
+    Acknowledged | Created | Named | Dropped | TakenBack | Stated | Failed | Undecided | RolledBack | Began | Saw | Erased | Refused | Broke
+)
 
 
 # ---- actors ------------------------------------------------------------------------------------------------------

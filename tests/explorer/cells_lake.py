@@ -5,9 +5,10 @@ from __future__ import annotations
 from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, play
 from tests.explorer.engine import Cell
-from tests.explorer.roles_lake import Drop, DropSpace, MakeSpace, Name, Rename, Undrop, WriteNamed
+from tests.explorer.roles_lake import Drop, DropSpace, MakeSpace, Name, Rename, TakeBack, Undrop, WriteNamed
 
 LAKE = (Actor("lake", 15, Name("a.x")),)
+SHARED = (Actor("lake", 15, Name("x", "d")), Actor("second table", 14, Name("y", "d")))
 EMPTIED = (*LAKE, Actor("former drop", 14, Drop("a.x")))
 NAMES = (play("creator", 1, Name("t")), play("creator", 2, Name("t")))
 CATALOG_LOG = ("_catalog/log/",)
@@ -15,6 +16,7 @@ CATALOG_LOG = ("_catalog/log/",)
 ALONE = (
     (play("creator", 1, Name("a.t")), LAKE, 2_590),
     (play("dropper", 1, Drop("a.x")), LAKE, 3_800),
+    (play("refused creator", 1, TakeBack("a.x")), LAKE, 4_320),
     (play("undropper", 1, Undrop("a.x")), EMPTIED, 3_790),
     (play("renamer", 2, Rename("a.x", "a.y")), LAKE, 560),
     (play("space maker", 2, MakeSpace("b.c")), LAKE, 500),
@@ -83,6 +85,33 @@ LAKE_CELLS: tuple[Cell, ...] = (
         prelude=LAKE,
         crashes_max=1,
         states_min=650,
+    ),
+    Cell(
+        name="take back, write",
+        actors=(play("refused creator", 1, TakeBack("a.x")), play("writer", 2, WriteNamed("a.x"))),
+        prelude=LAKE,
+        states_min=289,
+    ),
+    Cell(
+        name="take back, write: 1 fault",
+        actors=(play("refused creator", 1, TakeBack("a.x")), play("writer", 2, WriteNamed("a.x"))),
+        prelude=LAKE,
+        faults_max=1,
+        faults=FRESH,
+        states_min=9_130,
+    ),
+    Cell(
+        name="take back, write: 1 crash",
+        actors=(play("refused creator", 1, TakeBack("a.x")), play("writer", 2, WriteNamed("a.x"))),
+        prelude=LAKE,
+        crashes_max=1,
+        states_min=484,
+    ),
+    Cell(
+        name="take back, write to its domain",
+        actors=(play("refused creator", 1, TakeBack("y", opened=1)), play("writer", 2, WriteNamed("x"))),
+        prelude=SHARED,
+        states_min=356,
     ),
     Cell(
         name="drop, rename",

@@ -19,6 +19,7 @@ from tests.explorer.actors import (
     RolledBack,
     Saw,
     Stated,
+    TakenBack,
     Undecided,
     owner_of,
 )
@@ -151,12 +152,12 @@ def _check_note(facts: Facts, note: Note, floor: int) -> tuple[str, str] | None:
                 return "P12", f"was told that the rows of key {key} are erased, and {held} holds one that was there at slot {floor}"
         case Saw():
             return _check_read(facts, note, floor)
-        case Acknowledged() | Created() | Named() | Dropped() | Stated():
+        case Acknowledged() | Created() | Named() | Dropped() | TakenBack() | Stated():
             return _check_durable(facts, note)
     return None
 
 
-def _check_durable(facts: Facts, note: Acknowledged | Created | Named | Dropped | Stated) -> tuple[str, str] | None:
+def _check_durable(facts: Facts, note: Acknowledged | Created | Named | Dropped | TakenBack | Stated) -> tuple[str, str] | None:
     match note:
         case Acknowledged(txn, number):
             if number not in _numbers(facts.committed, txn):
@@ -172,6 +173,10 @@ def _check_durable(facts: Facts, note: Acknowledged | Created | Named | Dropped 
             closed = any(state[table].closed for log in facts.logs.values() for state in log.states if table in state)
             if not closed or not any(table in naming.drops for naming in _namings(facts)):
                 return "P3", f"was told that the table {table} is dropped, which it is not"
+        case TakenBack(table):
+            written = [state[table].rows for log in facts.logs.values() for state in log.states if table in state and state[table].rows]
+            if written:
+                return "P3", f"took the table {table} back, to which somebody had written {dict(written[-1])}"
         case Stated(table, name, value):
             states = [state[table] for log in facts.logs.values() for state in log.states if table in state]
             if not any(state.properties.get(name) == value for state in states):

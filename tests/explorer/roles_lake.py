@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from unittest import mock
 
+from objcat.first import take_back
 from objcat.lake import Lake
 from objcat.table import Bucket
-from tests.explorer.actors import Acknowledged, Dropped, Named, Participant
+from tests.explorer.actors import Acknowledged, Dropped, Named, Participant, TakenBack
 from tests.explorer.roles import BUCKETS, SCHEMA, mark_of, means
 
 
@@ -78,6 +79,21 @@ class DropSpace:
 
     def __call__(self, me: Participant) -> None:
         Lake(me.fileio).drop_namespace(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """Takes a table of a lake back, as whoever created it for a first write that was refused. opened: the slot that created it."""
+
+    name: str
+    opened: int = 0
+
+    def __call__(self, me: Participant) -> None:
+        lake = Lake(me.fileio)
+        table = lake.table(self.name)
+        if take_back(lake.catalog, table.timeline, table.id, opened=self.opened):
+            me.note(Dropped(table.id))
+            me.note(TakenBack(table.id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import objcat.first
 import objcat.handle
+import objcat.lifecycle
 import objcat.local
 import objcat.parts
 import objcat.placing
@@ -467,3 +469,16 @@ def _sweeps_first(patch: pytest.MonkeyPatch) -> None:
 @bug("a sweep deletes what a commit names", "P8", "write, sweep")
 def _sweeps_named(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tests.explorer.roles_services, "files_named_by", lambda _: ())
+
+
+@bug("a table is taken back whatever others have written to it", "P3", "take back, write")
+def _taken_from_writers(patch: pytest.MonkeyPatch) -> None:
+    def regardless(timeline: Any, view: Any, table: str) -> int | None:
+        return objcat.lifecycle.close(timeline, view, table).log.marks(table).closed_at
+
+    patch.setattr(objcat.first, "close_unchanged", regardless)
+
+
+@bug("a table is taken back over what others have written meanwhile", "P3", "take back, write")
+def _taken_over_writers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(objcat.lifecycle, "AT_HEAD", objcat.timeline.commit.CommitPolicy())

@@ -146,6 +146,27 @@ def test_overwrite_is_refused_and_a_bad_row_leaves_nothing(spark: SparkSession, 
     assert not data_files(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({}, "key column 'id' is null"), ({"delete_when": "x > 1"}, "x"), ({"operation": "delete"}, "key column 'id' is null")],
+)
+def test_a_first_write_that_is_refused_leaves_no_table_but_that_of_another(
+    spark: SparkSession, tmp_path: Path, settings: dict[str, str], said: str
+) -> None:
+    lake = objcat.connect(tmp_path)
+    bad = spark.sql("SELECT cast(null as bigint) id, 'x' value")
+
+    def write() -> None:
+        with pytest.raises(Exception, match=said):
+            bad.write.format("objcat").mode("append").options(key="id", **settings).save(f"{tmp_path}/t")
+
+    write()
+    assert lake.tables() == [] and not data_files(tmp_path)
+    lake.create_table("t", SCHEMA, key=["id"])
+    write()
+    assert lake.tables() == ["t"]
+
+
 def test_a_wrong_read_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
     objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"]).insert([{"id": 1, "value": "a"}])
     read = spark.read.format("objcat")

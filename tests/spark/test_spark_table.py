@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import objcat
 from devkit.handle import ServerHandle
-from objcat.errors import InvalidBatch, NullKey
+from objcat.errors import InvalidBatch, NullKey, SparkJobFailed
 
 SCHEMA = pa.schema(
     [
@@ -224,6 +224,21 @@ def test_what_is_no_batch_makes_no_table(spark: SparkSession, tmp_path: Path, ba
     with pytest.raises(InvalidBatch, match=says):
         lake.write(batch(spark), "t", key=["id"])
     assert list(lake.tables()) == []
+
+
+def test_a_frame_whose_rows_are_refused_leaves_no_table(spark: SparkSession, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    frame = spark.range(3).selectExpr("nullif(id, 1) AS id")
+    with pytest.raises(NullKey, match="key column 'id' is null"):
+        lake.write(frame, "t", key=["id"])
+    with pytest.raises(NullKey, match="key column 'id' is null"):
+        lake.sql("CREATE TABLE t TBLPROPERTIES ('key' = 'id') AS SELECT nullif(1, 1) AS id", spark)
+    failing = spark.range(3).selectExpr("id", "raise_error('no') AS v")
+    with pytest.raises(SparkJobFailed):
+        lake.write(failing, "t", key=["id"])
+    assert lake.tables() == []
+    lake.write(spark.range(3), "t", key=["id"])
+    assert lake.table("t").scan().count() == 3
 
 
 @pytest.mark.parametrize("operation", ["upsert", "insert", "delete", "insert_overwrite"])

@@ -27,7 +27,7 @@ from objcat.errors import (
     TableExists,
     TableNotFound,
 )
-from objcat.lake import find_table
+from objcat.urls import find_table
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import objcat
@@ -28,6 +29,7 @@ from objcat.errors import (
     CommitUnknown,
     NamespaceNotEmpty,
     NamespaceNotFound,
+    NullKey,
     ObjcatError,
     TableClosed,
     TableExists,
@@ -574,3 +576,76 @@ def test_processes_create_the_same_names_on_local_disk(tmp_path: Path, domain: s
 def test_processes_create_the_same_names_on_a_server(servers: Callable[[str], ServerHandle], server: str) -> None:
     store = servers(server).fresh_bucket()
     check_processes(f"{store.url}/lake", dict(store.options), None)
+
+
+# ---- tables that their first write creates ------------------------------------------------------------------------
+
+
+def refused_file(place: Path) -> Path:
+    """Rows that are refused only when they are read."""
+    place.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"id": pa.array([1, None], pa.int64()), "value": ["a", "b"]}), place / "part.parquet")
+    return place
+
+
+def interrupting(memory: MemoryBackend, nth: int, other: Callable[[], Any]) -> tuple[objcat.Lake, list[Any]]:
+    """A lake at whose nth request another one does something first; and what that returned."""
+    done: list[Any] = []
+
+    def before(request: Request) -> None:
+        if request.number == nth:
+            done.append(other())
+
+    return lake_on(FaultyBackend(memory, before=before), seed=9), done
+
+
+@pytest.mark.parametrize("domain", [None, "d"])
+def test_a_table_whose_first_write_is_refused_goes_unless_another_has_written_to_it(tmp_path: Path, domain: str | None) -> None:
+    source = refused_file(tmp_path / "source")
+    kept = 0
+    for nth in range(1, 1000):
+        memory = MemoryBackend(f"run{nth}")
+        other = lake_on(memory)
+        create(other, "neighbour", domain=domain)
+        lake, done = interrupting(memory, nth, lambda: other.write(row(7), "t", key=["id"], domain=domain))  # noqa: B023
+        with pytest.raises(NullKey, match=r"nothing was written$"):
+            lake.import_parquet(source, "t", key=["id"], domain=domain)
+        fresh = lake_on(memory, seed=5)
+        check_whole(fresh)
+        if not done:
+            assert fresh.tables() == ["neighbour"]
+            break
+        assert rows_of(fresh.table("t")) == {7: "a"}
+        kept += not fresh.dropped_tables()
+    # Before the CLOSE the table stays, or was the other's; after it, the other one has created a table of its own.
+    assert 0 < kept < nth - 1
+
+
+@pytest.mark.parametrize("domain", [None, "d"])
+def test_a_first_write_goes_on_when_another_takes_the_table_back(tmp_path: Path, domain: str | None) -> None:
+    source = refused_file(tmp_path / "source")
+    for nth in range(1, 1000):
+        memory = MemoryBackend(f"run{nth}")
+        other = lake_on(memory)
+        create(other, "neighbour", domain=domain)
+
+        def refused() -> None:
+            with pytest.raises(NullKey):
+                other.import_parquet(source, "t", key=["id"], domain=domain)  # noqa: B023
+
+        lake, done = interrupting(memory, nth, refused)
+        lake.write(row(7), "t", key=["id"], domain=domain)
+        fresh = lake_on(memory, seed=5)
+        assert rows_of(fresh.table("t")) == {7: "a"}
+        check_whole(fresh)
+        if not done:
+            return
+
+
+def test_a_table_that_was_created_and_written_to_by_one_import_stays_when_a_later_commit_is_refused(tmp_path: Path) -> None:
+    source = refused_file(tmp_path / "source")
+    pq.write_table(pa.table({"id": pa.array([5], pa.int64()), "value": ["e"]}), source / "a.parquet")
+    lake = objcat.connect(tmp_path / "lake")
+    with pytest.raises(NullKey, match=r"1 of 2 commits stay$"):
+        lake.import_parquet(source, "t", key=["id"], commit_bytes=1)
+    assert rows_of(lake.table("t")) == {5: "e"}

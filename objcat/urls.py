@@ -1,0 +1,58 @@
+"""What a URL means to people: a table of a lake by its name, or a table by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from objcat.alone import table_at
+from objcat.catalog import check_name
+from objcat.errors import InvalidInput, TableNotFound
+from objcat.handle import Table
+from objcat.lake import connect
+from objcat.table import Tables, TablesFold
+from objcat.timeline import Timeline
+
+
+def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:
+    """The table that a URL means to people: a lake, a slash and a name in it, or the place of a table by itself.
+
+    Raises InvalidInput for a URL that names no table, TableNotFound, TableClosed.
+    """
+    above, name = split_url(url)
+    lake = connect(above, options)
+    try:
+        return lake.table(name)
+    except (TableNotFound, InvalidInput) as error:
+        try:
+            return table_at(lake.fileio.child(name))
+        except TableNotFound:
+            raise error from None
+
+
+def find_log(url: str, options: Mapping[str, Any] | None = None) -> Timeline[Tables]:
+    """The log of the table that a URL means to people, as `find_table`, but without reading it: it may be damaged.
+
+    Raises InvalidInput, TableNotFound.
+    """
+    above, name = split_url(url)
+    lake = connect(above, options)
+    try:
+        names = lake.catalog.refresh()
+        bound = names.table(check_name(name))
+        if bound is None:
+            raise names.not_found(name, where=lake.fileio.url)
+        return Timeline(lake.fileio.child(bound.binding.prefix), TablesFold())
+    except (TableNotFound, InvalidInput) as error:
+        alone = lake.fileio.child(name)
+        if next(iter(alone.list_keys("log/")), None) is None:
+            raise error from None
+        return Timeline(alone, TablesFold())
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """The URL of a lake and a name in it. Raises InvalidInput."""
+    above, _, name = url.rstrip("/").rpartition("/")
+    if not above or above.endswith("/"):
+        raise InvalidInput(f"{url!r} names no table: write the URL of the lake, a slash, and the table's name")
+    return above, name
