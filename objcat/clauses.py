@@ -13,13 +13,14 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import sqlglot
+from sqlglot import ErrorLevel
 from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
 from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidInput, InvalidPredicate
-from objcat.predicate.dialect import SparkText, spark_sql
+from objcat.predicate.dialect import SparkText
 from objcat.predicate.duckdb_text import strict_casts
 from objcat.predicate.translate import terms_of
 from objcat.storage.batch import means_the_same
@@ -174,7 +175,7 @@ class Sides:
 def parsed(given: Value) -> tuple[Tree, str]:
     """An expression and its text. Raises InvalidPredicate."""
     if isinstance(given, sql.Expression):
-        return given, spark_sql(given)
+        return given, str(given.sql(dialect=SparkText, unsupported_level=ErrorLevel.IGNORE))
     if given is None or isinstance(given, (bool, int, float)):
         return sql.convert(given), str(given)
     if not isinstance(given, str):

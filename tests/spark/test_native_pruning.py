@@ -235,6 +235,20 @@ def test_an_exact_column_is_compared_with_a_number_of_any_length(spark: SparkSes
             assert ids_of(scan.to_spark(spark)) == sorted(scan.to_arrow().column("id").to_pylist()), template.format(column, number)
 
 
+@pytest.mark.parametrize("term", ["wide < 1" + "0" * 45, "wide > -0." + "9" * 39, "id < 0.00000000010000000000000000001"])
+def test_an_update_on_spark_goes_by_a_number_of_any_length(spark: SparkSession, tmp_path: Path, term: str) -> None:
+    """What a scan can filter by is its filter: said as a part of the program, Spark would round such a number or refuse it."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("wide", pa.decimal128(38, 10)), ("n", pa.int64())])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    values = ["9999999999999999999999999999.5", "0.0000000001", None, "-1", "0"]
+    table.insert([{"id": id_, "wide": wide and Decimal(wide), "n": 0} for id_, wide in zip((0, 1, 2, -1, 9), values, strict=True)])
+    expected = set(table.scan(where=term, columns=["id"]).to_arrow()["id"].to_pylist())
+    assert 0 < len(expected) < 5
+    done = table.update({"n": "n + 1"}, where=f"{term} AND n % 7 = 0", spark=spark)
+    assert done is not None and done.updated == len(expected)
+    assert set(table.scan(where="n = 1").to_arrow()["id"].to_pylist()) == expected
+
+
 def test_an_equal_key_is_looked_up_in_its_bucket(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int32())])
     table = objcat.connect(tmp_path).create_table("t", schema, key=["a", "b"], index=objcat.Bucket(8))

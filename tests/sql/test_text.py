@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from objcat.errors import InvalidPredicate
+from objcat.errors import InvalidPredicate, InvalidSql
 
 QUOTED = {
     "'O''Brien'": "O'Brien",
@@ -50,3 +50,13 @@ def test_bytes_in_a_filter_are_refused_as_they_were_written(tmp_path: Path, text
     table = objcat.connect(tmp_path).create_table("t", pa.schema([("k", pa.int64()), ("z", pa.binary())]), key=["k"])
     with pytest.raises(InvalidPredicate, match="X'"):
         table.scan(where=text).to_arrow()
+
+
+def test_a_term_that_spark_has_no_words_for_is_computed_here(tmp_path: Path) -> None:
+    table = objcat.connect(tmp_path).create_table("t", pa.schema([("id", pa.int64()), ("s", pa.string()), ("v", pa.int64())]), key=["id"])
+    table.upsert([{"id": 1, "s": "xAz", "v": 0}, {"id": 2, "s": "q", "v": 0}, {"id": 3, "s": "A", "v": 0}])
+    done = table.update({"v": "v + 1"}, where="id < 3 AND regexp_extract(s, '(a)', 1, 'i') = 'A'")
+    assert done is not None and done.updated == 1
+    assert table.scan(where="v = 1").to_arrow()["id"].to_pylist() == [1]
+    with pytest.raises(InvalidSql, match="not known without Spark"):
+        table.update({"v": "v + 1"}, where="levenshtein(s, 'xAz', 1) = 0")
