@@ -42,7 +42,7 @@ from fileio.base import (
     Written,
 )
 from fileio.config import redact
-from fileio.env import default_env, on_fork
+from fileio.env import default_env, is_ending, on_fork
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -307,6 +307,11 @@ class AzureBackend(Backend):
             if len(keys) == 1 and _is_gone(failure):
                 return [DeleteResult(keys[0])]
             raise failure from None
+        except RuntimeError as error:
+            if not is_ending(error):
+                raise
+            # The SDK takes threads for a batch.
+            return [result for key in keys for result in self.delete_batch([key])]
         results: list[DeleteResult] = []
         for key, answer in zip(keys, answers, strict=True):
             status = answer.status_code

@@ -153,7 +153,7 @@ class SystemEnv:
         try:
             return pool.submit(function)
         except RuntimeError as error:
-            if _ENDING not in str(error) or getattr(self._idle, "yes", False):
+            if not is_ending(error) or getattr(self._idle, "yes", False):
                 raise
             return done_at_once(function)
 
@@ -202,6 +202,11 @@ if hasattr(os, "register_at_fork"):
 
 _ENDING = "cannot schedule new futures after"
 """What Python's pools say once the main thread has ended, although other threads may go on, and before functions are called at exit."""
+
+
+def is_ending(error: RuntimeError) -> bool:
+    """Whether a pool has refused a task because the main thread has ended."""
+    return _ENDING in str(error)
 
 
 def _results(futures: deque[Future[R]]) -> Iterator[R]:
