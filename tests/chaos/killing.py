@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 
@@ -37,6 +39,7 @@ from objcat.timeline.entry import log_key
 from objcat.timeline.side import with_changes
 from tests.chaos.supervisor import forks
 from tests.chaos.works import WORKS, Rows, Story, rows
+from tests.schedules.gate import Gate
 
 TURNS_MAX = 5
 """Commits of the writer beside a work."""
@@ -44,7 +47,11 @@ TURN_REQUESTS = 4
 """Requests of the work between two of them, over HTTP."""
 AT_SLOT = -1
 """In the place of a number: the put of the first slot."""
+AT_PART = -2
+"""In the place of a number: the second part of an upload."""
 WAIT_S_MAX = 120
+_PART = re.compile(r"(?i)\b(partnumber=|comp=block(&|$)|upload_id=)")
+"""In the query of a part of an upload, to S3, Azure and GCS."""
 MOMENTS: tuple[FaultKind, ...] = ("drop_after", "drop_before", "delayed_landing")
 """What becomes of the request at which a process dies: it takes effect once it is dead, never, or after others have tidied up."""
 
@@ -61,7 +68,8 @@ class Place:
         return objcat.connect(self.url, self.options)
 
     def through(self, proxy: FaultProxy) -> Place:
-        return Place(url=self.url, options={**self.options, "endpoint": proxy.url}, sources=self.sources)
+        endpoint = proxy.url + urlsplit(self.options["endpoint"]).path
+        return Place(url=self.url, options={**self.options, "endpoint": endpoint}, sources=self.sources)
 
     @property
     def is_local(self) -> bool:
@@ -87,10 +95,15 @@ class Suicide:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._seen = 0
+        self._parts: set[int] = set()
 
     def _is_it(self, request: Request) -> bool:
         if self._job.kill_at == AT_SLOT:
             return request.kind == "put" and "/log/" in request.key and "_catalog" not in request.key
+        if self._job.kill_at == AT_PART:
+            if request.kind == "upload_part":
+                self._parts.add(request.number)
+            return len(self._parts) == 2
         return request.number == self._job.kill_at
 
     def before(self, request: Request) -> None:
@@ -162,6 +175,8 @@ class Choice:
 
     def __init__(self, beside: Beside, nth: int | None) -> None:
         self._beside, self._nth = beside, nth
+        self.gate: Gate | None = None
+        self._parts = 0
         self._known = threading.Event()
         self._pid = 0
         self.seen = 0
@@ -171,13 +186,16 @@ class Choice:
         self._pid = pid
         self._known.set()
 
-    def __call__(self, method: str, path: str, _query: str, _headers: Mapping[str, str]) -> bool:
+    def __call__(self, method: str, _path: str, query: str, _headers: Mapping[str, str]) -> bool:
         self._known.wait()
+        assert self.gate is not None
         self.seen += 1
+        self._parts += method == "PUT" and _PART.search(query) is not None
         if self.seen % TURN_REQUESTS == 0 and self._beside.turns < TURNS_MAX:
             self._beside.turn()
-        is_slot = method == "PUT" and "/log/" in path and "_catalog" not in path
-        if not (is_slot if self._nth == AT_SLOT else self.seen == self._nth):
+        point, key = self.gate.now
+        is_slot = point == "slot" and "_catalog" not in key
+        if not (is_slot if self._nth == AT_SLOT else self._parts == 2 if self._nth == AT_PART else self.seen == self._nth):
             return False
         os.kill(self._pid, signal.SIGKILL)
         self.hit = True
@@ -246,7 +264,8 @@ class Ground:
             return
         assert isinstance(self.store, ServerHandle)
         choice = Choice(beside, nth)
-        with FaultProxy(self.store.endpoint, self.store.scheme) as proxy:
+        with Gate(self.store.endpoint, self.store.scheme) as proxy:
+            choice.gate = proxy
             proxy.plan(Fault(moment, choice))
             process = forks.Process(target=perform, args=(Job(place=place.through(proxy), work=work, report=report),))
             process.start()

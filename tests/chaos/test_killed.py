@@ -1,7 +1,7 @@
 """Real processes are killed (-9) at the requests of a service, while another process writes: nothing is lost, doubled or left for ever.
 
-By default at the put of the slot and at one request more (on S3 at one of both), with `--all` at every one. `KILLED_SEED=...` chooses
-again which.
+By default at the put of the slot and at one request more (over HTTP at one of both), on GCS and Azure one service, and within an upload in
+parts; with `--all` at every one. `KILLED_SEED=...` chooses again which.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import itertools
 import os
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from devkit.fault_proxy import FaultKind
 from devkit.handle import ServerHandle
-from tests.chaos.killing import AT_SLOT, MOMENTS, Beside, Died, Ground, check, holding, orphans, tidy
+from tests.chaos.killing import AT_PART, AT_SLOT, MOMENTS, Beside, Died, Ground, check, holding, orphans, tidy
 from tests.chaos.works import ERASED, WORKS
 from tests.effort import effort
 
@@ -51,15 +52,25 @@ def run(ground: Ground, work: str, nth: int | None, moment: FaultKind) -> Died:
     return died
 
 
+def ground_on(store: str, servers: Callable[[str], ServerHandle], directory: Path) -> Ground:
+    return Ground(directory / "lakes" if store == "file" else servers(store).fresh_bucket(), directory)
+
+
+def cases() -> Iterator[ParameterSet]:
+    for store in ("file", "versitygw", "fake-gcs-server", "azurite"):
+        for number, work in enumerate(WORKS):
+            if work == "upload":
+                continue
+            chosen = number < CHIEF if store in ("file", "versitygw") else work == "compact"
+            yield pytest.param(store, work, marks=[] if chosen else [pytest.mark.slow])
+
+
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "work", [pytest.param(work, marks=[] if number < CHIEF else [pytest.mark.slow]) for number, work in enumerate(WORKS)]
-)
-@pytest.mark.parametrize("store", ["file", "versitygw"])
+@pytest.mark.parametrize(("store", "work"), list(cases()))
 def test_a_process_is_killed_at_its_requests_while_another_one_writes(
     servers: Callable[[str], ServerHandle], tmp_path: Path, store: str, work: str, request: pytest.FixtureRequest
 ) -> None:
-    ground = Ground(tmp_path / "lakes" if store == "file" else servers(store).fresh_bucket(), tmp_path)
+    ground = ground_on(store, servers, tmp_path)
     moments = MOMENTS[:2] if store == "file" else MOMENTS
     seed = int(os.environ.get("KILLED_SEED") or secrets.randbits(32))
     chance = random.Random(seed)
@@ -74,3 +85,18 @@ def test_a_process_is_killed_at_its_requests_while_another_one_writes(
     points = [AT_SLOT, chance.randint(4, 12)]
     for nth in points if store == "file" else chance.sample(points, 1):
         assert run(ground, work, nth, chance.choice(moments)).hit
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("store", ["file", "versitygw", "fake-gcs-server", "azurite"])
+def test_a_process_is_killed_between_the_parts_of_an_upload(
+    servers: Callable[[str], ServerHandle], tmp_path: Path, store: str, request: pytest.FixtureRequest
+) -> None:
+    ground = ground_on(store, servers, tmp_path)
+    moments = MOMENTS[:2] if store == "file" else MOMENTS
+    everything = request.config.getoption("--all")
+    for moment in moments if everything else [secrets.choice(moments)]:
+        assert run(ground, "upload", AT_PART, moment).hit
+    for nth in itertools.count(1) if everything else ():
+        if not run(ground, "upload", nth, secrets.choice(moments)).hit:
+            return

@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import objcat
+from fileio.stream import StreamSettings
 from objcat.timeline import Action, Entry
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -173,6 +176,10 @@ def imported(entry: Entry, states: list[Rows]) -> Rows:
     return {**states[-1], **IMPORTED[version]}
 
 
+def was_uploaded(entry: Entry, states: list[Rows]) -> Rows:
+    return {**states[-1], **uploaded()} if entry.action in (Action.COMMIT, Action.DELTA_COMMIT) else unchanged(entry, states)
+
+
 def upserted(entry: Entry, states: list[Rows]) -> Rows:
     return {**states[-1], **UPSERTED} if entry.action in (Action.COMMIT, Action.DELTA_COMMIT) else unchanged(entry, states)
 
@@ -182,6 +189,25 @@ UPSERTED = rows(*range(15, 25), v=9)
 
 def upsert(lake: objcat.Lake, _: Path) -> object:
     return lake.table("t").upsert([{"id": key, "v": value} for key, value in UPSERTED.items()])
+
+
+PART_BYTES = 2 * 1024**2
+"""Of an upload where a store allows it; S3 wants 5 MiB."""
+
+
+@cache
+def uploaded() -> Rows:
+    """Rows whose one file is as long as a few parts."""
+    noise = np.random.default_rng(7)
+    return dict(zip(range(1 << 40, (1 << 40) + 800_000), noise.integers(-(1 << 62), 1 << 62, 800_000).tolist(), strict=True))
+
+
+def upload(lake: objcat.Lake, _: Path) -> object:
+    """One file, which goes to the store in parts."""
+    streams: Any = importlib.import_module("fileio.store")
+    streams.FileIO.open_write.__kwdefaults__["settings"] = StreamSettings(part_bytes=PART_BYTES, parallelism=1)
+    some = uploaded()
+    return lake.table("t").upsert(pa.table({"id": list(some), "v": list(some.values())}))
 
 
 def save(lake: objcat.Lake, _: Path) -> object:
@@ -224,6 +250,7 @@ WORKS: dict[str, Work] = {
     "import": Work(importing, lambda lake, sources: lake.import_parquet(sources, "t", key=None, commit_bytes=1), imported),
     "maintain": Work(long, maintain),
     "upsert": Work(keyed, upsert, upserted),
+    "upload": Work(keyed, upload, was_uploaded),
     "erase, copy-on-write": Work(rewriting, lambda lake, _: lake.table("t").erase(f"id = {ERASED}", older_than_s=0), erased),
     "erase, record index": Work(looked_up, lambda lake, _: lake.table("t").erase(f"id = {ERASED}", older_than_s=0), erased),
     "cluster, record index": Work(looked_up, lambda lake, _: lake.table("t").cluster(["v"])),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pytest
+
 import objcat
-from objcat.errors import CommitConflict, InvalidBatch
+from objcat.errors import CommitConflict, InvalidBatch, InvalidInput
 from tests.combinations.filters import compare, literal, quoted
 from tests.combinations.model import Draft, State
 from tests.combinations.tables import NAME, OTHER, DrawnTable
@@ -145,9 +147,25 @@ def as_sql(value: Any, kind: str) -> str | None:
     return f"{prefix}{text[:-1]}+00:00'" if kind == "timestamp" else prefix + text
 
 
+def refused(table: DrawnTable, what: str, call: Callable[[], object]) -> None:
+    """What computes rows from those that are there does not work where old ones count for nothing, on neither engine; nothing is drawn."""
+    table.tell(what, "which is refused")
+    slot = table.table.refresh().slot
+    with pytest.raises(InvalidInput, match="does not work on a table with lateness"):
+        call()
+    assert table.table.refresh().slot == slot, "what was refused has a slot"
+
+
 def update_where(table: DrawnTable) -> None:
     rng, free = table.rng, table.free
-    if not free or table.lateness is not None:
+    if not free:
+        return
+    if table.lateness is not None:
+        name = free[0].name
+        if len(table.states) % 2:
+            refused(table, "UPDATE", lambda: table.sql(f"UPDATE {NAME} SET {quoted(name)} = NULL"))
+        else:
+            refused(table, "update", lambda: table.table.update({name: None}, spark=table.spark() if table.key else None))
         return
     column = rng.choice(free)
     value = table.value_of(column)
@@ -227,7 +245,17 @@ class Clauses:
 
 
 def merge(table: DrawnTable) -> None:
-    if not table.key or table.lateness is not None:
+    if not table.key:
+        return
+    if table.lateness is not None:
+        clauses, there = Clauses("update", None, inserts=True, beside=None), table.state.values[:3]
+        if not there:
+            return
+        if len(table.states) % 2:
+            statement = clauses.said(table.beside(there, table.columns), table)
+            refused(table, "MERGE", lambda: table.sql(statement))
+        else:
+            refused(table, "merge", lambda: clauses.on(table.table.merge(table.batch(there))).execute())
         return
     rng, free = table.rng, table.free
     rows = table.distinct(table.rows(6))
@@ -268,7 +296,10 @@ def _done_if_any(table: DrawnTable, result: objcat.CommitResult | None, draft: D
 
 
 def upsert_partial(table: DrawnTable) -> None:
-    if not table.key or table.lateness is not None:
+    if not table.key:
+        return
+    if table.lateness is not None:
+        refused(table, "upsert_partial", lambda: table.table.upsert_partial(table.batch(table.state.values[:3])))
         return
     rows, parting = table.distinct(table.rows(4)), table.parting
     columns = [one for one in table.columns if not one.nullable or one.uid in parting or table.rng.random() < 0.5]
@@ -427,7 +458,11 @@ def soft_delete(table: DrawnTable) -> None:
     fixed = table.fixed
     emptied = [column for column in table.columns if column.uid not in fixed]
     flags = [column for column in table.free if column.type == "boolean"]
-    if table.lateness is not None or not emptied or not all(column.nullable for column in emptied):
+    if not emptied or not all(column.nullable for column in emptied):
+        return
+    if table.lateness is not None:
+        spark = table.spark() if table.key else None
+        refused(table, "soft_delete", lambda: table.table.soft_delete("true", spark=spark))
         return
     flag = table.rng.choice(flags) if flags and table.rng.random() < 0.5 else None
     found, sql = table.sql_filter()

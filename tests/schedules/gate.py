@@ -82,8 +82,13 @@ class Gate(FaultProxy):
         for hold in self._holds:
             hold.opened.set()
 
+    @property
+    def now(self) -> tuple[Point, str]:
+        """What the request is that this thread is at, and the object that it is about. For the match of a fault."""
+        return self._now.point, self._now.key
+
     def _handle(self, request: Any) -> Any:
-        self._now.point = point_of(request)
+        self._now.point, self._now.key = point_of(request), key_of(request)
         if self._now.point in ("intent", "data"):
             found = _TXN.search(key_of(request))
             if found and found.group(1) not in self.txns:
