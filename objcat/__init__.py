@@ -17,7 +17,7 @@ from objcat.lake import Lake, connect
 from objcat.scan import Scan
 from objcat.services import CompactionStrategy, Maintained
 from objcat.table import Bloom, Bucket, Memory, Record, Simple
-from objcat.table.evolution import AddColumn, DropColumn, MoveColumn, RenameColumn, WidenColumn
+from objcat.table.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
 from objcat.timeline import AppVersion, CommittedAt, RolledBackAt
 from objcat.transaction import Transaction
 from objcat.write import CommitResult
@@ -31,6 +31,7 @@ __all__ = [
     "CommittedAt",
     "CompactionStrategy",
     "DropColumn",
+    "DropNotNull",
     "Lake",
     "Maintained",
     "Memory",

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from objcat.arguments import instances
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
-from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
+from objcat.table.evolution import KINDS_OF_CHANGE, AddColumn, ColumnChange, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
 from objcat.upkeep import Serviced
 
 
@@ -40,13 +40,12 @@ class Altered(Serviced):
     def alter(self, changes: Iterable[ColumnChange]) -> None:
         """Change columns, one change after the other, as one commit that touches no file.
 
-        changes: `objcat.AddColumn`, `DropColumn`, `RenameColumn`, `MoveColumn` and `WidenColumn`. A column or a field of a struct is named
-        by its path: `city`, `place.x`; inside of lists and maps `stops.element.x`, `tags.value.x`; a name with a dot in it in backticks.
-        Running writers go on. Older snapshots keep their schema. Raises InvalidSchema and InvalidInput that say what would fit (nothing
-        was changed), TableClosed, Contention, Fenced, CommitUnknown.
+        changes: `objcat.AddColumn`, `DropColumn`, `RenameColumn`, `MoveColumn`, `WidenColumn` and `DropNotNull`. A column or a field of a
+        struct is named by its path: `city`, `place.x`; inside of lists and maps `stops.element.x`, `tags.value.x`; a name with a dot in it
+        in backticks. Running writers go on. Older snapshots keep their schema. Raises InvalidSchema and InvalidInput that say what would
+        fit (nothing was changed), TableClosed, Contention, Fenced, CommitUnknown.
         """
-        kinds = "AddColumn, DropColumn, RenameColumn, MoveColumn or WidenColumn"
-        given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {kinds}")
+        given = instances(changes, ColumnChange, what="changes", such_as=f"a list of {KINDS_OF_CHANGE}")
         self.refresh()
         self._standing.keep(change_schema(self.timeline, self._standing.view, self.id, given))
 
@@ -79,3 +78,8 @@ class Altered(Serviced):
         columns and those that partitions are made of.
         """
         self.alter([WidenColumn(path, data_type)])
+
+    def drop_not_null(self, path: str) -> None:
+        """Allow nulls in a column, a field of a struct, or the `element` or `value` of a list or a map. Raises as `alter`, and for columns
+        of the key and the ordering column."""
+        self.alter([DropNotNull(path)])

@@ -16,7 +16,7 @@ from objcat.sql.names import arrow_of, column_path, field_of, table_name
 from objcat.sql.parts import TARGET, check_parts
 from objcat.sql.rows import drop_partition
 from objcat.table import Bucket
-from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, MoveColumn, RenameColumn, WidenColumn
+from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
 
 NAMESPACES = ("NAMESPACE", "SCHEMA", "DATABASE")
 SETTINGS = ("key", "ordering", "lateness", "key_scope", "kind")
@@ -214,12 +214,15 @@ def _changes(action: sql.Expr) -> list[ColumnChange]:
         case sql.AlterColumn() if action.args.get("dtype"):
             check_parts(action, "this dtype", f"ALTER TABLE: {ALTERS}")
             return [WidenColumn(column_path(action.this), arrow_of(action.args["dtype"]))]
+        case sql.AlterColumn() if action.args.get("allow_null") and action.args.get("drop"):
+            check_parts(action, "this allow_null drop", f"ALTER TABLE: {ALTERS}")
+            return [DropNotNull(column_path(action.this))]
     raise InvalidSql(f"ALTER TABLE does not know {action.sql('spark')!r}: {ALTERS}")
 
 
 ALTERS = (
-    "ADD COLUMN, DROP COLUMN, RENAME COLUMN a TO b, ALTER COLUMN a TYPE t, ALTER COLUMN a AFTER b, ALTER COLUMN a FIRST, RENAME TO, "
-    "SET TBLPROPERTIES, UNSET TBLPROPERTIES and DROP PARTITION are there"
+    "ADD COLUMN, DROP COLUMN, RENAME COLUMN a TO b, ALTER COLUMN a TYPE t, ALTER COLUMN a DROP NOT NULL, ALTER COLUMN a AFTER b, "
+    "ALTER COLUMN a FIRST, RENAME TO, SET TBLPROPERTIES, UNSET TBLPROPERTIES and DROP PARTITION are there"
 )
 
 
@@ -242,7 +245,10 @@ def _column(node: sql.Expr) -> sql.Expr:
 
 
 def alter_by_text(table: Table, action: str) -> bool:
-    """What the parser leaves as text: ALTER COLUMN ... AFTER, FIRST, TYPE of a nested field, UNSET TBLPROPERTIES. False: none of it."""
+    """What the parser leaves as text: ALTER COLUMN ... AFTER, FIRST, TYPE and DROP NOT NULL of a nested field, UNSET TBLPROPERTIES.
+
+    False: none of it.
+    """
     quoted = r"((?:`[^`]+`|[\w.])+)"
     found = re.fullmatch(rf"(?:alter|change)\s+(?:column\s+)?{quoted}\s+(?:(first)|after\s+{quoted})", action, re.IGNORECASE)
     if found:
@@ -251,6 +257,10 @@ def alter_by_text(table: Table, action: str) -> bool:
     found = re.fullmatch(rf"alter\s+(?:column\s+)?{quoted}\s+type\s+(.+)", action, re.IGNORECASE)
     if found:
         table.alter([WidenColumn(found[1], arrow_of(sql.DataType.build(found[2], dialect="spark")))])
+        return True
+    found = re.fullmatch(rf"(?:alter|change)\s+(?:column\s+)?{quoted}\s+drop\s+not\s+null", action, re.IGNORECASE)
+    if found:
+        table.alter([DropNotNull(found[1])])
         return True
     found = re.fullmatch(r"unset\s+tblproperties\s*\((.+)\)", action, re.IGNORECASE | re.DOTALL)
     if found:

@@ -89,6 +89,11 @@ class WidenColumn(ColumnChange):
     type: pa.DataType | str
 
 
+@dataclass(frozen=True, slots=True)
+class DropNotNull(ColumnChange):
+    """Nulls are allowed from now on. path: a column, a field, or the `element` or `value` in one."""
+
+
 def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:
     """The spec after some changes, one after the other. Ids go on from the highest one ever given.
 
@@ -152,6 +157,8 @@ def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
     return msgspec.structs.replace(schema, columns=tuple(map(wide, schema.columns)))
 
 
+KINDS_OF_CHANGE = "AddColumn, DropColumn, RenameColumn, MoveColumn, WidenColumn or DropNotNull"
+
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NAMED_TYPES = (*_INTEGERS, "boolean", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz")
 
@@ -198,10 +205,10 @@ def _edit_of(change: ColumnChange, spec: TableSpec, ids: Ids) -> _Edit:
     roles = _roles(spec)
 
     def edit(siblings: Siblings, name: str, inside: type | None) -> Siblings:
-        if inside in (ListType, MapType) and not isinstance(change, WidenColumn):
+        if inside in (ListType, MapType) and not isinstance(change, (WidenColumn, DropNotNull)):
             _named(siblings, name, said=change.path)
             raise InvalidSchema(
-                f"{change.path!r} is the {name} of a {_word(inside)}, which can only be widened: change the column around it"
+                f"{change.path!r} is the {name} of a {_word(inside)}, which can only be widened or allow nulls: change the column around"
             )
         match change:
             case AddColumn():
@@ -219,7 +226,10 @@ def _edit_of(change: ColumnChange, spec: TableSpec, ids: Ids) -> _Edit:
             case WidenColumn():
                 column = _named(siblings, name, said=change.path)
                 return _widened(siblings, column, change, roles, is_key=inside is MapType and name == "key")
-        raise InvalidInput(f"{shown(change)} is no change of a schema: give AddColumn, DropColumn, RenameColumn, MoveColumn or WidenColumn")
+            case DropNotNull():
+                column = _named(siblings, name, said=change.path)
+                return _optional(siblings, column, change, spec, is_key=inside is MapType and name == "key")
+        raise InvalidInput(f"{shown(change)} is no change of a schema: give {KINDS_OF_CHANGE}")
 
     return edit
 
@@ -281,6 +291,21 @@ def _widened(siblings: Siblings, column: Column, change: WidenColumn, roles: dic
             f"files that are there: {_wider_text(column.type)}"
         )
     return tuple(msgspec.structs.replace(one, type=wanted) if one.id == column.id else one for one in siblings)
+
+
+def _optional(siblings: Siblings, column: Column, change: DropNotNull, spec: TableSpec, *, is_key: bool) -> Siblings:
+    role = (
+        "a map's key"
+        if is_key
+        else "a key column"
+        if column.id in spec.key
+        else "the ordering column"
+        if column.id == spec.ordering
+        else ""
+    )
+    if role:
+        raise InvalidSchema(f"{change.path!r} is {role}, which is never null: make another column for what may be")
+    return tuple(msgspec.structs.replace(one, nullable=True) if one.id == column.id else one for one in siblings)
 
 
 def _wider_text(old: ColumnType) -> str:
@@ -392,7 +417,7 @@ class _Growth:
 
 
 def changed_ids(old: TableSchema, new: TableSchema) -> tuple[int, ...]:
-    """Ids of the columns and fields that were added, dropped, renamed or widened."""
+    """Ids of the columns and fields that were added, dropped, renamed or widened, or that allow nulls now."""
     before, after = ({column.id: _facts(column) for _, column in _paths(schema.columns)} for schema in (old, new))
     return tuple(sorted(column_id for column_id in before.keys() | after.keys() if before.get(column_id) != after.get(column_id)))
 
@@ -412,6 +437,8 @@ def describe_changes(old: TableSchema, new: TableSchema) -> list[str]:
             said.append(f"renamed {_dotted(before[column_id][0])} to {column.name}")
         if isinstance(was.type, str) and was.type != column.type:
             said.append(f"widened {_dotted(path)} from {was.type} to {type_text(column.type)}")
+        if column.nullable and not was.nullable:
+            said.append(f"allowed nulls in {_dotted(path)}")
     gone = {path for column_id, (path, _) in before.items() if column_id not in after}
     said += [f"dropped {_dotted(path)}" for path in (path for path, _ in before.values()) if path in gone and _parent(path) not in gone]
     return said + _describe_order(old, new)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -244,3 +245,29 @@ def test_a_frame_adds_and_widens_in_its_own_commit(spark: SparkSession, tmp_path
     found = {row["id"]: row for row in both(table, spark)}
     assert (found[50]["n"], found[50]["more"], found[50]["note"]) == (5_000_000_000, [1, 2], "n")
     assert (found[1]["n"], found[1]["more"], found[1]["place"]["z"]) == (1, None, None)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nulls_that_are_allowed_later(spark: SparkSession, tmp_path: Path, layout: str) -> None:
+    """Base files say of their columns that they are never null, and later ones beside them do not."""
+    inner = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    columns = {"id": pa.int64(), "city": pa.string(), "place": inner, "stops": pa.list_(pa.field("element", pa.int32(), nullable=False))}
+    schema = pa.schema([pa.field(name, data_type, nullable=False) for name, data_type in columns.items()])
+    kind = "copy_on_write" if layout == "copy_on_write" else "merge_on_read"
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], kind=kind, index=objcat.Bucket(2))
+    table.insert([{"id": i, "city": "Rome", "place": {"x": i}, "stops": [i]} for i in range(10)])
+    table.compact()
+    table.alter([objcat.DropNotNull(path) for path in ("city", "place", "place.x", "stops", "stops.element")])
+    text = "SELECT {}L id, cast(null as string) city, {} place, {} stops"
+    table.upsert(spark.sql(text.format(3, "cast(null as struct<x: int>)", "cast(null as array<int>)")))
+    table.upsert(spark.sql(text.format(11, "named_struct('x', cast(null as int))", "array(cast(null as int))")))
+    found = {row["id"]: row for row in both(table, spark)}
+    assert (found[3]["place"], found[3]["stops"]) == (None, None) and (found[11]["place"], found[11]["stops"]) == ({"x": None}, [None])
+    assert found[4] == {"id": 4, "city": "Rome", "place": {"x": 4}, "stops": [4]}
+    for where, ids in (
+        ("city is null", [3, 11]),
+        ("place is null", [3]),
+        (pc.field("place", "x").is_null(), [3, 11]),
+        ("city is not null and id < 5", [0, 1, 2, 4]),
+    ):
+        assert sorted(row["id"] for row in both(table, spark, where=where)) == ids

@@ -218,6 +218,20 @@ def test_columns_names_and_properties_change(lake: objcat.Lake) -> None:
         lake.sql("ALTER TABLE shop.sales RECOVER PARTITIONS")
 
 
+def test_nulls_are_allowed(lake: objcat.Lake) -> None:
+    lake.sql("CREATE TABLE t (id BIGINT, a INT NOT NULL, b STRUCT<x: INT NOT NULL> NOT NULL, PRIMARY KEY (id))")
+    for path in ("a", "b", "b.x"):
+        lake.sql(f"ALTER TABLE t ALTER COLUMN {path} DROP NOT NULL")
+    lake.sql("INSERT INTO t VALUES (1, NULL, NULL)")
+    lake.sql("INSERT INTO t VALUES (2, 5, named_struct('x', NULL))")
+    assert lake.sql("SELECT id, a, b.x AS x FROM t ORDER BY id").to_pylist() == [
+        {"id": 1, "a": None, "x": None},
+        {"id": 2, "a": 5, "x": None},
+    ]
+    with pytest.raises(InvalidSchema, match="'id' is a key column"):
+        lake.sql("ALTER TABLE t ALTER COLUMN id DROP NOT NULL")
+
+
 def test_names_come_and_go(lake: objcat.Lake) -> None:
     made(lake)
     lake.sql("CREATE NAMESPACE IF NOT EXISTS shop")
