@@ -19,7 +19,7 @@ from objcat.services.workers import Workers
 from objcat.storage.batch import check_named_once
 from objcat.table import TableSpec
 from objcat.table.properties import SchemaMode
-from objcat.table.schema import TableSchema, all_nullable, columns_from_arrow
+from objcat.table.schema import TableSchema, columns_from_arrow, nullable_schema
 from objcat.tasks import Layout, Operation
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def schema_of_batch(data: Any, like: TableSchema | None = None) -> tuple[Any, pa
         return rows, rows.schema
     from objcat.spark.engine import schema_of_frame
 
-    return data, pa.schema([all_nullable(field) for field in schema_of_frame(data)])
+    return data, nullable_schema(schema_of_frame(data))
 
 
 def schema_given(schema: Any) -> pa.Schema:

@@ -21,7 +21,7 @@ from objcat.errors import CorruptTable, InvalidBatch, InvalidInput
 from objcat.handle import Table
 from objcat.progress import shown_progress
 from objcat.storage.batch import means_the_same
-from objcat.table.schema import all_nullable
+from objcat.table.schema import nullable_schema
 from objcat.timeline import AppVersion
 
 COMMIT_BYTES = 1024**3
@@ -257,7 +257,7 @@ def _footer(source: Source, file: ObjectMeta, schema: pa.Schema) -> tuple[int, p
 
 def _columns_of(file: pq.ParquetFile) -> pa.Schema:
     """Columns that may be null, whatever the file says of its own rows: those of another one may be."""
-    return pa.schema([all_nullable(field) for field in file.schema_arrow])
+    return nullable_schema(file.schema_arrow)
 
 
 def _wider(one: pa.Field, other: pa.Field) -> pa.Field:

@@ -21,7 +21,7 @@ from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
 from objcat.table import TableSpec
 from objcat.table.properties import SchemaMode
-from objcat.table.schema import all_nullable
+from objcat.table.schema import nullable_schema
 from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
 from objcat.tasks import Operation
 from objcat.tasks.changes import change_schema, increment_schema
@@ -105,7 +105,7 @@ class FormatOptions:
             raise InvalidInput(refused(name, COPY_ON_WRITE_REFUSED))
         table = objcat.connect(above, dict(self.store)).create_table(
             name,
-            pa.schema([all_nullable(column) for column in schema]),
+            nullable_schema(schema),
             key=_names(own["key"]) or None,
             ordering=own.get("ordering"),
             partition_by=_names(own.get("partition_by", "")),

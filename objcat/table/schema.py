@@ -235,6 +235,11 @@ def is_list(data_type: pa.DataType) -> bool:
     return any(kind(data_type) for kind in kinds)
 
 
+def nullable_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns as those of a table that is made from rows: these may hold no null, and later ones may."""
+    return pa.schema([all_nullable(field) for field in schema])
+
+
 def all_nullable(field: pa.Field) -> pa.Field:
     """The same with nulls allowed in it and in all that it holds, but the keys of maps."""
     return field.with_type(_nullable_type(field.type)).with_nullable(True)
