@@ -27,7 +27,7 @@ from objcat.errors import Fenced, InvalidInput, ObjcatError, StreamRewound
 from objcat.parts import Change, Part
 from objcat.predicate import parse_predicate
 from objcat.services.after import Upkeep
-from objcat.spark.engine import arrow_schema
+from objcat.spark.engine import schema_of_struct
 from objcat.standing import Standing
 from objcat.storage.batch import check_columns, check_delete_columns
 from objcat.storage.files import base_pieces, log_pieces
@@ -146,7 +146,7 @@ def begin_job(options: FormatOptions, schema: StructType) -> WriteJob:
 
     Raises InvalidInput for a table whose rows must meet or be looked up, InvalidBatch, InvalidSchema and InvalidPredicate, TableNotFound.
     """
-    given = arrow_schema(schema)
+    given = schema_of_struct(schema)
     if options.operation is not None and "delete_when" in options.own and options.operation is not Operation.UPSERT:
         raise InvalidInput(
             f"the option delete_when goes with upserts, not with operation={str(options.operation)!r}: leave one of them out"

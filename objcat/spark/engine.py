@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
@@ -268,12 +268,37 @@ def _known_schema(data: DataFrame) -> pa.Schema | None:
 
 def _named(schema: StructType, *, what: str) -> pa.Schema | None:
     try:
-        return arrow_schema(schema)
+        found = arrow_schema(schema)
     except PySparkException as error:
         says = f"{what} has a column of a type that Parquet does not hold ({' '.join(str(error).split())}): cast it; nothing was written"
         raise InvalidBatch(says) from error
     except ValueError:
         return None
+    for field, said in zip(schema.fields, found, strict=True):
+        foreign = _foreign(field.dataType, said.type)
+        if foreign is not None:
+            raise InvalidBatch(
+                f"{what} has the column {field.name!r} of the type {foreign.simpleString()}, which tables do not have, and of which a "
+                "struct of bytes would be left: write text or bytes (to_json of a variant, st_asbinary of a geometry); nothing was written"
+            )
+    return found
+
+
+def _foreign(kind: DataType, said: pa.DataType) -> DataType | None:
+    """The first type within one of Spark's that Arrow says as a struct, though it is none."""
+    match kind:
+        case StructType():
+            inner = [(field.dataType, said.field(number).type) for number, field in enumerate(kind.fields)]
+        case ArrayType():
+            inner = [(kind.elementType, said.value_type)]
+        case MapType():
+            inner = [(kind.keyType, said.key_type), (kind.valueType, said.item_type)]
+        case UserDefinedType():
+            # Whoever made it says himself what it is kept as.
+            inner = []
+        case _:
+            return kind if pa.types.is_struct(said) else None
+    return next((foreign for pair in inner if (foreign := _foreign(*pair)) is not None), None)
 
 
 def _laid_out(data: DataFrame, spec: TableSpec, layout: Layout) -> DataFrame:

@@ -136,6 +136,13 @@ def test_bad_options_are_one_sentence_and_write_nothing(spark: SparkSession, tmp
     assert str(raised.value).count('  File "') <= 2
 
 
+def test_a_type_that_tables_do_not_have_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    for said, reason in [("parse_json('1')", "of the type variant, which tables do not have"), ("array()", "elements have no type")]:
+        with pytest.raises(Exception, match=reason):
+            spark.sql(f"SELECT 1L AS id, {said} AS v").write.format("objcat").mode("append").option("key", "id").save(f"{tmp_path}/t")
+    assert objcat.connect(tmp_path).tables() == []
+
+
 def test_overwrite_is_refused_and_a_bad_row_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"])
     with pytest.raises(Exception, match='no mode "overwrite"'):

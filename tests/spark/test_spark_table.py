@@ -215,6 +215,8 @@ def test_a_frame_that_does_not_fit_is_one_sentence_and_nothing_is_written(
         (lambda spark: spark.readStream.format("rate").load().selectExpr("value AS id"), "a streaming frame is not .*writeStream"),
         (lambda spark: spark.sql("SELECT 1L AS id, make_interval(1) AS v"), "type that Parquet does not hold"),
         (lambda spark: spark.sql("SELECT 1L AS id, array() AS v"), "elements have no type"),
+        (lambda spark: spark.sql("SELECT 1L AS id, parse_json('1') AS v"), "'v' of the type variant, which tables do not have"),
+        (lambda spark: spark.sql("SELECT 1L AS id, map(1, array(named_struct('x', parse_json('1')))) AS v"), "'v' of the type variant"),
         (lambda spark: 5, "int is not a batch of rows"),
         (lambda spark: spark.range(1).id, "Column is not a batch of rows: give a Spark DataFrame"),
     ],
