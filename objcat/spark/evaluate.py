@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, NullType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
 
 from fileio.registry import StoreDescription
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, source_column, target_column
@@ -205,6 +205,10 @@ def _target(target: DataFrame, spec: TableSpec, places: Sequence[Column]) -> Dat
 def _source(source: DataFrame, program: Program, spec: TableSpec, places: Sequence[Column]) -> DataFrame:
     """The source's columns by number, with the key as the table has it, and what its partitions are made of."""
     numbered = source.toDF(*(source_column(place) for place in range(len(source.columns))))
+    kinds = [(field.name, field.dataType, _uncollated(field.dataType)) for field in numbered.schema.fields]
+    if any(kind != plain for _, kind, plain in kinds):
+        # A table's text has none, and Spark goes on by neither where both meet.
+        numbered = numbered.select(*(F.col(name) if kind == plain else F.col(name).cast(plain).alias(name) for name, kind, plain in kinds))
     # What the expressions of partitions look for, under the names that the table has.
     said = {name: F.col(source_column(source.columns.index(given))) for name, given in program.located.items()}
     located = numbered.select("*", *(column.alias(name) for name, column in said.items()))
@@ -218,6 +222,20 @@ def _source(source: DataFrame, program: Program, spec: TableSpec, places: Sequen
     by = [*(f"{_KEY}{n}" for n in range(len(keys))), *(f"{_SOURCE_PLACE}{n}" for n in range(len(places)))]
     newest = Window.partitionBy(*by).orderBy(F.col(program.ordering).desc_nulls_last(), F.col(POSITION).desc())
     return with_position(rows).withColumn(_RANK, F.row_number().over(newest)).where(F.col(_RANK) == 1).drop(_RANK, POSITION)
+
+
+def _uncollated(kind: DataType) -> DataType:
+    """A type with text that is compared byte by byte."""
+    match kind:
+        case StringType():
+            return StringType()
+        case ArrayType():
+            return ArrayType(_uncollated(kind.elementType), kind.containsNull)
+        case MapType():
+            return MapType(_uncollated(kind.keyType), _uncollated(kind.valueType), kind.valueContainsNull)
+        case StructType():
+            return StructType([StructField(field.name, _uncollated(field.dataType), field.nullable) for field in kind.fields])
+    return kind
 
 
 def _as_stored(column: TableColumn, given: DataType) -> Column:

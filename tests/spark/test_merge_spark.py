@@ -264,3 +264,17 @@ def test_a_derived_table_by_spark_with_fewer_key_columns_loses_no_row_that_went_
     source.upsert([row(key, city=way[1]) for key in range(20)])
     derived.upsert_from(source.changes(since=1, net=True), app_id="job", spark=spark)
     assert values(derived, "city") == values(source, "city") == dict.fromkeys(range(20), way[1])
+
+
+def test_text_of_a_source_with_a_collation_is_text(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("name", pa.string(), nullable=False), ("note", pa.string()), ("tags", pa.list_(pa.string()))])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["name"], index=objcat.Bucket(1))
+    table.insert([{"name": "a"}, {"name": "B"}])
+    source = spark.sql(
+        "SELECT name COLLATE UTF8_LCASE AS name, 'new' COLLATE UTF8_LCASE AS note, array('x' COLLATE UTF8_LCASE) AS tags "
+        "FROM VALUES ('A'), ('a'), ('b') AS given(name)"
+    )
+    done = table.merge(source).when_matched_update({"note": "source.note", "tags": "source.tags"}).when_not_matched_insert().execute()
+    assert counts(done) == (2, 1, 0)
+    wanted = {"A": ("new", ["x"]), "B": (None, None), "a": ("new", ["x"]), "b": ("new", ["x"])}
+    assert {row["name"]: (row["note"], row["tags"]) for row in table.scan().to_arrow().to_pylist()} == wanted
