@@ -100,9 +100,14 @@ def arrow_of(data_type: sql.DataType) -> pa.DataType:
     """The Arrow type of a type in SQL. Raises InvalidSql."""
     kind, inner = data_type.this, data_type.expressions
     if kind in _PLAIN:
+        if inner:
+            # Spark refuses what is longer, and fills up a CHAR.
+            raise InvalidSql(f"the type {data_type.sql()} says how long values are, which tables do not see to: leave the number out")
         return _PLAIN[kind]
     if kind is _TYPES.DECIMAL:
         digits = [int(parameter.this.name) for parameter in inner] or [10]
+        if digits[0] not in range(1, 39):
+            raise InvalidSql(f"the type {data_type.sql()} has {digits[0]} digits: decimals have 1 to 38")
         return pa.decimal128(digits[0], digits[1] if len(digits) > 1 else 0)
     if kind is _TYPES.ARRAY and len(inner) == 1:
         return pa.list_(pa.field("element", arrow_of(inner[0])))
@@ -110,7 +115,7 @@ def arrow_of(data_type: sql.DataType) -> pa.DataType:
         return pa.map_(arrow_of(inner[0]), arrow_of(inner[1]))
     if kind is _TYPES.STRUCT:
         return pa.struct([field_of(field) for field in inner])
-    raise InvalidSql(f"the type {data_type.sql('spark')} is none of ours: {TYPES}")
+    raise InvalidSql(f"the type {data_type.sql()} is none of ours: {TYPES}")
 
 
 def field_of(column: sql.ColumnDef) -> pa.Field:
