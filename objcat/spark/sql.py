@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import expressions as sql
 
+from objcat.arguments import SHOWN_CHARACTERS_MAX
 from objcat.errors import InvalidSql
 from objcat.predicate.dialect import spark_sql
 from objcat.spark.native import spark_schema
 
 if TYPE_CHECKING:
     from objcat.sql.runner import Source
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class SparkRunner:
@@ -36,8 +42,7 @@ class SparkRunner:
         try:
             found: DataFrame = self.spark.sql(text, **frames)
         except (AnalysisException, ParseException) as error:
-            reason = str(error).strip().split(";")[0].splitlines()[0]
-            raise InvalidSql(f"the query was refused by Spark: {reason}") from error
+            raise _refused(error) from error
         return found
 
     def result(self, query: sql.Query, sources: Sequence[Source]) -> DataFrame:
@@ -59,4 +64,45 @@ class SparkRunner:
     def fitted(self, rows: DataFrame, schema: pa.Schema) -> DataFrame:
         rows = rows.toDF(*(f"_{number}" for number in range(len(schema))))
         fields = spark_schema(schema).fields
-        return rows.select(*(F.col(f"_{number}").cast(field.dataType).alias(field.name) for number, field in enumerate(fields)))
+        given = [field.dataType for field in rows.schema.fields]
+        is_strict = self.spark.conf.get("spark.sql.ansi.enabled") == "true"
+        try:
+            return rows.select(
+                *(
+                    (value.cast(wanted.dataType) if is_strict else _fitted(value, kind, wanted.dataType)).alias(wanted.name)
+                    for value, kind, wanted in zip(map(F.col, rows.columns), given, fields, strict=True)
+                )
+            )
+        except AnalysisException as error:
+            raise _refused(error) from error
+
+    def moment(self, said: sql.Expr) -> dt.datetime | None:
+        try:
+            found = self.spark.sql(f"SELECT unix_micros(try_cast({spark_sql(said)} AS TIMESTAMP_LTZ))").collect()[0][0]
+            return None if found is None else _EPOCH + dt.timedelta(microseconds=found)
+        except (AnalysisException, ParseException, OverflowError):
+            return None
+
+
+def _fitted(value: Column, given: DataType, wanted: DataType) -> Column:
+    """A value in another type, where the session has casts give null, or what is left of a number: the job fails over what does not fit, as
+    an INSERT of Spark's own does in every session."""
+    match given, wanted:
+        case ArrayType(), ArrayType():
+            return F.transform(value, lambda element: _fitted(element, given.elementType, wanted.elementType))
+        case MapType(), MapType():
+            keys = F.transform(F.map_keys(value), lambda key: _fitted(key, given.keyType, wanted.keyType))
+            return F.map_from_arrays(keys, F.transform(F.map_values(value), lambda one: _fitted(one, given.valueType, wanted.valueType)))
+        case StructType(), StructType() if len(given) == len(wanted):
+            pairs = zip(given.fields, wanted.fields, strict=True)
+            fields = [_fitted(value.getField(old.name), old.dataType, new.dataType).alias(new.name) for old, new in pairs]
+            return F.when(value.isNotNull(), F.struct(*fields))
+    cast = value.try_cast(wanted)
+    shown = F.substring(value.cast("string"), 1, SHOWN_CHARACTERS_MAX)
+    refused = F.concat(F.lit("the value "), shown, F.lit(f" does not fit into {wanted.simpleString()}: cast it yourself"))
+    return F.when(value.isNull() | cast.isNotNull(), cast).otherwise(F.raise_error(refused))
+
+
+def _refused(error: AnalysisException) -> InvalidSql:
+    reason = str(error).strip().split(";")[0].splitlines()[0]
+    return InvalidSql(f"the query was refused by Spark: {reason}")

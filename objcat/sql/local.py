@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -36,6 +37,9 @@ class LocalRunner:
 
     def told(self, rows: pa.Table) -> pa.Table:
         return rows
+
+    def moment(self, said: sql.Expr) -> dt.datetime | None:  # noqa: ARG002 - they are UTC in queries too
+        return None
 
     def cause(self, error: Exception) -> Exception:
         return next((one for one in self._errors if isinstance(one, Exception)), error)

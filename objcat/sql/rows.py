@@ -12,6 +12,7 @@ from objcat.edits.merging import Merge
 from objcat.errors import EmptyBatch, InvalidSql
 from objcat.handle import Table
 from objcat.predicate.dialect import spark_sql
+from objcat.predicate.translate import unwrapped
 from objcat.sql.context import Context
 from objcat.sql.names import column_of, column_parts, parts_of_table, shorten, table_name
 from objcat.sql.parts import TARGET, check_parts
@@ -23,6 +24,7 @@ UPDATES = (
     "UPDATE t SET column = expression, ... [WHERE a filter of its columns]; MERGE INTO t USING ... updates by the rows of another table"
 )
 MERGES = "MERGE INTO t USING a table or (query) AS s ON t.key = s.key WHEN ..., with conditions as WHEN MATCHED AND ... THEN"
+_COMPARISONS = (sql.EQ, sql.NEQ, sql.NullSafeEQ, sql.LT, sql.LTE, sql.GT, sql.GTE, sql.Between, sql.In)
 TRUNCATES = "TRUNCATE TABLE t for all rows of one table, ALTER TABLE t DROP PARTITION (column = value) for those of a partition"
 
 
@@ -52,9 +54,9 @@ def insert(context: Context, tree: sql.Insert) -> Any:
         by_name=bool(tree.args.get("by_name")),
     )
     where = tree.args.get("where")
-    replaced = " AND ".join(f"`{name}` = {spark_sql(value)}" for name, value in fixed.items()) or (
-        None if where is None else spark_sql(where)
-    )
+    named = [sql.EQ(this=sql.column(name, quoted=True), expression=value.copy()) for name, value in fixed.items()]
+    filters = [_timed(context, term, table) for term in named or ([] if where is None else [where.copy()])]
+    replaced = spark_sql(sql.and_(*filters)) if filters else None
     if not tree.args.get("overwrite") and where is None:
         try:
             return context.committed(context.write(table.insert, rows))
@@ -108,7 +110,7 @@ def delete(context: Context, tree: sql.Delete) -> Any:
     check_parts(tree.this, TARGET, DELETES)
     table = context.lake.table(table_name(tree.this))
     where = tree.args.get("where")
-    text = "true" if where is None else spark_sql(_unqualified(where.this, tree.this))
+    text = "true" if where is None else spark_sql(_timed(context, _unqualified(where.this, tree.this), table))
     return context.committed(table.delete(text, spark=context.runner.spark))
 
 
@@ -125,6 +127,26 @@ def _unqualified(condition: sql.Expr, target: sql.Table) -> sql.Expr:
     return found
 
 
+def _timed(context: Context, condition: sql.Expr, table: Table) -> sql.Expr:
+    """A condition, changed: times that are compared with a column which has a zone mean what they mean in a query of the same session."""
+    zoned = {field.name.lower() for field in table.schema if pa.types.is_timestamp(field.type) and field.type.tz is not None}
+    for column in [column for column in condition.find_all(sql.Column) if column.name.lower() in zoned]:
+        beside: sql.Expr | None = column.parent
+        while isinstance(beside, sql.Paren):
+            beside = beside.parent
+        for literal in [] if not isinstance(beside, _COMPARISONS) else [unwrapped(one) for one in beside.iter_expressions()]:
+            moment = context.runner.moment(literal) if _is_time(literal) else None
+            if moment is not None:
+                literal.replace(sql.Literal.string(moment.isoformat()))
+    return condition
+
+
+def _is_time(said: sql.Expr) -> bool:
+    """Whether it is text, with or without a type before it."""
+    typed = isinstance(said, (sql.Cast, sql.TsOrDsToDate, sql.TsOrDsToTimestamp))
+    return bool((said.this if typed else said).is_string)
+
+
 def update(context: Context, tree: sql.Update) -> Any:
     """UPDATE table SET column = expression, ... [WHERE filter]."""
     check_parts(tree, "this expressions where hint", UPDATES)
@@ -132,7 +154,7 @@ def update(context: Context, tree: sql.Update) -> Any:
     table = context.lake.table(table_name(tree.this))
     values = {name: spark_sql(_unqualified(value, tree.this)) for name, value in _set(tree.expressions, tree.this).items()}
     where = tree.args.get("where")
-    condition = None if where is None else spark_sql(_unqualified(where.this, tree.this))
+    condition = None if where is None else spark_sql(_timed(context, _unqualified(where.this, tree.this), table))
     return context.committed(table.update(values, where=condition, spark=context.runner.spark))
 
 
@@ -241,5 +263,7 @@ def truncate(context: Context, tree: sql.TruncateTable) -> Any:
 
 def drop_partition(context: Context, table: Table, action: sql.DropPartition) -> Any:
     """ALTER TABLE table DROP [IF EXISTS] PARTITION (column = value, ...)."""
-    filters = [" AND ".join(spark_sql(item) for item in partition.expressions) for partition in action.expressions]
+    filters = [
+        " AND ".join(spark_sql(_timed(context, item.copy(), table)) for item in partition.expressions) for partition in action.expressions
+    ]
     return context.committed(table.delete_partition(" OR ".join(f"({text})" for text in filters)))

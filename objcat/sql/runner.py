@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,6 +45,9 @@ class Runner(Protocol):
 
     def fitted(self, rows: Any, schema: pa.Schema) -> Any:
         """The same, with the columns by position under the names of a schema and in its types."""
+
+    def moment(self, said: sql.Expr) -> dt.datetime | None:
+        """What a literal means in a query beside a time with a zone; None: what a filter takes it for, or nothing."""
 
     def cause(self, error: Exception) -> Exception:
         """What a user is told when a write of `rows` raised `error`: perhaps the query did, deep inside."""

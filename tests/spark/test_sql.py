@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
-from objcat.errors import InvalidSql
+from objcat.errors import InvalidSql, SparkJobFailed
+from tests.spark.sessions import session
 from tests.sql.meanings import AGGREGATED, AGGREGATES, MEANINGS, QUERY, ROWS
 from tests.sql.meanings import SCHEMA as MEANT
 
@@ -104,3 +105,69 @@ def test_functions_mean_what_they_mean_without_spark(spark: SparkSession, tmp_pa
     assert {text: column.to_pylist() for text, column in zip(MEANINGS, found.toArrow().columns, strict=True)} == MEANINGS
     (aggregated,) = lake.sql(AGGREGATED, spark).collect()
     assert dict(zip(AGGREGATES, aggregated, strict=True)) == AGGREGATES
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_an_insert_writes_no_other_value_than_was_given(spark: SparkSession, tmp_path: Path, ansi: str) -> None:
+    """Without ANSI a cast of Spark's makes null of what does not fit, and something of a number that is too large."""
+    lake = objcat.connect(tmp_path)
+    nested = pa.struct([("numbers", pa.list_(pa.int32())), ("by_name", pa.map_(pa.string(), pa.int32()))])
+    table = lake.create_table(
+        "t", pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("nested", nested)]), key=["id"]
+    )
+    with session(spark, spark__sql__ansi__enabled=ansi):
+        for said in (
+            "(id) SELECT 1e30",
+            "(id, n) SELECT 1, 3000000000",
+            "(id, n) SELECT 1, 'abc'",
+            "(id, nested) SELECT 1, named_struct('numbers', array(3000000000), 'by_name', map())",
+            "(id, nested) SELECT 1, named_struct('numbers', array(), 'by_name', map('a', 'abc'))",
+        ):
+            with pytest.raises(SparkJobFailed):
+                lake.sql(f"INSERT INTO t {said}", spark)
+        with pytest.raises(InvalidSql, match=r"refused by Spark: .*cannot cast"):
+            lake.sql("INSERT INTO t (id, n) SELECT 1, map(1, 2)", spark)
+        assert table.refresh().slot == 0
+        lake.sql("INSERT INTO t SELECT '1', 2.6, named_struct('these', array('4', null), 'those', map(5, '6', 7, null))", spark)
+        lake.sql("INSERT INTO t VALUES (2, null, null)", spark)
+    assert sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "n": 2, "nested": {"numbers": [4, None], "by_name": [("5", 6), ("7", None)]}},
+        {"id": 2, "n": None, "nested": None},
+    ]
+
+
+TIMES = [
+    "at = '2026-06-01 00:00:00'",
+    "at BETWEEN '2026-06-01 00:00:00' AND TIMESTAMP '2026-06-01 00:30:00'",
+    "at IN ('2026-06-01 00:00:00', null)",
+    "TIMESTAMP_NTZ '2026-06-01 00:00:00' = at",
+    "NOT t.AT < DATE '2026-06-01' AND v < 9",
+    "at = '2026-06-01 04:00:00Z'",
+]
+
+
+@pytest.mark.parametrize("where", TIMES)
+def test_a_time_in_a_statement_that_writes_is_the_one_that_a_query_finds(spark: SparkSession, tmp_path: Path, where: str) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.sql("CREATE TABLE t (id BIGINT, at TIMESTAMP, v BIGINT, PRIMARY KEY (id)) CLUSTERED BY (id) INTO 1 BUCKETS")
+    with session(spark, spark__sql__session__timeZone="America/New_York"):
+        lake.sql("INSERT INTO t VALUES (1, '2026-06-01 00:00:00', 1), (2, '2026-05-31 20:00:00', 2)", spark)
+        assert [row.id for row in lake.sql(f"SELECT id FROM t WHERE {where}", spark).collect()] == [1]
+        lake.sql(f"UPDATE t SET v = 7 WHERE {where}", spark)
+        assert sorted(lake.table("t").scan().to_arrow()["v"].to_pylist()) == [2, 7]
+        lake.sql(f"DELETE FROM t WHERE {where}", spark)
+    assert lake.table("t").scan().to_arrow()["id"].to_pylist() == [2]
+
+
+def test_a_time_names_the_partition_that_a_query_finds(spark: SparkSession, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    lake.sql("CREATE TABLE t (id BIGINT, at TIMESTAMP) PARTITIONED BY (at)")
+    table = lake.table("t")
+    with session(spark, spark__sql__session__timeZone="America/New_York"):
+        lake.sql("INSERT INTO t VALUES (1, '2026-06-01 00:00:00'), (2, '2026-05-31 20:00:00')", spark)
+        lake.sql("INSERT INTO t REPLACE WHERE at = '2026-06-01 00:00:00' VALUES (3, '2026-06-01 00:00:00')", spark)
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [2, 3]
+        lake.sql("INSERT OVERWRITE t PARTITION (at = '2026-06-01 00:00:00') SELECT 4", spark)
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [2, 4]
+        lake.sql("ALTER TABLE t DROP PARTITION (at = '2026-06-01 00:00:00')", spark)
+    assert table.scan().to_arrow()["id"].to_pylist() == [2]
