@@ -57,8 +57,8 @@ WORKS: dict[str, tuple[Do, Callable[[Rows], Rows]]] = {
     ),
     "merge": (merge, lambda rows: rows | {i: rows[i] + 1 if i in rows else 0 for i in range(200, 500)}),
     "delete": (
-        lambda table, spark, told: table.delete("v % 3 = 0", metadata=told, spark=spark),
-        lambda rows: {key: value for key, value in rows.items() if value % 3},
+        lambda table, spark, told: table.delete("v < 50 or v > 1300", metadata=told, spark=spark),
+        lambda rows: {key: value for key, value in rows.items() if 50 <= value <= 1300},
     ),
     "compact": (lambda table, spark, _: table.compact(spark=spark), lambda rows: rows),
     "insert_overwrite": (
