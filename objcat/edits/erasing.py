@@ -177,7 +177,10 @@ def _literal(value: Any) -> str:
         case float() if not math.isfinite(value):
             # No comparison finds NaN: a filter would find no row, and certify that.
             raise InvalidInput(f"the key {value} has no text in a filter: erase by one, as `id <> id` is true for NaN; nothing was erased")
-        case bool() | int() | float() | str() | decimal.Decimal():
+        case decimal.Decimal():
+            # sqlglot would round a negative one to the digits of Python's context.
+            return format(value, "f")
+        case bool() | int() | float() | str():
             return spark_sql(sql.convert(value))
     said = f"a key of type {type(value).__name__} has no text in a filter"
     raise InvalidInput(f"{said}: erase by a filter on another column; nothing was erased")

@@ -252,6 +252,18 @@ def test_rows_are_meant_by_their_keys_whatever_the_keys_are() -> None:
             table.erase(wrong)
 
 
+def test_a_negative_key_of_more_digits_than_python_rounds_to_is_erased_and_no_other() -> None:
+    """28 of them, which are the key of the other row."""
+    schema = pa.schema([pa.field("id", pa.decimal128(38, 10), nullable=False), ("note", pa.string())])
+    table = objcat.Lake(FileIO(MemoryBackend("digits"), env=FakeEnv(1))).create_table("t", schema, key=["id"])
+    gone, other = (decimal.Decimal(f"-123456789012345678901234567{end}") for end in ("8.6444444444", "9.0000000000"))
+    table.upsert([{"id": gone, "note": "gone"}, {"id": other, "note": "other"}])
+    assert table.plan_erasure([{"id": gone}]).rows == 1
+    done = table.erase([{"id": gone}])
+    assert (done.deleted, done.found) == (1, 0)
+    assert [row["id"] for row in table.scan().to_arrow().to_pylist()] == [other]
+
+
 @pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
 @pytest.mark.parametrize("key", [math.nan, math.inf, -math.inf])
 def test_no_certificate_says_that_a_key_is_gone_that_a_filter_does_not_find(type_: pa.DataType, key: float) -> None:
