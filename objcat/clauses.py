@@ -374,14 +374,14 @@ def _pairs(sides: Sides, on: str | Tree, names: Sequence[str]) -> dict[str, str]
     flat = sides.resolved(tree, source=True, target=True).expression
     own = {target_column(place): name for place, name in enumerate(sides.spec.table_schema.names)}
     theirs = {source_column(place): name for place, name in enumerate(source)}
-    for term in terms_of(flat):
+    for said, term in zip(terms_of(tree), terms_of(flat), strict=True):
         columns = [side.name if isinstance(side, sql.Column) else "" for side in (term.this, term.expression)] if _equates(term) else []
         mine = [own[name] for name in columns if name in own]
         others = [theirs[name] for name in columns if name in theirs]
         if len(mine) != 1 or len(others) != 1 or mine[0] not in names or pairs.setdefault(mine[0], others[0]) != others[0]:
             raise InvalidPredicate(
-                f"on={shown(text)} holds {term.sql()!r}: rows are matched by the key of the table, so say columns of the source that equal "
-                f"{names}, joined by AND, and give further conditions to the clauses"
+                f"on={shown(text)} holds {said.sql('spark')!r}: rows are matched by the key of the table, so say columns of the source "
+                f"that equal {names}, joined by AND, and give further conditions to the clauses"
             )
     for column in sides.spec.key_columns:
         if column.name not in pairs:

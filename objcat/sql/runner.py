@@ -108,7 +108,7 @@ def _as_of(node: sql.Table) -> AsOf | None:
     if version.args["kind"] != "AS OF" or not isinstance(value, sql.Literal):
         raise InvalidSql(f"{version.sql('spark')} is no time travel: write VERSION AS OF a slot, or TIMESTAMP AS OF '2026-01-31 12:00:00'")
     if version.name.upper() == "VERSION":
-        if value.is_string:
+        if not value.is_int:
             raise InvalidSql(f"VERSION AS OF {value.sql('spark')} is no slot: write a whole number, or TIMESTAMP AS OF")
         return int(value.name)
     return str(value.name)

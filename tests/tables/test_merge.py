@@ -263,7 +263,8 @@ def test_what_a_merge_refuses() -> None:
     refused(table.merge(rows).when_not_matched_insert({"id": "target.id"}), "no row of the target", InvalidPredicate)
     refused(table.merge(rows).when_not_matched_by_source_delete(where="source.v = 1"), "no row of the source", InvalidPredicate)
     refused(table.merge(rows).when_matched_update({"city": "'z'"}), "another partition")
-    refused(table.merge(rows, on="source.v > target.id").when_matched_delete(), "matched by the key", InvalidPredicate)
+    said = r"holds 'source.v > target.id': rows are matched by the key"
+    refused(table.merge(rows, on="source.id = target.id and source.v > target.id").when_matched_delete(), said, InvalidPredicate)
     refused(table.merge(rows, on="source.city = target.city").when_matched_delete(), "does not say", InvalidPredicate)
     refused(table.merge(rows, source_alias="x", target_alias="X").when_matched_delete(), "different aliases")
     refused(table.merge([{"id": None, "city": "b"}]).when_matched_delete(), "null", InvalidInput)
