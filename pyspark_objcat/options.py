@@ -54,6 +54,8 @@ OWN = (
     "where",
 )
 """In lower case; `checkpointLocation` and `queryName` are Spark's own, which it hands on."""
+READING = ("as_of", "columns", "max_bytes", "max_commits", "mode", "since", "until", "where")
+"""Those that mean something to a read alone."""
 CHANGES, NET_CHANGES, INCREMENTAL = FOLLOWING = ("changes", "net_changes", "incremental")
 """Modes that read what happened, and not what is there."""
 
@@ -89,10 +91,17 @@ class FormatOptions:
         """The table to write to, created, with columns that may be null, when it is not there and the options say of which
         key: then with what was made.
 
-        Raises as `table`.
+        Raises as `table`, and InvalidInput for a table of another key.
         """
         try:
-            return self.table(), None
+            table = self.table()
+            own_key = [column.name for column in table.spec.key_columns]
+            if "key" in self.own and _names(self.own["key"]) != own_key:
+                raise InvalidInput(
+                    f"the table {table.name!r} has the key {own_key or None}, not {_names(self.own['key']) or None}: name its key, or "
+                    "leave the option key out; nothing was written"
+                )
+            return table, None
         except TableNotFound as error:
             if "key" not in self.own:
                 raise TableNotFound(
@@ -147,6 +156,18 @@ class FormatOptions:
         """What a write may do to the schema. Raises InvalidInput."""
         given = self.own.get("schema_mode")
         return spec.schema_mode if given is None else SchemaMode(one_of(given, SchemaMode, what="the option schema_mode"))
+
+    def check_write(self, *, streams: bool) -> None:
+        """Raises InvalidInput for an option that a write, of a stream or not, would pass over."""
+        for name in READING:
+            if name in self.own:
+                raise InvalidInput(f"the option {name} is of a read, and a write takes the whole frame: leave it out; nothing was written")
+        for name in [] if streams else ("app_id", "resumed_after"):
+            if name in self.own:
+                raise InvalidInput(
+                    f"the option {name} is of a stream, and this write counts whenever it is done: leave it out, or write by "
+                    "table.upsert(df, app=objcat.AppVersion(app=..., version=...)), which counts once; nothing was written"
+                )
 
     def app_id(self) -> str:
         """The name by which a table knows a stream. Raises InvalidInput when there is none."""

@@ -101,6 +101,7 @@ class DefaultSource(DataSource):
                 'the format objcat has no mode "overwrite": write with .mode("append"), which upserts into a table with a key, or drop the '
                 "table first; nothing was written"
             )
+        self._parsed.check_write(streams=False)
         return _Writer(begin_job(self._parsed, schema))
 
     @told
@@ -116,6 +117,7 @@ class DefaultSource(DataSource):
                 'the format objcat has no output mode "complete": use "append", or objcat.spark.foreach_batch(table, app_id=...) and '
                 '"update", with a table whose key is what you group by; nothing was written'
             )
+        self._parsed.check_write(streams=True)
         app = self._parsed.app_id()
         return _StreamWriter(begin_job(self._parsed, schema), app, self._parsed.number("resumed_after"))
 

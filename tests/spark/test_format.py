@@ -136,6 +136,22 @@ def test_bad_options_are_one_sentence_and_write_nothing(spark: SparkSession, tmp
     assert str(raised.value).count('  File "') <= 2
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"where": "id > 1"}, "the option where is of a read, and a write takes the whole frame"),
+        ({"app_id": "job"}, r"the option app_id is of a stream, .*objcat\.AppVersion"),
+        ({"key": "value"}, r"the table 't' has the key \['id'\], not \['value'\]: name its key"),
+    ],
+)
+def test_no_option_of_a_write_is_passed_over(spark: SparkSession, tmp_path: Path, options: dict[str, str], said: str) -> None:
+    write = frame(spark, 0, 3, "a").write.format("objcat").mode("append").option("key", "id")
+    write.save(f"{tmp_path}/t")
+    with pytest.raises(Exception, match=said):
+        write.options(**options).save(f"{tmp_path}/t")
+    assert objcat.connect(tmp_path).table("t").snapshot.slot == 1
+
+
 def test_a_type_that_tables_do_not_have_is_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
     for said, reason in [("parse_json('1')", "of the type variant, which tables do not have"), ("array()", "elements have no type")]:
         with pytest.raises(Exception, match=reason):
