@@ -1,4 +1,4 @@
-"""The one source of nondeterminism: clock, sleep, randomness, identifiers and threads.
+"""The one source of nondeterminism: clock, sleep, randomness, identifiers and threads; and what memory may be held.
 
 Everything else in `fileio` and `objcat` is a pure function of its inputs and of what the store answers, so that the real code can run under
 a state explorer. `time`, `random`, `uuid`, `datetime.now` and thread pools are banned elsewhere by lint.
@@ -27,6 +27,8 @@ R = TypeVar("R")
 
 GIVE_WAY_S_MAX = 0.05
 """How long work that nobody waits for gives way between two of its steps, at most."""
+MEMORY_BYTES = 1024**3
+"""What work with rows holds in a process that nobody has said anything of."""
 STEP_S_MIN = 0.001
 """Work that nobody waits for goes on for as long before it gives way again."""
 
@@ -87,6 +89,10 @@ class Env(Protocol):
     def parallelism(self) -> int:
         """How many tasks run at once."""
 
+    @property
+    def memory_bytes(self) -> int:
+        """About how much memory whoever works with rows may hold in this process: the rest waits on disk, or for its turn."""
+
 
 def map_io(env: Env, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Apply `function`, one call to a store, to every item by `submit_io`; results in the order of the items.
@@ -112,7 +118,8 @@ class SystemEnv:
     No thread of a pool ever waits for the same pool: what a task submits as a task runs at once within it, and so does a call's call.
     """
 
-    def __init__(self, *, parallelism: int = 16, io_parallelism: int = 32) -> None:
+    def __init__(self, *, parallelism: int = 16, io_parallelism: int = 32, memory_bytes: int = MEMORY_BYTES) -> None:
+        self.memory_bytes = memory_bytes
         self._tasks = _Pool(parallelism, "objcat")
         self._io = _Pool(io_parallelism, "objcat-io")
         self._way = _Way()

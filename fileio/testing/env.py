@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from fileio.env import done_at_once
+from fileio.env import MEMORY_BYTES, done_at_once
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,6 +35,10 @@ class FakeEnv:
     @property
     def parallelism(self) -> int:
         return 1
+
+    @property
+    def memory_bytes(self) -> int:
+        return MEMORY_BYTES
 
     def now_ms(self) -> int:
         return self._began_ms + int(self._elapsed_s * 1000)

@@ -304,7 +304,7 @@ def compact_groups(fileio: FileIO, task: CompactTask, advance: Advance) -> Write
     delete without a value, the order of the slots says all.
     """
     logs = loaded_logs(fileio, task.spec, task.groups)
-    at_once = rewritten_at_once(task.groups, most=fileio.env.parallelism, sorts=any(task.orders))
+    at_once = rewritten_at_once(task.groups, fileio.env, sorts=any(task.orders))
 
     def compacted(pair: tuple[FileGroup, Order | None]) -> tuple[BaseFile, pa.Table]:
         found = _compact_group(fileio, task, *pair, logs)

@@ -16,7 +16,7 @@ from objcat.read.changes import ChangesPlan
 from objcat.read.incremental import HIDDEN, IncrementalPlan
 from objcat.spark.names import quoted
 from objcat.spark.native import native_root
-from objcat.spark.ship import shipped
+from objcat.spark.ship import opened, shipped
 from objcat.spark.snapshot import native_rows
 from objcat.storage.files import TXN_COLUMN
 from objcat.tasks.changes import ChangeTask, IncrementTask, read_changed
@@ -61,7 +61,7 @@ def _native(spark: SparkSession, root: str, plan: IncrementalPlan) -> DataFrame:
 
 def read_tasks(store: StoreDescription, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """On a worker: the rows of some pickled tasks."""
-    with store.open() as fileio:
+    with opened(store) as fileio:
         for batch in batches:
             for pickled in batch.column("task").to_pylist():
                 for rows in read_changed(fileio, pickle.loads(pickled)):  # noqa: S301 - our own driver wrote it

@@ -39,7 +39,7 @@ from objcat.spark.locating import (
 from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
 from objcat.spark.names import quoted
 from objcat.spark.routing import by_bucket, by_home, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
-from objcat.spark.ship import BatchFunction, gave_others, shipped
+from objcat.spark.ship import BatchFunction, gave_others, opened, shipped
 from objcat.storage.batch import check_columns, check_delete_columns, check_named_once
 from objcat.table import TableSpec
 from objcat.table.spec import MemoryIndex
@@ -329,5 +329,5 @@ def _write_batches(
 
 
 def _write_partition(store: StoreDescription, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    with store.open() as fileio:
+    with opened(store) as fileio:
         return (write_routed if task.routed else write_unrouted)(fileio, task, name, batches)

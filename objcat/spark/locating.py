@@ -27,7 +27,7 @@ from objcat.spark.bringing import KeptFrame, give_up, kept_unless_it_fails
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed, with_position
-from objcat.spark.ship import BatchFunction, shipped
+from objcat.spark.ship import BatchFunction, opened, shipped
 from objcat.storage.batch import located as of_partitions
 from objcat.storage.bloom import Hashes
 from objcat.storage.filters import FILTERS_BYTES_MAX, Probe
@@ -260,7 +260,7 @@ def read_keys(
 ) -> Iterator[pa.RecordBatch]:
     """On a worker: the keys of some pickled tasks. probe: only of row groups that may hold one of its keys."""
     sieve = None if probe is None else Sieve(probe, Kept(bytes_max=FILTERS_BYTES_MAX))
-    with store.open() as fileio:
+    with opened(store) as fileio:
         for batch in batches:
             for pickled in batch.column("task").to_pylist():
                 first, task = pickle.loads(pickled)  # noqa: S301 - our own driver wrote it

@@ -23,7 +23,7 @@ from objcat.spark.locating import GROUPS_PER_TASK, HOMES, LookedFor, home_of_new
 from objcat.spark.names import quoted
 from objcat.spark.native import spark_schema
 from objcat.spark.routing import typed, with_position
-from objcat.spark.ship import shipped
+from objcat.spark.ship import opened, shipped
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table.schema import arrow_type
 from objcat.tasks import PLACE_COLUMN, POSITION, Located, LocateTask
@@ -146,7 +146,7 @@ def _counts(placed: DataFrame) -> DataFrame:
 
 def read_lives(store: StoreDescription, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """On a worker: the keys that live in the file groups of some pickled tasks. names: of the columns to give."""
-    with store.open() as fileio:
+    with opened(store) as fileio:
         for batch in batches:
             for pickled in batch.column("task").to_pylist():
                 first, task = pickle.loads(pickled)  # noqa: S301 - our own driver wrote it

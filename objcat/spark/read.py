@@ -15,7 +15,7 @@ from objcat.read import ScanPlan
 from objcat.read.plan import COMMIT_COLUMNS
 from objcat.spark.names import quoted
 from objcat.spark.native import native_root, spark_schema
-from objcat.spark.ship import shipped
+from objcat.spark.ship import opened, shipped
 from objcat.spark.snapshot import native_rows
 from objcat.storage.files import TXN_COLUMN
 from objcat.tasks import ScanTask, scan_groups, scan_schema
@@ -63,7 +63,7 @@ def _through_arrow(spark: SparkSession, store: StoreDescription, plan: ScanPlan)
 
 
 def _read(store: StoreDescription, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with store.open() as fileio:
+    with opened(store) as fileio:
         for batch in batches:
             for pickled in batch.column("task").to_pylist():
                 task: ScanTask = pickle.loads(pickled)  # noqa: S301 - our own driver wrote it

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +18,15 @@ from pyspark.sql import SparkSession
 
 import fileio.errors
 import objcat.errors
+from fileio.env import SystemEnv
 from fileio.errors import FileIOError
+from fileio.registry import StoreDescription
+from fileio.store import FileIO
 from objcat.errors import InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobFailed, SparkJobLost
 from objcat.placing import COMPUTED_AGAIN
+
+WORKER_BYTES = 256 * 1024**2
+"""What work with rows holds on a worker: there is one for every core, beside a JVM."""
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -48,6 +55,16 @@ def shipped(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) -> Ba
         yield from work(*arguments, batches)
 
     return run
+
+
+@cache
+def _worker_env() -> SystemEnv:
+    return SystemEnv(memory_bytes=WORKER_BYTES)
+
+
+def opened(store: StoreDescription) -> FileIO:
+    """The store, on a worker: one of many processes of its machine. Raises as `StoreDescription.open`."""
+    return store.open(env=_worker_env())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from fileio.store import FileIO
 from objcat.services.workers import Advance
 from objcat.spark.engine import run_tasks, told
 from objcat.spark.jobs import described
-from objcat.spark.ship import in_one_sentence, shipped
+from objcat.spark.ship import in_one_sentence, opened, shipped
 from objcat.tasks import WriteResult
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def _run(
     pickled: Sequence[bytes],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    with store.open() as fileio:
+    with opened(store) as fileio:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             task: T = pickle.loads(pickled[number])  # noqa: S301 - our own driver wrote it
             yield told(number, lambda task=task: function(fileio, task, lambda _groups: None))  # type: ignore[misc]

@@ -14,7 +14,7 @@ from objcat.storage.local_disk import room_for_rows
 
 POSITION = "_objcat_position"
 """The place of a row in its frame, as `monotonically_increasing_id` has it: the task that read it above, the row of that task below."""
-ARRIVED_BYTES_MAX = 256 * 1024**2
+ARRIVED_BYTES_MAX = 128 * 1024**2
 """Arrow bytes of rows that wait in memory until all have arrived; more wait on local disk."""
 _TASK_SHIFT = 33
 _BATCH_ROWS_MIN = 1024

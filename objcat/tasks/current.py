@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fileio.env import Env
 from fileio.store import FileIO
 from objcat.storage.files import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, txn_of_path
 from objcat.storage.logs import EXPANSION, LogReader
@@ -18,8 +19,8 @@ from objcat.tasks.model import OP_FIELD, TXN_FIELD
 from objcat.tasks.order import by_key, lies_otherwise, sorting_bytes
 from objcat.tasks.scan import GROUP_LOGS_BYTES_MAX, bare, own_rows, rows_of_slice
 
-REWRITE_BYTES_MAX = 512 * 1024**2
-"""Bytes that groups which are rewritten beside one another may take, about."""
+REWRITE_SHARE = 2
+"""Groups that are rewritten beside one another may take this part of what the process may hold."""
 STREAM_BYTES_MAX = 48 * 1024**2
 """What a stream that writes a large file holds."""
 
@@ -98,7 +99,7 @@ def current_names(spec: TableSpec) -> list[str]:
     return [*(column.physical for column in spec.table_schema.columns), OP_COLUMN, TXN_COLUMN]
 
 
-def rewritten_at_once(groups: Iterable[FileGroup], *, most: int, sorts: bool = False) -> int:
+def rewritten_at_once(groups: Iterable[FileGroup], env: Env, *, sorts: bool = False) -> int:
     """How many of some groups to rewrite beside one another, so that they fit into memory together. sorts: they are written in another
     order than that of the key."""
     largest = 1
@@ -108,7 +109,7 @@ def rewritten_at_once(groups: Iterable[FileGroup], *, most: int, sorts: bool = F
             pieces = 4 * EXPANSION * group.base.bytes * rows // max(1, group.base.rows)
             sorting = sorting_bytes(group) if sorts or lies_otherwise(group) else 0
             largest = max(largest, pieces + min(STREAM_BYTES_MAX, 2 * group.base.bytes) + sorting)
-    return max(1, min(most, REWRITE_BYTES_MAX // largest))
+    return max(1, min(env.parallelism, env.memory_bytes // REWRITE_SHARE // largest))
 
 
 def _base(fileio: FileIO, spec: TableSpec, group: FileGroup) -> Iterator[pa.Table]:

@@ -15,12 +15,13 @@ from objcat.table import BaseFile, LogRows
 from objcat.tasks.current import parted
 from objcat.tasks.model import TXN_FIELD, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.runs import Run, index_of, keys_of, rows_of_home, sorted_runs
+from objcat.tasks.runs import Run, SortedRuns, sorted_runs
 from objcat.tasks.write import log_schema, put_log
 from objcat.timeline import Home
 
-WRITTEN_AT_ONCE = 4
-"""Files that are written beside one another: each holds a row group, what is merged into the next one, and what is on its way."""
+WRITTEN_AT_ONCE, WRITING_BYTES = 4, 256 * 1024**2
+"""Files that are written beside one another, and what each may hold: a row group, what is merged into the next one, and what is on its
+way; of a small one twice its rows."""
 
 
 def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
@@ -29,17 +30,20 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
     Memory is bounded, whatever comes: see `sorted_runs`. Raises InvalidBatch, NullKey, storage errors, and StoreFull when the local disk is
     full.
     """
-    result = WriteResult()
-    with sorted_runs(task, batches) as coming:
-        runs: list[Run] = []
-        for number, run in enumerate(coming):
-            live = [home for home in run.homes if home in task.live_homes]
-            if live:
-                result += put_log(fileio, task, f"{name}-{number}", *run.take(live))
-            runs.append(run)
-        new = sorted({home for run in runs for home in run.homes if home not in task.live_homes})
-        written = run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home), new, at_once=WRITTEN_AT_ONCE)
-        result += keys_of(runs) + index_of(fileio, task, name, runs)
+    of_live: list[WriteResult] = []
+
+    def put_live(run: Run) -> None:
+        live = [home for home in run.parts if home in task.live_homes]
+        if live:
+            of_live.append(put_log(fileio, task, f"{name}-{len(of_live)}", *run.take(live)))
+
+    with sorted_runs(fileio.env, task, batches) as runs:
+        runs.read(put_live)
+        new = [home for home in runs.homes if home not in task.live_homes]
+        largest = max(1, min(WRITING_BYTES, 2 * runs.home_bytes))
+        at_once = max(1, min(WRITTEN_AT_ONCE, fileio.env.memory_bytes // largest))
+        written = run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home), new, at_once=at_once)
+        result = sum(of_live, WriteResult()) + runs.keys + runs.put_index(fileio, f"{name}-index")
     for one in written:
         result += WriteResult(bases=() if one.base is None else (one.base,), rows=one.rows)
     kept = [(home, one.tombstones) for home, one in zip(new, written, strict=True) if one.tombstones.num_rows]
@@ -61,13 +65,13 @@ class _NewHome:
     rows: int
 
 
-def _write_base(fileio: FileIO, task: WriteTask, runs: list[Run], home: Home) -> _NewHome:
+def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: Home) -> _NewHome:
     schema = task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     given = 0
     ended = [log_schema(task.spec).empty_table()]
     with BaseWriter(fileio, path, schema, home, bounded=task.spec.bounded, filtered=task.spec.filtered) as writer:
-        for rows in rows_of_home(task.spec, runs, home):
+        for rows in runs.rows_of(home):
             given += rows.num_rows
             live, deletes = parted(rows)
             writer.write(live.drop_columns([OP_COLUMN]).append_column(TXN_FIELD, constant(task.txn, live.num_rows)))

@@ -20,15 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.storage.files import BASE_ROW_GROUP_ROWS
-from objcat.storage.local_disk import room_for_rows
+from objcat.storage.local_disk import SpilledRows
 from objcat.storage.logs import EXPANSION
 from objcat.storage.streaming import cut_sorted, sort_by_key
 from objcat.table import FileGroup, TableSchema, TableSpec
 from objcat.table.files import Order
 
-SORTED_BYTES_MAX = 128 * 1024**2
+SORTED_BYTES_MAX = 64 * 1024**2
 """Arrow bytes of rows that are sorted in memory. Of more than these, two such parts are held at once."""
-PIECE_ROWS = 16 * 1024
 ZORDER_BITS = 16
 
 _PLACE = "_objcat_place"
@@ -55,15 +54,16 @@ def sorting_bytes(group: FileGroup) -> int:
 def by_key(pieces: Iterable[pa.Table], *, key: Sequence[str]) -> Iterator[pa.Table]:
     """Rows, each key once and none null, sorted by key. Raises StoreFull when the local disk is full."""
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
-        runs: list[Path] = []
+        runs: list[SpilledRows] = []
         held: pa.Table | None = None
         for rows in _gathered(pieces):
             if held is not None:
-                runs.append(_spilled(held, Path(directory, f"run-{len(runs)}")))
+                runs.append(SpilledRows([held], Path(directory, f"run-{len(runs)}")))
+            held = None
             held = sort_by_key(rows, key=key)
         if held is None:
             return
-        sources: list[Iterable[pa.Table]] = [_read(run) for run in runs]
+        sources: list[Iterable[pa.Table]] = [run.pieces() for run in runs]
         for cut in cut_sorted([*sources, _parts(held)], key=key):
             present = [rows for rows in cut if rows is not None]
             yield present[0] if len(present) == 1 else sort_by_key(pa.concat_tables(present), key=key)
@@ -151,20 +151,20 @@ def _numbered(pieces: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa
 
 def _along_curve(pieces: Iterable[pa.Table], columns: Sequence[str], directory: Path) -> Iterator[pa.Table]:
     """Rows with their place on the curve and their number. A place is known when all rows are."""
-    spilled: list[Path] = []
+    spilled: list[SpilledRows] = []
     known: list[pa.Table] = []
     for rows in pieces:
         known.append(rows.select(list(columns)))
-        spilled.append(_spilled(rows, directory / f"part-{len(spilled)}"))
+        spilled.append(SpilledRows([rows], directory / f"part-{len(spilled)}"))
     values = _zvalues(pa.concat_tables(known), columns)
     known.clear()
     begin = 0
-    for path in spilled:
-        for rows in _read(path):
+    for part in spilled:
+        for rows in part.pieces():
             end = begin + rows.num_rows
             yield _with(rows, [pa.array(values[begin:end]), pa.array(np.arange(begin, end))])
             begin = end
-        path.unlink()
+        part.remove()
 
 
 def _with(rows: pa.Table, places: Sequence[Any]) -> pa.Table:
@@ -189,17 +189,3 @@ def _filled(values: pa.ChunkedArray) -> pa.ChunkedArray:
     elif pa.types.is_binary(values.type):
         nothing = b""
     return pc.fill_null(values, pa.scalar(nothing, values.type))
-
-
-def _spilled(rows: pa.Table, path: Path) -> Path:
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with room_for_rows(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema, options=options) as writer:
-        writer.write_table(rows.combine_chunks(), max_chunksize=PIECE_ROWS)
-    return path
-
-
-def _read(path: Path) -> Iterator[pa.Table]:
-    with pa.OSFile(str(path), "rb") as file:
-        reader = pa.ipc.open_file(file)
-        for number in range(reader.num_record_batches):
-            yield pa.Table.from_batches([reader.get_batch(number)])

@@ -58,7 +58,7 @@ def rewrite_groups(
                 writer.write(changed.rows.select(schema.names))
             return (writer.finish(), updated, deleted) if updated or deleted else None
 
-    at_once = rewritten_at_once(groups, most=fileio.env.parallelism)
+    at_once = rewritten_at_once(groups, fileio.env)
     found = [one for one in run_all(fileio.env, rewrite, groups, at_once=at_once) if one is not None]
     rewritten = tuple(Rewritten(base.home, updated + deleted, 0, updated, deleted, changed=True) for base, updated, deleted in found)
     return WriteResult(tuple(base for base, _, _ in found), rows=sum(home.rows for home in rewritten), rewritten=rewritten)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
 from objcat.tasks.current import current_cuts, current_empty, loaded_logs, parted, rewritten_at_once, settled
 from objcat.tasks.model import TXN_FIELD, Rewritten, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.runs import Run, index_of, keys_of, rows_of_home, sorted_runs
+from objcat.tasks.runs import SortedRuns, sorted_runs
 from objcat.tasks.write import log_schema, put_log
 from objcat.timeline import Home
 
@@ -28,23 +28,26 @@ def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
     A home whose rows change gets a new base file. Deletes that keep older late rows out go, of all homes together, into one log object.
     Memory is bounded, whatever comes: see `sorted_runs`. Raises as `write_inserts`.
     """
-    with sorted_runs(task, batches) as coming:
-        runs = list(coming)
-        touched = sorted({home for run in runs for home in run.homes})
+    with sorted_runs(fileio.env, task, batches) as runs:
+        runs.read()
+        touched = runs.homes
         groups = [task.groups[home] for home in touched if home in task.groups]
         logs = loaded_logs(fileio, task.spec, groups)
         homes = run_all(
             fileio.env,
             lambda home: _rewrite_home(fileio, task, home, runs, logs),
             touched,
-            at_once=rewritten_at_once(groups, most=fileio.env.parallelism),
+            at_once=rewritten_at_once(groups, fileio.env),
         )
-    result = WriteResult(
-        bases=tuple(home.base for home in homes if home.base is not None),
-        rows=sum(home.rewritten.rows for home in homes),
-        rewritten=tuple(home.rewritten for home in homes),
-    ) + keys_of(runs)
-    result += index_of(fileio, task, name, runs)
+    result = (
+        WriteResult(
+            bases=tuple(home.base for home in homes if home.base is not None),
+            rows=sum(home.rewritten.rows for home in homes),
+            rewritten=tuple(home.rewritten for home in homes),
+        )
+        + runs.keys
+    )
+    result += runs.put_index(fileio, f"{name}-index")
     kept = [home for home in homes if home.tombstones.num_rows]
     if kept:
         ends = np.cumsum([home.tombstones.num_rows for home in kept]).tolist()
@@ -63,14 +66,14 @@ class _RewrittenHome:
     tombstones: pa.Table
 
 
-def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: Sequence[Run], logs: LogReader) -> _RewrittenHome:
+def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: SortedRuns, logs: LogReader) -> _RewrittenHome:
     """Cut by cut; the new file is given up where nothing changed."""
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     group = task.groups.get(home, FileGroup(home))
     rows_before = rows_after = written = ended = given = tombstones_before = 0
     kept = [current_empty(spec)]
-    batch = (rows.append_column(TXN_FIELD, constant(task.txn, rows.num_rows)) for rows in rows_of_home(spec, runs, home))
+    batch = (rows.append_column(TXN_FIELD, constant(task.txn, rows.num_rows)) for rows in runs.rows_of(home))
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     with BaseWriter(fileio, path, schema, home, bounded=spec.bounded, filtered=spec.filtered) as writer:
         for before, on_top in current_cuts(fileio, spec, group, logs, batch):

@@ -2,123 +2,170 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from fileio.env import Env
 from fileio.store import FileIO
-from objcat.storage.local_disk import room_for_rows
+from objcat.storage.local_disk import SpilledRows
 from objcat.storage.merge import merge
 from objcat.storage.streaming import cut_sorted
-from objcat.table import LogRows, TableSpec
+from objcat.table import LogRows
 from objcat.tasks.model import WriteResult, WriteTask
 from objcat.tasks.record import put_index
-from objcat.tasks.write import Prepared, gather, prepare, take_runs
+from objcat.tasks.write import gather, prepare, take_runs
 from objcat.timeline import Home
 
-RUN_BYTES_MAX = 256 * 1024**2
-"""Arrow bytes of a batch that a task holds: of what exceeds them it writes sorted runs to local disk."""
-PIECE_ROWS = 16 * 1024
+RUN_SHARE = 4
+"""A run takes this part of what the process may hold, in Arrow bytes: it is there twice while it is sorted."""
+RUNS_MERGED = 64
+"""So many runs on disk become one: of every run that a home has rows in, a file is open and a piece is held while the home is written."""
 
 
+@dataclass(frozen=True, slots=True)
 class Run:
     """A part of a batch: its rows under physical names, folded, sorted by (home, key), in memory or in a file of this process.
 
-    placed, updated: as of `WriteResult`. entries: as of `Prepared`.
+    parts: which rows are of which home. level: how often rows of it were merged.
     """
 
-    def __init__(self, prepared: Prepared) -> None:
-        self._parts = {part.home: part for part in prepared.runs}
-        self._rows: pa.Table | None = prepared.rows
-        self._path: Path | None = None
-        self.rows = prepared.rows.num_rows
-        self.placed, self.updated = prepared.placed, prepared.updated
-        self.entries = prepared.entries
-
-    @property
-    def homes(self) -> Iterable[Home]:
-        """In order."""
-        return self._parts.keys()
-
-    def spill(self, path: Path) -> None:
-        """Leave memory. Raises StoreFull when the local disk is full."""
-        assert self._rows is not None, "a run is spilled once"
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with room_for_rows(), pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, self._rows.schema, options=options) as writer:
-            # Of one size, so that a row's batch is known by its number.
-            writer.write_table(self._rows.combine_chunks(), max_chunksize=PIECE_ROWS)
-        self._rows, self._path = None, path
+    rows: pa.Table | SpilledRows
+    parts: dict[Home, LogRows]
+    level: int = 0
 
     def pieces(self, home: Home) -> Iterator[pa.Table]:
-        """The rows of a home, in order."""
-        part = self._parts.get(home)
-        if part is None:
-            return
-        if self._rows is not None:
-            yield self._rows.slice(part.start, part.end - part.start)
-            return
-        with pa.OSFile(str(self._path), "rb") as file:
-            reader = pa.ipc.open_file(file)
-            for number in range(part.start // PIECE_ROWS, (part.end - 1) // PIECE_ROWS + 1):
-                first = number * PIECE_ROWS
-                start, end = max(part.start, first), min(part.end, first + PIECE_ROWS)
-                yield pa.Table.from_batches([reader.get_batch(number)]).slice(start - first, end - start)
+        """The rows of a home, which it has, in order."""
+        part = self.parts[home]
+        if isinstance(self.rows, SpilledRows):
+            yield from self.rows.pieces(part.start, part.end)
+        else:
+            yield self.rows.slice(part.start, part.end - part.start)
 
     def take(self, homes: Iterable[Home]) -> tuple[pa.Table, tuple[LogRows, ...]]:
         """The rows of some homes, all of which it has, in memory; and which are of which. The run must be in memory."""
-        assert self._rows is not None, "rows are taken before a run is spilled"
-        return take_runs(self._rows, [self._parts[home] for home in homes])
+        assert isinstance(self.rows, pa.Table), "rows are taken before a run is spilled"
+        return take_runs(self.rows, [self.parts[home] for home in homes])
+
+
+class SortedRuns:
+    """All rows of some batches in runs, in their order. See `sorted_runs`."""
+
+    def __init__(self, task: WriteTask, batches: Iterable[pa.RecordBatch], directory: Path, *, run_bytes: int) -> None:
+        self._task = task
+        self._batches = batches
+        self._directory = directory
+        self._run_bytes = run_bytes
+        self._files = 0
+        self._runs: list[Run] = []
+        self._bytes = self._rows = 0
+        self._placed: list[bytes] = []
+        self._updated: list[bytes] = []
+        self._entries: list[pa.Table] = []
+
+    def read(self, seen: Callable[[Run], None] = lambda _run: None) -> None:
+        """Make the runs, before all else. seen: is given each while it is in memory, and shall not keep it.
+
+        Raises InvalidBatch and NullKey, StoreFull when the local disk is full, and what `seen` raises.
+        """
+        for rows in gather(self._batches, self._run_bytes):
+            self._make_room()
+            prepared = prepare(self._task, rows)
+            # What it was made of need not wait until it is written.
+            del rows
+            if not prepared.rows.num_rows:
+                continue
+            self._placed.append(prepared.placed)
+            self._updated.append(prepared.updated)
+            if prepared.entries is not None and prepared.entries.num_rows:
+                self._entries.append(prepared.entries)
+            self._bytes += prepared.rows.nbytes
+            self._rows += prepared.rows.num_rows
+            self._runs.append(Run(prepared.rows, {part.home: part for part in prepared.runs}))
+            del prepared
+            seen(self._runs[-1])
+
+    @property
+    def homes(self) -> list[Home]:
+        """Of all rows, in order."""
+        return sorted({home for run in self._runs for home in run.parts})
+
+    @property
+    def home_bytes(self) -> int:
+        """Arrow bytes of the rows of the largest home, about; 0 without any."""
+        rows = Counter[Home]()
+        for run in self._runs:
+            for home, part in run.parts.items():
+                rows[home] += part.end - part.start
+        return max(rows.values(), default=0) * self._bytes // max(1, self._rows)
+
+    def rows_of(self, home: Home) -> Iterator[pa.Table]:
+        """The rows of a home in all runs, by key, each key once: of several, the one that counts by ordering and order."""
+        return self._rows_of(home, self._runs)
+
+    @property
+    def keys(self) -> WriteResult:
+        """The digests of the keys of all rows."""
+        return WriteResult(placed=b"".join(self._placed), updated=b"".join(self._updated))
+
+    def put_index(self, fileio: FileIO, name: str) -> WriteResult:
+        """What all rows change in the record index, as one log object. Raises storage errors."""
+        return put_index(fileio, self._task, name, pa.concat_tables(self._entries)) if self._entries else WriteResult()
+
+    def _rows_of(self, home: Home, runs: Sequence[Run]) -> Iterator[pa.Table]:
+        spec = self._task.spec
+        mine = [run.pieces(home) for run in runs if home in run.parts]
+        if len(mine) == 1:
+            yield from mine[0]
+            return
+        key = [column.physical for column in spec.key_columns]
+        ordering = None if spec.ordering_column is None else spec.ordering_column.physical
+        for cut in cut_sorted(mine, key=key):
+            present = [rows for rows in cut if rows is not None]
+            yield present[0] if len(present) == 1 else merge(pa.concat_tables(present), key=key, ordering=ordering, keep_deletes=True)
+
+    def _make_room(self) -> None:
+        """Have the run that is in memory, if there is one, wait on disk, and merge what has become too many there: each row once for every
+        `RUNS_MERGED` times as many rows."""
+        if not self._runs:
+            return
+        last = self._runs[-1]
+        assert isinstance(last.rows, pa.Table), "all but the last run are on disk"
+        self._runs[-1] = Run(SpilledRows([last.rows], self._new_path()), last.parts)
+        del last
+        while len(latest := self._runs[-RUNS_MERGED:]) == RUNS_MERGED and latest[0].level == latest[-1].level:
+            merged = self._merged(latest)
+            for run in latest:
+                assert isinstance(run.rows, SpilledRows), "what is merged is on disk"
+                run.rows.remove()
+            self._runs[-RUNS_MERGED:] = [merged]
+
+    def _merged(self, runs: Sequence[Run]) -> Run:
+        parts: dict[Home, LogRows] = {}
+
+        def pieces() -> Iterator[pa.Table]:
+            start = end = 0
+            for home in sorted({home for run in runs for home in run.parts}):
+                for rows in self._rows_of(home, runs):
+                    end += rows.num_rows
+                    yield rows
+                parts[home] = LogRows(home, start, end)
+                start = end
+
+        return Run(SpilledRows(pieces(), self._new_path()), parts, runs[0].level + 1)
+
+    def _new_path(self) -> Path:
+        self._files += 1
+        return self._directory / f"run-{self._files}"
 
 
 @contextmanager
-def sorted_runs(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[Iterator[Run]]:
-    """Runs of all rows of some batches, in their order; one that the consumer goes on from is spilled. Until the end of the block.
-
-    Raises InvalidBatch and NullKey, and StoreFull when the local disk is full.
-    """
+def sorted_runs(env: Env, task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[SortedRuns]:
+    """Runs of all rows of some batches, until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
-
-        def runs() -> Iterator[Run]:
-            last: Run | None = None
-            # Not by `enumerate`, which holds what it gave.
-            numbers = itertools.count()
-            for rows in gather(batches, RUN_BYTES_MAX):
-                if last is not None:
-                    last.spill(Path(directory, f"run-{next(numbers)}"))
-                last = Run(prepare(task, rows))
-                # What it was made of need not wait until it is written.
-                del rows
-                if last.rows:
-                    yield last
-                else:
-                    last = None
-
-        yield runs()
-
-
-def keys_of(runs: Sequence[Run]) -> WriteResult:
-    """The digests of the keys of all runs."""
-    return WriteResult(placed=b"".join(run.placed for run in runs), updated=b"".join(run.updated for run in runs))
-
-
-def index_of(fileio: FileIO, task: WriteTask, name: str, runs: Sequence[Run]) -> WriteResult:
-    """What the rows of all runs change in the record index, as one log object. Raises storage errors."""
-    changes = [run.entries for run in runs if run.entries is not None and run.entries.num_rows]
-    return put_index(fileio, task, f"{name}-index", pa.concat_tables(changes)) if changes else WriteResult()
-
-
-def rows_of_home(spec: TableSpec, runs: Sequence[Run], home: Home) -> Iterator[pa.Table]:
-    """The rows of a home in all runs, by key, each key once: of several, the one that counts by ordering and order."""
-    mine = [run for run in runs if home in run.homes]
-    if len(mine) == 1:
-        yield from mine[0].pieces(home)
-        return
-    key = [column.physical for column in spec.key_columns]
-    ordering = None if spec.ordering_column is None else spec.ordering_column.physical
-    for cut in cut_sorted([run.pieces(home) for run in mine], key=key):
-        present = [rows for rows in cut if rows is not None]
-        yield present[0] if len(present) == 1 else merge(pa.concat_tables(present), key=key, ordering=ordering, keep_deletes=True)
+        yield SortedRuns(task, batches, Path(directory), run_bytes=env.memory_bytes // RUN_SHARE)

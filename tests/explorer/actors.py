@@ -28,7 +28,7 @@ from fileio.base import (
     Upload,
     Version,
 )
-from fileio.env import done_at_once
+from fileio.env import MEMORY_BYTES, done_at_once
 from fileio.errors import FileIOError, Unsupported
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
@@ -231,6 +231,10 @@ class ActorEnv:
     @property
     def parallelism(self) -> int:
         return 1
+
+    @property
+    def memory_bytes(self) -> int:
+        return MEMORY_BYTES
 
     def now_ms(self) -> int:
         return self._now_ms

@@ -16,8 +16,10 @@ import pytest
 
 import objcat
 from fileio import StoreFull
+from fileio.env import MEMORY_BYTES
 from objcat import spool
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
+from objcat.storage import local_disk
 from objcat.tasks import runs
 
 SCHEMA = pa.schema(
@@ -25,11 +27,12 @@ SCHEMA = pa.schema(
 )
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little memory, so that some thousand rows are many runs."""
-    monkeypatch.setattr(runs, "RUN_BYTES_MAX", 20_000)
-    monkeypatch.setattr(runs, "PIECE_ROWS", 64)
+@pytest.fixture(autouse=True, params=[2, 64])
+def _small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Little memory, so that some thousand rows are many runs, which are merged once and again, or not at all."""
+    monkeypatch.setattr(runs, "RUN_SHARE", MEMORY_BYTES // 20_000)
+    monkeypatch.setattr(runs, "RUNS_MERGED", request.param)
+    monkeypatch.setattr(local_disk, "PIECE_ROWS", 64)
     monkeypatch.setattr(spool, "SPOOL_BYTES_MAX", 10_000)
     monkeypatch.setattr("objcat.local.BATCH_ROWS", 100)
 
@@ -79,6 +82,29 @@ def test_batches_beyond_memory_are_as_batches_within(tmp_path: Path, kind: str, 
     assert found(table) == {key: row for key, row in model.items() if key % 5}
     table.compact()
     assert found(table) == {key: row for key, row in model.items() if key % 5}
+
+
+@pytest.mark.parametrize("ordering", [None, "at"])
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_what_deletes_in_a_batch_keep_out_does_not_depend_on_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ordering: str | None
+) -> None:
+    """Deletes between rows of the same keys; and rows that come later and are older."""
+    lake = objcat.connect(tmp_path)
+    seen = []
+    for name, share in (("many", runs.RUN_SHARE), ("one", 1)):
+        monkeypatch.setattr(runs, "RUN_SHARE", share)
+        table = lake.create_table(name, SCHEMA, key=["id"], ordering=ordering, kind=kind, index=objcat.Bucket(2))
+        states = []
+        for step in range(3):
+            dice = random.Random(step)
+            rows = batch([dice.randrange(150) for _ in range(3000)], f"{step}-", seed=step)
+            op = pa.array([dice.choice("uuud") for _ in range(rows.num_rows)])
+            table.upsert(stream(rows.append_column("op", op)), delete_when="op = 'd'")
+            states.append(found(table))
+        table.compact()
+        seen.append([*states, found(table)])
+    assert seen[0] == seen[1] and len(seen[0][0]) > 20
 
 
 def test_a_stream_that_a_conflict_makes_the_write_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
+from fileio.env import MEMORY_BYTES
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
@@ -217,7 +218,7 @@ def test_a_key_would_be_there_twice_if_the_index_were_not_written_with_the_rows(
 @of_both_kinds
 def test_a_key_that_one_batch_ends_and_brings_back_is_known(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each record batch of a stream becomes a run of its own.
-    monkeypatch.setattr("objcat.tasks.runs.RUN_BYTES_MAX", 1)
+    monkeypatch.setattr("objcat.tasks.runs.RUN_SHARE", MEMORY_BYTES)
     monkeypatch.setattr("objcat.spool.SPOOL_BYTES_MAX", 1)
     schema = SCHEMA.append(pa.field("op", pa.string()))
     table = create(lake, kind)

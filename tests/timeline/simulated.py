@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from fileio.base import Buffer, ByteRange, GetResult, NotModified, ObjectMeta, PutMode, PutOutcome, Version
+from fileio.env import MEMORY_BYTES
 from fileio.memory import MemoryBackend
 
 T = TypeVar("T")
@@ -47,6 +48,10 @@ class Simulation:
     @property
     def parallelism(self) -> int:
         return 1
+
+    @property
+    def memory_bytes(self) -> int:
+        return MEMORY_BYTES
 
     def now_ms(self) -> int:
         return EPOCH_MS + int(self._now_s * 1000)
