@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from objcat.storage.local_disk import room_for_rows
 
 POSITION = "_objcat_position"
 """The place of a row in its frame, as `monotonically_increasing_id` has it: the task that read it above, the row of that task below."""
-ARRIVED_BYTES_MAX = 128 * 1024**2
+ARRIVED_BYTES_MAX = 64 * 1024**2
 """Arrow bytes of rows that wait in memory until all have arrived; more wait on local disk."""
 _TASK_SHIFT = 33
 _BATCH_ROWS_MIN = 1024
@@ -73,6 +75,11 @@ def _spill(stretches: list[_Stretch], path: Path) -> None:
         for number, (stretch, batch) in enumerate(zip(stretches, batches, strict=True)):
             writer.write_batch(batch)
             stretch.rows = (path, number)
+    del stretch, batch
+    batches.clear()
+    # What Spark sends lies in the heap of the C library, which would keep it, while Arrow takes as much again of the system.
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _sorted(stretches: list[_Stretch]) -> Iterator[pa.RecordBatch]:

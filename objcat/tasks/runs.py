@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fileio.env import Env
 from fileio.store import FileIO
-from objcat.storage.local_disk import SpilledRows
+from objcat.storage.local_disk import PIECE_BYTES, SpilledRows
 from objcat.storage.merge import merge
 from objcat.storage.streaming import cut_sorted
 from objcat.table import LogRows
@@ -24,8 +24,9 @@ from objcat.timeline import Home
 
 RUN_SHARE = 4
 """A run takes this part of what the process may hold, in Arrow bytes: it is there twice while it is sorted."""
-RUNS_MERGED = 64
-"""So many runs on disk become one: of every run that a home has rows in, a file is open and a piece is held while the home is written."""
+PIECES_SHARE = 8
+"""Runs on disk of which one piece each takes this part of it become one run: while a home is written, a piece of every run is held, and a
+file is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,12 @@ class Run:
 class SortedRuns:
     """All rows of some batches in runs, in their order. See `sorted_runs`."""
 
-    def __init__(self, task: WriteTask, batches: Iterable[pa.RecordBatch], directory: Path, *, run_bytes: int) -> None:
+    def __init__(self, task: WriteTask, batches: Iterable[pa.RecordBatch], directory: Path, *, memory_bytes: int) -> None:
         self._task = task
         self._batches = batches
         self._directory = directory
-        self._run_bytes = run_bytes
+        self._run_bytes = memory_bytes // RUN_SHARE
+        self._runs_max = max(2, memory_bytes // PIECES_SHARE // PIECE_BYTES)
         self._files = 0
         self._runs: list[Run] = []
         self._bytes = self._rows = 0
@@ -131,19 +133,19 @@ class SortedRuns:
 
     def _make_room(self) -> None:
         """Have the run that is in memory, if there is one, wait on disk, and merge what has become too many there: each row once for every
-        `RUNS_MERGED` times as many rows."""
+        `_runs_max` times as many rows."""
         if not self._runs:
             return
         last = self._runs[-1]
         assert isinstance(last.rows, pa.Table), "all but the last run are on disk"
         self._runs[-1] = Run(SpilledRows([last.rows], self._new_path()), last.parts)
         del last
-        while len(latest := self._runs[-RUNS_MERGED:]) == RUNS_MERGED and latest[0].level == latest[-1].level:
+        while len(latest := self._runs[-self._runs_max :]) == self._runs_max and latest[0].level == latest[-1].level:
             merged = self._merged(latest)
             for run in latest:
                 assert isinstance(run.rows, SpilledRows), "what is merged is on disk"
                 run.rows.remove()
-            self._runs[-RUNS_MERGED:] = [merged]
+            self._runs[-self._runs_max :] = [merged]
 
     def _merged(self, runs: Sequence[Run]) -> Run:
         parts: dict[Home, LogRows] = {}
@@ -168,4 +170,4 @@ class SortedRuns:
 def sorted_runs(env: Env, task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[SortedRuns]:
     """Runs of all rows of some batches, until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="objcat-") as directory:
-        yield SortedRuns(task, batches, Path(directory), run_bytes=env.memory_bytes // RUN_SHARE)
+        yield SortedRuns(task, batches, Path(directory), memory_bytes=env.memory_bytes)

@@ -20,6 +20,7 @@ from tests.spark.native_driver import QUIET
 BUCKETS = 16
 EVERY = 100
 SAMPLE_EVERY_S = 0.05
+HEAP = "768m"
 
 
 class Peaks(threading.Thread):
@@ -51,7 +52,7 @@ class Peaks(threading.Thread):
 
 def session() -> SparkSession:
     builder = SparkSession.builder.master("local[2]")
-    for name, value in QUIET.items():
+    for name, value in {**QUIET, "spark.driver.memory": HEAP}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -27,11 +27,11 @@ SCHEMA = pa.schema(
 )
 
 
-@pytest.fixture(autouse=True, params=[2, 64])
+@pytest.fixture(autouse=True, params=[MEMORY_BYTES, runs.PIECES_SHARE], ids=["merged", "not merged"])
 def _small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Little memory, so that some thousand rows are many runs, which are merged once and again, or not at all."""
     monkeypatch.setattr(runs, "RUN_SHARE", MEMORY_BYTES // 20_000)
-    monkeypatch.setattr(runs, "RUNS_MERGED", request.param)
+    monkeypatch.setattr(runs, "PIECES_SHARE", request.param)
     monkeypatch.setattr(local_disk, "PIECE_ROWS", 64)
     monkeypatch.setattr(spool, "SPOOL_BYTES_MAX", 10_000)
     monkeypatch.setattr("objcat.local.BATCH_ROWS", 100)
