@@ -21,7 +21,7 @@ from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, e
 from objcat.local import LocalEngine
 from objcat.predicate import parse_predicate
 from objcat.predicate.dialect import spark_sql
-from objcat.predicate.translate import terms_of
+from objcat.predicate.translate import terms_of, utc_moment, with_moments
 from objcat.read import ScanPlan, plan_scan
 from objcat.scan import Scan
 from objcat.services.compute import DELETED, Outcome, Work, Written, former_of, run, written
@@ -266,7 +266,8 @@ def _divided(where: Any, spec: TableSpec) -> tuple[Any, Any]:
             said = spark_sql(term)
             parse_predicate(said, spec.table_schema)
         except (InvalidPredicate, InvalidSql):
-            rest.append(term)
+            # Engines take times without a zone for those of their session.
+            rest.append(with_moments(term.copy(), spec.table_schema.to_arrow(), utc_moment))
         else:
             pushed.append(f"({said})")
     return " AND ".join(pushed) or None, sql.and_(*rest) if rest else None

@@ -262,6 +262,39 @@ def terms_of(node: Any) -> list[Any]:
     return [term for part in node.flatten(unnest=False) for term in terms_of(part)]
 
 
+def with_moments(condition: sql.Expr, schema: pa.Schema, moment: Callable[[sql.Expr], dt.datetime | None]) -> sql.Expr:
+    """A condition, changed: times that are compared with a column which has a zone are said with theirs. moment: what a literal means, None
+    to leave it as it is."""
+    zoned = {field.name.lower() for field in schema if pa.types.is_timestamp(field.type) and field.type.tz is not None}
+    for column in [column for column in condition.find_all(sql.Column) if column.name.lower() in zoned]:
+        beside: sql.Expr | None = column.parent
+        while isinstance(beside, sql.Paren):
+            beside = beside.parent
+        for literal in [] if not isinstance(beside, _COMPARISONS) else [unwrapped(one) for one in beside.iter_expressions()]:
+            found = moment(literal) if _text_of_time(literal) is not None else None
+            if found is not None:
+                literal.replace(sql.Literal.string(found.isoformat()))
+    return condition
+
+
+def utc_moment(said: sql.Expr) -> dt.datetime | None:
+    """What a literal of a time means in a filter: without a zone it is UTC. None for what is no ISO text."""
+    try:
+        when = dt.datetime.fromisoformat(_text_of_time(said) or "")
+    except ValueError:
+        return None
+    return when if when.tzinfo is not None else when.replace(tzinfo=dt.UTC)
+
+
+def _text_of_time(said: sql.Expr) -> str | None:
+    """Of text, with or without a type before it."""
+    bare = said.this if isinstance(said, (sql.Cast, sql.TsOrDsToDate, sql.TsOrDsToTimestamp)) else said
+    return str(bare.this) if isinstance(bare, sql.Literal) and bare.is_string else None
+
+
+_COMPARISONS = (sql.EQ, sql.NEQ, sql.NullSafeEQ, sql.LT, sql.LTE, sql.GT, sql.GTE, sql.Between, sql.In)
+
+
 def balanced(join: Callable[[pc.Expression, pc.Expression], pc.Expression], terms: Sequence[pc.Expression]) -> pc.Expression:
     """The terms joined pairwise: Arrow descends into an expression by recursion, and a long chain would end the process."""
     while len(terms) > 1:

@@ -12,7 +12,7 @@ from objcat.edits.merging import Merge
 from objcat.errors import EmptyBatch, InvalidSql
 from objcat.handle import Table
 from objcat.predicate.dialect import spark_sql
-from objcat.predicate.translate import unwrapped
+from objcat.predicate.translate import with_moments
 from objcat.sql.context import Context
 from objcat.sql.names import column_of, column_parts, parts_of_table, shorten, table_name
 from objcat.sql.parts import TARGET, check_parts
@@ -24,7 +24,6 @@ UPDATES = (
     "UPDATE t SET column = expression, ... [WHERE a filter of its columns]; MERGE INTO t USING ... updates by the rows of another table"
 )
 MERGES = "MERGE INTO t USING a table or (query) AS s ON t.key = s.key WHEN ..., with conditions as WHEN MATCHED AND ... THEN"
-_COMPARISONS = (sql.EQ, sql.NEQ, sql.NullSafeEQ, sql.LT, sql.LTE, sql.GT, sql.GTE, sql.Between, sql.In)
 TRUNCATES = "TRUNCATE TABLE t for all rows of one table, ALTER TABLE t DROP PARTITION (column = value) for those of a partition"
 
 
@@ -129,22 +128,7 @@ def _unqualified(condition: sql.Expr, target: sql.Table) -> sql.Expr:
 
 def _timed(context: Context, condition: sql.Expr, table: Table) -> sql.Expr:
     """A condition, changed: times that are compared with a column which has a zone mean what they mean in a query of the same session."""
-    zoned = {field.name.lower() for field in table.schema if pa.types.is_timestamp(field.type) and field.type.tz is not None}
-    for column in [column for column in condition.find_all(sql.Column) if column.name.lower() in zoned]:
-        beside: sql.Expr | None = column.parent
-        while isinstance(beside, sql.Paren):
-            beside = beside.parent
-        for literal in [] if not isinstance(beside, _COMPARISONS) else [unwrapped(one) for one in beside.iter_expressions()]:
-            moment = context.runner.moment(literal) if _is_time(literal) else None
-            if moment is not None:
-                literal.replace(sql.Literal.string(moment.isoformat()))
-    return condition
-
-
-def _is_time(said: sql.Expr) -> bool:
-    """Whether it is text, with or without a type before it."""
-    typed = isinstance(said, (sql.Cast, sql.TsOrDsToDate, sql.TsOrDsToTimestamp))
-    return bool((said.this if typed else said).is_string)
+    return with_moments(condition, table.schema, context.runner.moment)
 
 
 def update(context: Context, tree: sql.Update) -> Any:

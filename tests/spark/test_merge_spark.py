@@ -17,6 +17,7 @@ from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.scan import Scan
 from objcat.spark import evaluate
 from tests.spark.plans import files_read
+from tests.spark.sessions import session
 from tests.tables.test_merge import KINDS, SCHEMA, TABLES, counts, make, row, values
 
 ENDS = [("merge_on_read", 1), ("copy_on_write", 2), ("merge_on_read", 3), ("copy_on_write", 0)]
@@ -45,6 +46,26 @@ def test_both_engines_merge_alike(spark: SparkSession, tmp_path: Path, kind: str
         assert table.update({"v": 1}, where="id = 1000", spark=None if engine == "local" else spark) is None
     assert found[0] == found[1] and told[:2] == told[2:]
     assert told[0] == (8, 9, 5)
+
+
+@pytest.mark.parametrize("beside", ["", " OR length(s) > 5", " AND length(s) < 5"])
+@pytest.mark.parametrize(
+    "time",
+    ["at > '2026-01-01 03:00:00'", "TIMESTAMP '2026-01-01 03:00:00' < at", "at BETWEEN '2026-01-01 04:00:00' AND '2026-01-01 07:00:00Z'"],
+)
+def test_a_time_in_the_filter_of_an_update_is_utc_whatever_else_it_says(
+    spark: SparkSession, tmp_path: Path, time: str, beside: str
+) -> None:
+    """Also where a scan cannot filter by the term that it stands in."""
+    hours = pa.array([dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC) for hour in (1, 4, 7)])
+    rows = pa.table({"id": [1, 2, 3], "at": hours, "s": ["a", "b", "c"], "v": [0, 0, 0]})
+    with session(spark, spark__sql__session__timeZone="America/New_York"):
+        for engine in ("local", "spark"):
+            lake = objcat.connect(tmp_path)
+            lake.write(rows, engine, key=["id"], index=objcat.Bucket(1))
+            table = lake.table(engine)
+            table.update({"v": "1"}, where=time + beside, spark=None if engine == "local" else spark)
+            assert sorted(table.scan(where="v = 1").to_arrow()["id"].to_pylist()) == [2, 3], engine
 
 
 def test_a_key_that_the_table_cannot_hold_is_no_other_key(spark: SparkSession, tmp_path: Path) -> None:
