@@ -21,7 +21,7 @@ from fileio.testing.faults import FaultyBackend, Request
 from objcat.doctor import examine
 from objcat.errors import InvalidInput, UnsupportedFormat
 from objcat.predicate import Predicate
-from objcat.storage import files
+from objcat.storage import files, local_disk
 from objcat.storage.bounds import row_groups_that_may_match
 from objcat.table.files import Order, decode_delta, encode_delta
 from objcat.tasks import WriteResult, order
@@ -127,7 +127,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "BASE_ROW_GROUP_ROWS", 16)
     monkeypatch.setattr(files, "WHOLE_BYTES_MAX", 0)
     monkeypatch.setattr(order, "SORTED_BYTES_MAX", 2000)
-    monkeypatch.setattr(order, "PIECE_ROWS", 8)
+    monkeypatch.setattr(local_disk, "PIECE_ROWS", 8)
 
 
 # ---- within file groups

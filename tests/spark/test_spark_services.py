@@ -208,12 +208,11 @@ def test_what_the_format_writes_is_looked_after_by_the_process_that_commits(tmp_
     numbers = range(WRITES)
     for number in numbers:
         rows = pa.table({"id": [number % 5, 100 + number], "v": [number, number]}, schema=SCHEMA)
-        source = DefaultSource({"path": f"{tmp_path}/t", "app_id": "s"})
         if number % 2:
-            writer: Any = source.writer(schema, overwrite=False)
+            writer: Any = DefaultSource({"path": f"{tmp_path}/t"}).writer(schema, overwrite=False)
             writer.commit([writer.write(iter(rows.to_batches()))])
         else:
-            writer = source.streamWriter(schema, overwrite=False)
+            writer = DefaultSource({"path": f"{tmp_path}/t", "app_id": "s"}).streamWriter(schema, overwrite=False)
             writer.commit([writer.write(iter(rows.to_batches()))], number)
     assert compactions(table) >= 1
     assert content(table) == written(numbers)
