@@ -263,10 +263,9 @@ def terms_of(node: Any) -> list[Any]:
 
 
 def with_moments(condition: sql.Expr, schema: pa.Schema, moment: Callable[[sql.Expr], dt.datetime | None]) -> sql.Expr:
-    """A condition, changed: times that are compared with a column which has a zone are said with theirs. moment: what a literal means, None
-    to leave it as it is."""
-    zoned = {field.name.lower() for field in schema if pa.types.is_timestamp(field.type) and field.type.tz is not None}
-    for column in [column for column in condition.find_all(sql.Column) if column.name.lower() in zoned]:
+    """A condition, changed: times that are compared with a column, or a field of a struct, which has a zone are said with theirs. moment:
+    what a literal means, None to leave it as it is."""
+    for column in [column for column in condition.find_all(sql.Column) if _has_zone(column, schema)]:
         beside: sql.Expr | None = column.parent
         while isinstance(beside, sql.Paren):
             beside = beside.parent
@@ -275,6 +274,16 @@ def with_moments(condition: sql.Expr, schema: pa.Schema, moment: Callable[[sql.E
             if found is not None:
                 literal.replace(sql.Literal.string(found.isoformat()))
     return condition
+
+
+def _has_zone(column: sql.Column, schema: pa.Schema) -> bool:
+    found: Any = pa.struct(schema)
+    for part in column.parts:
+        same = [field for field in found if field.name.lower() == part.name.lower()] if pa.types.is_struct(found) else []
+        if not same:
+            return False
+        found = same[0].type
+    return pa.types.is_timestamp(found) and found.tz is not None
 
 
 def utc_moment(said: sql.Expr) -> dt.datetime | None:

@@ -51,14 +51,21 @@ def test_both_engines_merge_alike(spark: SparkSession, tmp_path: Path, kind: str
 @pytest.mark.parametrize("beside", ["", " OR length(s) > 5", " AND length(s) < 5"])
 @pytest.mark.parametrize(
     "time",
-    ["at > '2026-01-01 03:00:00'", "TIMESTAMP '2026-01-01 03:00:00' < at", "at BETWEEN '2026-01-01 04:00:00' AND '2026-01-01 07:00:00Z'"],
+    [
+        "at > '2026-01-01 03:00:00'",
+        "TIMESTAMP '2026-01-01 03:00:00' < at",
+        "at BETWEEN '2026-01-01 04:00:00' AND '2026-01-01 07:00:00Z'",
+        "times.zoned > '2026-01-01 03:00:00'",
+        "times.at > '2026-01-01 03:00:00'",
+    ],
 )
 def test_a_time_in_the_filter_of_an_update_is_utc_whatever_else_it_says(
     spark: SparkSession, tmp_path: Path, time: str, beside: str
 ) -> None:
     """Also where a scan cannot filter by the term that it stands in."""
     hours = pa.array([dt.datetime(2026, 1, 1, hour, tzinfo=dt.UTC) for hour in (1, 4, 7)])
-    rows = pa.table({"id": [1, 2, 3], "at": hours, "s": ["a", "b", "c"], "v": [0, 0, 0]})
+    times = pa.StructArray.from_arrays([hours, hours.cast(pa.timestamp("us"))], ["zoned", "at"])
+    rows = pa.table({"id": [1, 2, 3], "at": hours, "times": times, "s": ["a", "b", "c"], "v": [0, 0, 0]})
     with session(spark, spark__sql__session__timeZone="America/New_York"):
         for engine in ("local", "spark"):
             lake = objcat.connect(tmp_path)

@@ -159,6 +159,22 @@ def test_a_time_in_a_statement_that_writes_is_the_one_that_a_query_finds(spark: 
     assert lake.table("t").scan().to_arrow()["id"].to_pylist() == [2]
 
 
+MOMENTS = ["2026-05-31 20:00:00", "2026-06-01 00:00:00"]
+
+
+@pytest.mark.parametrize("where", ["s.zoned = '2026-06-01 00:00:00'", "t.s.at > '2026-05-31 22:00:00'"])
+def test_a_time_within_a_struct_is_the_one_that_a_query_finds(spark: SparkSession, tmp_path: Path, where: str) -> None:
+    """With a zone or without one, whatever a column of the same name has."""
+    lake = objcat.connect(tmp_path)
+    lake.sql("CREATE TABLE t (id BIGINT, at TIMESTAMP, s STRUCT<zoned: TIMESTAMP, at: TIMESTAMP_NTZ>, v BIGINT, PRIMARY KEY (id))")
+    rows = [f"({n}, null, named_struct('zoned', TIMESTAMP '{at}', 'at', TIMESTAMP_NTZ '{at}'), {n})" for n, at in enumerate(MOMENTS)]
+    with session(spark, spark__sql__session__timeZone="America/New_York"):
+        lake.sql(f"INSERT INTO t VALUES {', '.join(rows)}", spark)
+        assert [row.id for row in lake.sql(f"SELECT id FROM t WHERE {where}", spark).collect()] == [1]
+        lake.sql(f"UPDATE t SET v = 7 WHERE {where}", spark)
+    assert sorted(lake.table("t").scan().to_arrow()["v"].to_pylist()) == [0, 7]
+
+
 def test_a_time_names_the_partition_that_a_query_finds(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     lake.sql("CREATE TABLE t (id BIGINT, at TIMESTAMP) PARTITIONED BY (at)")
