@@ -21,8 +21,9 @@ from objcat.timeline import Action, Entry, Home, View
 
 @dataclass(frozen=True, slots=True)
 class ChangesPlan:
-    """What a read of changes reads. spec: of the end of the range. wide: the same with columns in the widest types of the range, which is
-    another one where a RESTORE made a column narrower again: rows that were there meanwhile are told in it.
+    """What a read of changes reads. spec: of the end of the range. wide: the same with columns in the widest types of the range, and nulls
+    where they were allowed, which is another one where a RESTORE made a column narrower again, or not nullable: rows that were there
+    meanwhile are told in it.
 
     columns, net, where, moved: as of `ChangeTask`; where rows moved, what came and went is only found in a partition as a whole. latest:
     whether only rows that are there are told. parted: whether a key that is unique in the table may have been in several partitions of the
@@ -127,7 +128,7 @@ def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str],
 
 
 def with_widest(spec: TableSpec, specs: Iterable[TableSpec]) -> TableSpec:
-    """The spec with columns in the widest types that they have in any of these."""
+    """The spec with columns in the widest types that they have in any of these, and with nulls where one of these allows them."""
     schema = widest(spec.table_schema, (other.table_schema for other in specs))
     return spec if schema == spec.table_schema else msgspec.structs.replace(spec, table_schema=schema)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,6 +13,8 @@ import pyarrow.compute as pc
 from objcat.table.schema import is_list
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+Values = TypeVar("Values", pa.Array, pa.ChunkedArray)
 
 Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 """A plain array in another plain type."""
@@ -44,13 +47,24 @@ def relabelled(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 
 
 def named(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a schema, in its order, nested ones with the names of its fields: see `relabelled`."""
+    """The columns of a schema, in its order, nested ones with the names of its fields: see `relabelled`. Raises as `exactly`."""
     columns = [rows.column(field.name) for field in schema]
     fitting = [
-        relabelled(values, field.type) if pa.types.is_nested(field.type) else values.cast(field.type)
+        relabelled(values, field.type) if pa.types.is_nested(field.type) else exactly(values, field.type)
         for values, field in zip(columns, schema, strict=True)
     ]
     return pa.Table.from_arrays(fitting, schema=schema)
+
+
+def exactly(values: Values, wanted: pa.DataType) -> Values:
+    """Plain values in another plain type. Raises ArrowInvalid where one is lost: Arrow itself rounds floating numbers to decimals, and
+    decimals to floating ones."""
+    cast = values.cast(wanted)
+    given = values.type
+    is_rounded = any(pa.types.is_floating(one) and pa.types.is_decimal(other) for one, other in itertools.permutations((given, wanted)))
+    if is_rounded and not cast.cast(given).equals(values):
+        raise pa.ArrowInvalid(f"values of {given} do not fit {wanted}")
+    return cast
 
 
 def plain(rows: Rows) -> Rows:
@@ -87,7 +101,7 @@ _PLAIN_TYPES = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def _widen(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return values.cast(wanted)
+    return exactly(values, wanted)
 
 
 def _fit(values: pa.Array, wanted: pa.DataType, cast: Cast) -> pa.Array:

@@ -127,12 +127,15 @@ def is_wider(new: ColumnType, old: ColumnType) -> bool:
 
 
 def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
-    """The schema with every column, and every field in one, in the widest type that it has in any of these. Of two types of which neither
-    holds the values of the other, the first that is met stays."""
+    """The schema with every column, and every field in one, in the widest type that it has in any of these, and with nulls where one of
+    these allows them. Of two types of which neither holds the values of the other, the first that is met stays."""
     found: dict[int, ColumnType] = {}
+    nullable: set[int] = set()
 
     def meet(columns: Iterable[Column]) -> None:
         for column in columns:
+            if column.nullable:
+                nullable.add(column.id)
             if isinstance(column.type, str):
                 known = found.setdefault(column.id, column.type)
                 found[column.id] = column.type if is_wider(column.type, known) else known
@@ -149,7 +152,7 @@ def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
                 new = MapType(key=wide(key), value=wide(value))
             case _:
                 new = found[column.id]
-        return column if new == column.type else msgspec.structs.replace(column, type=new)
+        return msgspec.structs.replace(column, type=new, nullable=column.id in nullable)
 
     meet(schema.columns)
     for other in others:

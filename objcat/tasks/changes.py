@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
+from objcat.errors import InvalidInput
 from objcat.storage.files import TXN_COLUMN, base_pieces, constant, pieces_of_txns, txn_of_path
 from objcat.storage.fitting import fitted, named
 from objcat.storage.hashing import bucket_of
@@ -217,11 +218,17 @@ def _logical(rows: pa.Table, task: IncrementTask | ChangeTask) -> pa.Table:
 
 
 def read_changed(fileio: FileIO, task: IncrementTask | ChangeTask) -> Iterator[pa.Table]:
-    """The rows of a task of either kind."""
+    """The rows of a task of either kind. Raises InvalidInput for changes of which no type of a column holds all values."""
     if isinstance(task, IncrementTask):
         yield from increments(fileio, task)
-    else:
+        return
+    try:
         yield changes_of(fileio, task)
+    except pa.ArrowInvalid as error:
+        raise InvalidInput(
+            f"a RESTORE took a column back to a type that was then widened in another way ({str(error).splitlines()[0]}): read what "
+            "changed up to the slot of that RESTORE, and what changed since, apart; history() tells which it is"
+        ) from error
 
 
 def increment_schema(spec: TableSpec, columns: Sequence[str]) -> pa.Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -155,6 +156,25 @@ def test_values_that_a_restore_has_no_type_for_any_more_are_told_in_theirs(kind:
     latest = table.incremental(since=widened, where="v <= 3", columns=["n", "v", "_commit_slot"]).to_arrow()
     assert latest.to_pylist() == [{"n": None, "v": 3, "_commit_slot": table.snapshot.slot}]
     assert latest.schema.field("v").type == pa.int32()
+
+
+@pytest.mark.parametrize("net", [False, True])
+def test_of_types_that_hold_not_the_values_of_each_other_none_is_rounded(net: bool) -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("apart"), env=FakeEnv(3)))
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32())])
+    table = lake.create_table("t", schema, key=["id"], index=objcat.Bucket(1))
+    table.insert([{"id": 1, "v": 1}])
+    table.widen_column("v", "double")
+    table.upsert([{"id": 1, "v": 2.5}])
+    restored = table.restore(to=1).slot
+    table.widen_column("v", "decimal(12,0)")
+    table.upsert([{"id": 1, "v": Decimal(3)}])
+    for feed in (table.changes(since=0, net=net), table.incremental(since=2)):
+        with pytest.raises(InvalidInput, match="read what changed up to the slot of that RESTORE, and what changed since, apart"):
+            feed.to_arrow()
+    ranges = [table.changes(since=since, until=until, net=net) for since, until in ((0, restored), (restored, None))]
+    values = [feed.to_arrow()["v"].to_pylist() for feed in ranges]
+    assert values == [[1] if net else [1, 1, 2.5, 2.5, 1], [1, 3]]
 
 
 def test_a_transaction_over_two_tables_changes_each_of_them_once() -> None:

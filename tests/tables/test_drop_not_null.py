@@ -80,6 +80,33 @@ def test_rows_with_nulls_lie_beside_files_of_before(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+def test_changes_tell_the_nulls_that_a_restore_took_away(kind: str) -> None:
+    table = created(kind)
+    table.alter([objcat.DropNotNull(path) for path in PATHS])
+    table.upsert(batch({1: NULLS, 2: INNER}))
+    table.restore(to=1)
+    assert not any(table.schema.field(name).nullable for name in SCHEMA.names)
+    feed = table.changes(since=2)
+    told = [
+        (one["_change_type"], one["_commit_slot"], one.pop("id"), {name: one[name] for name in FULL}) for one in feed.to_arrow().to_pylist()
+    ]
+    assert sorted(told, key=lambda one: (one[2], one[1], one[0] == "update_after")) == [
+        change
+        for key, row in ((1, NULLS), (2, INNER))
+        for change in (
+            ("update_before", 3, key, FULL),
+            ("update_after", 3, key, row),
+            ("update_before", 4, key, row),
+            ("update_after", 4, key, FULL),
+        )
+    ]
+    assert all(feed.schema.field(name).nullable for name in SCHEMA.names[2:])
+    back = table.incremental(since=3)
+    assert {one.pop("id"): one for one in back.to_arrow().to_pylist()} == {1: FULL, 2: FULL}
+    assert back.schema.equals(table.schema)
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_a_writer_of_before_goes_on_and_learns_it(kind: str) -> None:
     table = created(kind)
     other = objcat.Table(table.name, table.timeline, table.id, table.timeline.open())
