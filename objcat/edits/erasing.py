@@ -22,6 +22,7 @@ from objcat.predicate.dialect import spark_sql
 from objcat.services import compact, plan_clean
 from objcat.storage.batch import key_values
 from objcat.storage.files import base_pieces, log_pieces, txn_of_path
+from objcat.storage.fitting import logical
 from objcat.table import Snapshot
 from objcat.table.schema import Column
 from objcat.tasks import Filter
@@ -232,7 +233,7 @@ def _holds(table: Table, snapshot: Snapshot, where: Filter | None) -> bool:
     columns = [spec.table_schema.column(name).physical for name in where.columns]
 
     def passes(rows: pa.Table) -> bool:
-        return bool(rows.select(columns).rename_columns(list(where.columns)).filter(where.to_arrow()).num_rows)
+        return bool(logical(rows.select(columns), spec.table_schema).filter(where.to_arrow()).num_rows)
 
     for base in bases.values():
         if any(passes(rows) for rows in base_pieces(table.fileio, base, columns, where=where.to_pruning(), spec=spec)):

@@ -30,7 +30,7 @@ from objcat.services.proposal import proposal_of
 from objcat.spool import Spooled
 from objcat.storage.batch import conform
 from objcat.storage.files import TXN_COLUMN, constant
-from objcat.storage.fitting import named
+from objcat.storage.fitting import logical, named
 from objcat.table import FileGroup, Manifests, Snapshot, TableSpec
 from objcat.tasks import TXN_FIELD, Changed, Filter, rewrite_groups
 from objcat.tasks.scan import bare
@@ -301,14 +301,14 @@ def _outcome(fileio: FileIO, found: Evaluated | None) -> Outcome | None:
 def _updated_groups(fileio: FileIO, program: Program, plan: ScanPlan, txn: Txn) -> Proposal | None:
     """Of a table without a key: groups that hold such rows, written again with what they become."""
     spec = plan.snapshot.spec
-    names = {column.physical: column.name for column in spec.table_schema.columns}
+    physical = [column.physical for column in spec.table_schema.columns]
     schema = spec.table_schema.to_arrow_physical(nullable=True)
 
     def change(rows: pa.Table) -> Changed:
-        own = rows.select([*names, TXN_COLUMN])
-        logical = named(own.select(list(names)).rename_columns(list(names.values())), spec.table_schema.to_arrow())
-        passed = _passing(logical, plan.where)
-        changed, become = evaluate_rows(program, spec, logical.take(passed))
+        own = rows.select([*physical, TXN_COLUMN])
+        said = named(logical(own, spec.table_schema), spec.table_schema.to_arrow())
+        passed = _passing(said, plan.where)
+        changed, become = evaluate_rows(program, spec, said.take(passed))
         if not become.num_rows:
             return Changed(own)
         fitted = conform(become, spec).cast(schema).append_column(TXN_FIELD, constant(txn, become.num_rows))

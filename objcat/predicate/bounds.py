@@ -56,7 +56,7 @@ class Bounds:
                 return _both(type(node), [self.possible(term) for term in node.flatten(unnest=False)])
             case sql.Boolean():
                 return _Possible(pc.scalar(bool(node.this)), pc.scalar(not node.this))
-            case _ if self._only is not None and not all(self._name(column) in self._only for column in node.find_all(sql.Column)):
+            case _ if not all(map(self._has_bounds, node.find_all(sql.Column))):
                 return _either()
             case sql.Between():
                 ends = [self._compared(kind, node.this, node.args[end]) for kind, end in ((sql.GTE, "low"), (sql.LTE, "high"))]
@@ -76,9 +76,11 @@ class Bounds:
     def failing(self, node: Any) -> Condition:
         """Whether a whole filter may not be true of some row: it is false, or null."""
         # What is false is known of values; of a null, also one that is written out, the whole may be null, and does not pass either.
-        names = dict.fromkeys(map(self._name, node.find_all(sql.Column)))
+        columns = list(node.find_all(sql.Column))
+        names = dict.fromkeys(map(self._name, columns))
         nulls = [_or_true(pc.field(f"nulls_{self._ids[name]}") > 0) for name in names]
-        if any(not isinstance(null.parent, sql.Is) for null in node.find_all(sql.Null)):
+        within = [column for column in columns if self._is_within(column)]
+        if within or any(not isinstance(null.parent, sql.Is) for null in node.find_all(sql.Null)):
             nulls.append(pc.scalar(True))
         return Junction((self.possible(node).false, *nulls), every=False)
 
@@ -130,7 +132,15 @@ class Bounds:
         return pc.field(f"nulls_{self._ids[self._name(column)]}")
 
     def _name(self, column: sql.Column) -> str:
-        return self._lower.name_of(column)
+        return self._lower.path_of(column)[0]
+
+    def _has_bounds(self, column: sql.Column) -> bool:
+        """Whether its bounds count."""
+        return not self._is_within(column) and (self._only is None or self._name(column) in self._only)
+
+    def _is_within(self, column: sql.Column) -> bool:
+        """Whether it is a field of a struct, which has no bounds."""
+        return len(self._lower.path_of(column)) > 1
 
 
 @dataclass(frozen=True, slots=True)

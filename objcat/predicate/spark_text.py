@@ -24,7 +24,8 @@ def spark_text(tree: Any, translator: Translator) -> str:
     _say_types(tree, translator)
     tree = _keep_nan_apart(tree, translator)
     for column in tree.find_all(sql.Column):
-        column.set("this", sql.to_identifier(translator.name_of(column), quoted=True))
+        for part, name in zip(column.parts, translator.path_of(column), strict=True):
+            part.replace(sql.to_identifier(name, quoted=True))
     return spark_sql(tree)
 
 

@@ -20,7 +20,7 @@ from objcat.predicate.bounds import Bounds
 from objcat.predicate.chains import gathered
 from objcat.predicate.dialect import SparkText
 from objcat.predicate.spark_text import spark_text
-from objcat.predicate.translate import Translator, column_name, terms_of
+from objcat.predicate.translate import Translator, column_path, terms_of
 from objcat.table import Pruning
 from objcat.table.schema import TableSchema
 
@@ -64,7 +64,9 @@ class Predicate:
                         column, literals = term.this, list(term.expressions)
                     case _:
                         continue
-                found.setdefault(translator.name_of(column), translator.equal(literals, column))
+                name, *inner = translator.path_of(column)
+                if not inner:
+                    found.setdefault(name, translator.equal(literals, column))
         return found
 
     def ids(self, only: Collection[str] | None = None) -> tuple[int, ...]:
@@ -80,13 +82,13 @@ class Predicate:
 def parse_predicate(text: str, schema: TableSchema) -> Predicate:
     """A predicate from the text of a WHERE clause, e.g. `fare > 10 and city in ('Rome', 'Oslo')`.
 
-    Known: columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS [NOT] NULL, DATE and TIMESTAMP literals, parentheses.
-    Raises InvalidPredicate that names what does not parse, or the nearest column.
+    Known: columns and fields of structs (`place.lat`), literals, comparisons, AND, OR, NOT, IN, BETWEEN, IS [NOT] NULL, DATE and TIMESTAMP
+    literals, parentheses. Raises InvalidPredicate that names what does not parse, or the nearest column.
     """
     _check_text(text)
     with _bounded(text):
         tree = _parsed(text)
-    names = dict.fromkeys(column_name(text, column, schema) for column in tree.find_all(sql.Column))
+    names = dict.fromkeys(column_path(text, column, schema)[0] for column in tree.find_all(sql.Column))
     predicate = Predicate(text, tuple(names), schema)
     try:
         schema.to_arrow().empty_table().filter(predicate.to_arrow())

@@ -43,12 +43,13 @@ _MOMENTS = (sql.Cast, sql.TsOrDsToDate, sql.TsOrDsToTimestamp)
 
 
 class Translator:
-    """The parts of one filter in Arrow's terms. text: of the filter, for errors. field: what stands for a column, by its name.
+    """The parts of one filter in Arrow's terms. text: of the filter, for errors. field: what stands for a column, by its name, or for a
+    field of one, by the names that lead to it.
 
     Raises InvalidPredicate for what a scan cannot do.
     """
 
-    def __init__(self, text: str, schema: TableSchema, field: Callable[[str], pc.Expression] = pc.field) -> None:
+    def __init__(self, text: str, schema: TableSchema, field: Callable[..., pc.Expression] = pc.field) -> None:
         self._text = text
         self._schema = schema
         self._field = field
@@ -153,17 +154,21 @@ class Translator:
     def _column(self, node: sql.Expression) -> pc.Expression:
         if not isinstance(node, sql.Column):
             raise self._unknown(node)
-        return self._field(self.name_of(node))
+        return self._field(*self.path_of(node))
 
-    def name_of(self, node: sql.Column) -> str:
-        """What the table calls a column."""
-        return column_name(self._text, node, self._schema)
+    def path_of(self, node: sql.Column) -> tuple[str, ...]:
+        """What the table calls a column, and the fields of structs that lead from it to what is meant."""
+        return column_path(self._text, node, self._schema)
 
     def type_of(self, node: sql.Expression) -> pa.DataType:
-        """Of a column."""
+        """Of a column, or of a field within one."""
         if not isinstance(node, sql.Column):
             raise self._unknown(node)
-        return arrow_type(self._schema.column(self.name_of(node)).type)
+        name, *fields = self.path_of(node)
+        found = arrow_type(self._schema.column(name).type)
+        for field in fields:
+            found = found.field(field).type
+        return found
 
     def literal(self, node: sql.Expression, *, beside: sql.Expression) -> pa.Scalar:
         """A literal in the type of the column beside it."""
@@ -227,24 +232,41 @@ class Translator:
         )
 
 
-def column_name(text: str, column: sql.Column, schema: TableSchema) -> str:
-    """What the table calls a column that a filter names. Raises InvalidPredicate that names the nearest one."""
-    if column.table:
+def column_path(text: str, column: sql.Column, schema: TableSchema) -> tuple[str, ...]:
+    """What the table calls a column that a filter names, and the fields of structs after it. Raises InvalidPredicate that names the nearest
+    one."""
+    first, *inner = column.parts
+    name = _same(first, schema.names)
+    if name is None and inner:
         raise InvalidPredicate(
-            f"the filter {shown(text)} names {column.sql('spark')!r}: write a column's name without its table, and one that holds a dot in "
-            "backticks; fields of a struct cannot be filtered by in text, but in an Arrow expression, as pc.field('place', 'lat')"
+            f"the filter {shown(text)} names {column.sql('spark')!r}, and {first.name!r} is not a column: "
+            f"{nearest(first.name, schema.names)}; write a column's name without its table, and one that holds a dot in backticks"
         )
-    if column.name in schema.names:
-        return column.name
-    same = [name for name in schema.names if name.lower() == column.name.lower()]
-    if len(same) == 1 and not column.this.quoted:
-        return same[0]
-    hint = nearest(column.name, schema.names)
-    if column.name == "None":
-        hint = "write IS NULL or IS NOT NULL"
-    elif not hint.endswith("?"):
-        hint += f"; text stands in single quotes, '{column.name}'"
-    raise InvalidPredicate(f"the filter {shown(text)} names {column.name!r}, which is not a column: {hint}")
+    if name is None:
+        hint = nearest(column.name, schema.names)
+        if column.name == "None":
+            hint = "write IS NULL or IS NOT NULL"
+        elif not hint.endswith("?"):
+            hint += f"; text stands in single quotes, '{column.name}'"
+        raise InvalidPredicate(f"the filter {shown(text)} names {column.name!r}, which is not a column: {hint}")
+    path, found = [name], arrow_type(schema.column(name).type)
+    for part in inner:
+        fields = [field.name for field in found] if pa.types.is_struct(found) else []
+        name = _same(part, fields)
+        if name is None:
+            hint = nearest(part.name, fields) if fields else f"{'.'.join(path)!r} is of type {found}, and only structs have fields"
+            raise InvalidPredicate(f"the filter {shown(text)} names {column.sql('spark')!r}, which is not there: {hint}")
+        path.append(name)
+        found = found.field(name).type
+    return tuple(path)
+
+
+def _same(said: sql.Expr, names: Sequence[str]) -> str | None:
+    """The one of some names that is meant: case counts where it must, or is told to by quotes."""
+    if said.name in names:
+        return str(said.name)
+    same = [name for name in names if name.lower() == said.name.lower()]
+    return same[0] if len(same) == 1 and not said.args.get("quoted") else None
 
 
 def unwrapped(node: Any) -> Any:

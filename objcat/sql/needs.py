@@ -87,7 +87,7 @@ def _text(term: sql.Expr, alias: str, spelled: Mapping[str, str], schema: pa.Sch
     columns: list[sql.Column] = list(term.find_all(sql.Column))
     for column in columns:
         name = spelled.get(column.name)
-        if column.table != alias or name is None or pa.types.is_floating(schema.field(name).type):
+        if column.table != alias or isinstance(column.parent, sql.Dot) or name is None or pa.types.is_floating(schema.field(name).type):
             return None
         column.replace(sql.column(sql.to_identifier(name, quoted=True)))
     try:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.table.schema import is_list
+from objcat.table.schema import TableSchema, arrow_type, is_list
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
@@ -65,6 +65,19 @@ def exactly(values: Values, wanted: pa.DataType) -> Values:
     if is_rounded and not cast.cast(given).equals(values):
         raise pa.ArrowInvalid(f"values of {given} do not fit {wanted}")
     return cast
+
+
+def logical(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Rows as files have them, under the names that users say, in nested columns too: before any filter, which may name a field of a
+    struct. Columns that are not of the table stay as they are."""
+    known = {column.physical: column for column in schema.columns}
+    names, columns = [], []
+    for name, values in zip(rows.column_names, rows.columns, strict=True):
+        column = known.get(name)
+        names.append(name if column is None else column.name)
+        is_nested = column is not None and pa.types.is_nested(values.type)
+        columns.append(relabelled(values, arrow_type(column.type)) if column is not None and is_nested else values)
+    return pa.Table.from_arrays(columns, names=names)
 
 
 def plain(rows: Rows) -> Rows:

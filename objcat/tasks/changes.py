@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from fileio.store import FileIO
 from objcat.errors import InvalidInput
 from objcat.storage.files import TXN_COLUMN, base_pieces, constant, pieces_of_txns, txn_of_path
-from objcat.storage.fitting import fitted, named
+from objcat.storage.fitting import fitted, logical, named
 from objcat.storage.hashing import bucket_of
 from objcat.storage.lateness import timely
 from objcat.storage.logs import EXPANSION, LogReader
@@ -210,8 +210,7 @@ def _logical(rows: pa.Table, task: IncrementTask | ChangeTask) -> pa.Table:
     if isinstance(task, IncrementTask):
         rows = dated(rows, task.commits)
         rows = rows.filter(pc.is_valid(rows.column(COMMIT_SLOT)))
-    columns = {column.physical: column.name for column in task.spec.table_schema.columns}
-    rows = rows.rename_columns([columns.get(name, name) for name in rows.column_names])
+    rows = logical(rows, task.spec.table_schema)
     if task.where is not None:
         rows = rows.filter(task.where.to_arrow())
     return named(rows, increment_schema(task.spec, task.columns))
@@ -315,9 +314,7 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
         there = changes.filter(pc.is_in(changes.column(CHANGE_TYPE), value_set=pa.array([INSERT, UPDATE_AFTER])))
         wanted = pa.schema([*task.latest.table_schema.to_arrow_physical(), *COMMIT_FIELDS])
         return _logical(fitted(there, wanted), replace(task, spec=task.latest))
-    logical = {column.physical: column.name for column in spec.table_schema.columns}
-    changes = changes.rename_columns([logical.get(name, name) for name in changes.column_names])
-    return named(changes, change_schema(spec, task.columns))
+    return named(logical(changes, spec.table_schema), change_schema(spec, task.columns))
 
 
 def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: Changed) -> pa.Table:

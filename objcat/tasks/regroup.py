@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.storage.files import BaseWriter, base_path
+from objcat.storage.fitting import logical
 from objcat.table import BaseFile, FileGroup, TableSpec
 from objcat.tasks.current import current_cuts, loaded_logs, rewritten_at_once
 from objcat.tasks.model import TXN_FIELD, Filter, Rewritten, WriteResult
@@ -66,12 +67,12 @@ def rewrite_groups(
 
 def rewrite_without(fileio: FileIO, task: DeleteTask) -> WriteResult:
     """A new base file for every group that holds such rows; the others are left alone. Raises CorruptTable, storage errors."""
-    names = {column.physical: column.name for column in task.spec.table_schema.columns}
+    schema = task.spec.table_schema
 
     def without(rows: pa.Table) -> Changed:
         """The rows for which the filter is false or null."""
-        logical = rows.select(list(names)).rename_columns(list(names.values()))
-        numbered = logical.append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
+        own = rows.select([column.physical for column in schema.columns])
+        numbered = logical(own, schema).append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
         passed = numbered.filter(task.where.to_arrow()).column(_NUMBER)
         kept = rows.filter(pc.invert(pc.is_in(numbered.column(_NUMBER), value_set=passed.combine_chunks())))
         return Changed(kept, deleted=rows.num_rows - kept.num_rows)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.storage.files import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, read_log, txn_of_path
-from objcat.storage.fitting import named
+from objcat.storage.fitting import logical, named
 from objcat.storage.hashing import bucket_of
 from objcat.storage.lateness import timely
 from objcat.storage.logs import EXPANSION, LogReader
@@ -159,8 +159,7 @@ class _GroupReader:
 
     def _project(self, rows: pa.Table, group: FileGroup) -> pa.Table:
         """Logical names, filtered."""
-        names = {column.physical: column.name for column in self._spec.table_schema.columns}
-        rows = rows.rename_columns([names.get(name, name) for name in rows.column_names])
+        rows = logical(rows, self._spec.table_schema)
         if self._task.where is not None:
             rows = rows.filter(self._task.where.to_arrow())
         if FILE_COLUMN in self._task.columns:

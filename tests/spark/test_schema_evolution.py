@@ -183,6 +183,9 @@ def test_nested_fields_that_were_renamed_added_dropped_or_swapped(spark: SparkSe
     assert found[3]["stops"] == [{"label": "l", "at": "now"}]
     assert found[1]["stops"] == [{"label": "s", "at": None}, None]
     assert found[1]["tags"] == [("t", {"weight": 1.5, "w": None})]
+    assert ids(table, spark, "place.x = -7") == [7]
+    assert ids(table, spark, "place.y = 8 or place.inner.key in ('new', 'k1')") == [1, 3, 8]
+    assert ids(table, spark, "place.inner.more is null and id < 4") == [0, 1, 2]
     frame = table.scan().to_spark(spark)
     assert [row.id for row in frame.where("place.x = -7").collect()] == [7]
     assert sorted(row.id for row in frame.where("place.y = 8").collect()) == [3, 8]

@@ -13,14 +13,8 @@ from pyspark.sql import SparkSession
 import objcat
 from objcat.errors import InvalidBatch
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64()),
-        pa.field("at", pa.timestamp("us", tz="UTC")),
-        pa.field("local", pa.timestamp("us")),
-        pa.field("day", pa.date32()),
-    ]
-)
+TIMES = [pa.field("at", pa.timestamp("us", tz="UTC")), pa.field("local", pa.timestamp("us")), pa.field("day", pa.date32())]
+SCHEMA = pa.schema([pa.field("id", pa.int64()), *TIMES, pa.field("within", pa.struct(TIMES))])
 
 
 @pytest.fixture(params=["America/New_York", "Asia/Kolkata"])
@@ -40,17 +34,18 @@ def elsewhere(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[S
         "'2020-01-01 02:00:00' = at",
         "local = '2020-01-01 02:00:00' and day = date '2020-01-01'",
         "not day < '2020-01-01'",
+        "within.at >= '2020-01-01 00:00:00'",
+        "within.local = '2020-01-01 02:00:00' and within.day in ('2020-01-01')",
     ],
 )
 def test_a_time_in_a_filter_is_utc_on_both_engines(elsewhere: SparkSession, tmp_path: Path, where: str) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
     two = dt.datetime(2020, 1, 1, 2)
-    table.insert(
-        [
-            {"id": 1, "at": two.replace(tzinfo=dt.UTC), "local": two, "day": dt.date(2020, 1, 1)},
-            {"id": 2, "at": dt.datetime(2019, 12, 31, 23, tzinfo=dt.UTC), "local": dt.datetime(2019, 12, 31), "day": dt.date(2019, 12, 31)},
-        ]
-    )
+    times = [
+        {"at": two.replace(tzinfo=dt.UTC), "local": two, "day": dt.date(2020, 1, 1)},
+        {"at": dt.datetime(2019, 12, 31, 23, tzinfo=dt.UTC), "local": dt.datetime(2019, 12, 31), "day": dt.date(2019, 12, 31)},
+    ]
+    table.insert([{"id": 1 + number, **row, "within": row} for number, row in enumerate(times)])
     scan = table.scan(where=where, columns=["id"])
     assert scan.to_arrow().column("id").to_pylist() == [1]
     assert [row.id for row in scan.to_spark(elsewhere).collect()] == [1]

@@ -49,6 +49,13 @@ def test_rows_and_deletes_are_one_commit(tmp_path: Path, kind: str) -> None:
     assert len(rows(table)) == 9
 
 
+def test_what_is_a_delete_may_stand_within_a_struct(tmp_path: Path) -> None:
+    table = make(tmp_path, "merge_on_read")
+    batch = [{"meta": {"op": op}, "id": key, "name": "new", "version": 2} for key, op in ((1, "u"), (2, "d"), (3, None))]
+    table.upsert(batch, delete_when="meta.op = 'd'")
+    assert rows(table) == {i: f"n{i}" for i in range(10) if i != 2} | {1: "new", 3: "new"}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_later_of_one_key_counts(tmp_path: Path, kind: str) -> None:
     table = make(tmp_path, kind)

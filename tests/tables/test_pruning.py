@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -142,6 +143,29 @@ def test_no_filter_leaves_out_a_file_with_a_row_that_passes(kind: str, data: st.
     rows = pa.table({"id": pa.array(range(len(values)), pa.int64()), "v": pa.array(values, data_type)})
     if rows.filter(predicate.to_arrow()).num_rows:
         assert is_kept(spec, where, written(spec, values))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "binary"])
+@settings(max_examples=effort(10, with_all=50))
+@given(data=st.data())
+def test_a_field_of_a_struct_is_filtered_as_a_column_is_and_leaves_out_nothing(kind: str, data: st.DataObject) -> None:
+    data_type, values_of = TYPES[kind]
+    drawn = data.draw(st.lists(st.none() | values_of, min_size=1, max_size=6))
+    where = data.draw(filters(values_of))
+    values, numbers = pa.array(drawn, data_type), pa.array(range(len(drawn)), pa.int64())
+    structs = pa.StructArray.from_arrays([values], ["v"], mask=values.is_null() if data.draw(st.booleans()) else None)
+    plain = pa.table({"id": numbers, "v": values})
+    within = pa.table({"id": numbers, "s": structs})
+    predicate = parse_predicate(where, schema_from_arrow(plain.schema))
+    nested = parse_predicate(re.sub(r"\bv\b(?=([^']*'[^']*')*[^']*$)", "s.v", where), schema_from_arrow(within.schema))
+    passing = plain.filter(predicate.to_arrow())["id"]
+    assert within.filter(nested.to_arrow())["id"].equals(passing), where
+    spec = make_spec("t", nested.schema, key=["id"], ordering=None, index=Bucket(4), kind="merge_on_read", properties={})
+    rows = within.rename_columns(spec.table_schema.to_arrow_physical().names).cast(spec.table_schema.to_arrow_physical())
+    file = write_base(FileIO(MemoryBackend("bounds")), "data/x/f.parquet", rows, Home("", 0, 4), TXN)
+    known = rows_of([Change(Home("", 0, 4), 1, file, TXN)], spec)
+    assert len(passing) == 0 or nested.to_pruning().may_match(known, spec)[0], where
+    assert len(passing) == len(drawn) or nested.to_failing().may_match(known, spec)[0], where
 
 
 @pytest.mark.parametrize(
