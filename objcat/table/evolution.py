@@ -29,6 +29,7 @@ from objcat.table.schema import (
     all_nullable,
     arrow_type,
     check_names,
+    check_nesting,
     column_from_arrow,
     decimal_digits,
     type_from_arrow,
@@ -105,6 +106,7 @@ def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:
         steps = _steps(change.path, spec.table_schema)
         columns = _changed(spec.table_schema.columns, steps, _edit_of(change, spec, ids), said=change.path)
         spec = msgspec.structs.replace(spec, table_schema=TableSchema(columns=columns, last_id=ids.last))
+        check_nesting(spec.table_schema.to_arrow())
     return spec
 
 
@@ -247,6 +249,7 @@ def _roles(spec: TableSpec) -> dict[int, str]:
 
 def _added(siblings: Siblings, name: str, change: AddColumn, ids: Ids) -> Siblings:
     field = pa.field(name, _asked(change.type, said=change.path), nullable=True)
+    check_nesting([field])
     column = column_from_arrow(field, ids, path=change.path, joins=True)
     same = [one.name for one in siblings if one.name.lower() == name.lower()]
     if same:
@@ -367,7 +370,9 @@ def grown(spec: TableSpec, given: pa.Schema, mode: SchemaMode) -> TableSpec:
     columns = growth.siblings(spec.table_schema.columns, list(given), path="")
     if columns == spec.table_schema.columns:
         return spec
-    return msgspec.structs.replace(spec, table_schema=TableSchema(columns=columns, last_id=ids.last))
+    schema = TableSchema(columns=columns, last_id=ids.last)
+    check_nesting(schema.to_arrow())
+    return msgspec.structs.replace(spec, table_schema=schema)
 
 
 @dataclass(frozen=True, slots=True)

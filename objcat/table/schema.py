@@ -20,6 +20,8 @@ HIDDEN_PREFIX = "_objcat_"
 HIDDEN_NAMES = frozenset({"_file", "_commit_slot", "_commit_time", "_change_type"})
 """What reads say of a row besides its columns, where they are asked to: see `Table.scan` and `Table.changes`."""
 FIELD_ID_KEY = b"PARQUET:field_id"
+NESTING_MAX = 98
+"""Of groups of Parquet in one another, of which a struct is one, a list and a map are two. Arrow writes more, and does not read them."""
 
 
 class StructType(msgspec.Struct, frozen=True, tag="struct"):
@@ -139,6 +141,7 @@ def schema_from_arrow(schema: pa.Schema) -> TableSchema:
     """
     if len(schema) == 0:
         raise InvalidSchema("a table needs at least one column: give a schema with the key columns in it")
+    check_nesting(schema)
     found = columns_from_arrow(schema)
     check_names(found.names, where="the schema")
     return found
@@ -149,6 +152,24 @@ def columns_from_arrow(schema: pa.Schema) -> TableSchema:
     ids = Ids()
     columns = tuple(column_from_arrow(field, ids, path=field.name) for field in schema)
     return TableSchema(columns=columns, last_id=ids.last)
+
+
+def check_nesting(fields: Iterable[pa.Field]) -> None:
+    """Raises InvalidSchema for a column that is nested deeper than files are read."""
+    for field in fields:
+        inside: list[tuple[pa.DataType, int]] = [(field.type, 0)]
+        while inside:
+            data_type, depth = inside.pop()
+            if not pa.types.is_nested(data_type):
+                continue
+            # The entries of a map are a struct in it.
+            depth += 2 if is_list(data_type) else 1
+            if depth > NESTING_MAX:
+                raise InvalidSchema(
+                    f"the column {field.name!r} is nested deeper than Parquet files are read ({NESTING_MAX} levels, of which a struct is "
+                    "one, a list and a map are two): make it flatter, or text"
+                )
+            inside += [(data_type.field(number).type, depth) for number in range(data_type.num_fields)]
 
 
 def check_names(names: list[str], *, where: str, nested: bool = False) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
@@ -24,7 +25,7 @@ from objcat.table.evolution import (
     is_wider,
 )
 from objcat.table.properties import SchemaMode
-from objcat.table.schema import StructType, schema_from_arrow, walk
+from objcat.table.schema import NESTING_MAX, StructType, schema_from_arrow, walk
 from objcat.table.spec import make_spec
 
 SCHEMA = pa.schema(
@@ -240,6 +241,41 @@ def test_widen_widens_what_is_wider_and_leaves_the_rest() -> None:
 def test_a_column_that_cannot_be_added_is_refused(field: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         grow(SchemaMode.ADD, field)
+
+
+def nested(count: int, wrap: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    data_type = pa.int32()
+    for _ in range(count):
+        data_type = wrap(data_type)
+    return data_type
+
+
+@pytest.mark.parametrize(
+    ("wrap", "levels"),
+    [
+        (lambda inner: pa.struct([("x", inner)]), 1),
+        (pa.list_, 2),
+        (lambda inner: pa.list_(inner, 1), 2),
+        (lambda inner: pa.map_(pa.string(), inner), 2),
+    ],
+)
+def test_a_column_that_is_nested_deeper_than_files_are_read_is_refused(wrap: Callable[[pa.DataType], pa.DataType], levels: int) -> None:
+    deepest, deeper = nested(NESTING_MAX // levels, wrap), nested(NESTING_MAX // levels + 1, wrap)
+    keyed = [pa.field("id", pa.int32(), nullable=False), pa.field("at", pa.int32(), nullable=False)]
+    table = spec(pa.schema([*keyed, ("deep", deepest)]))
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table.table_schema.to_arrow_physical().empty_table(), buffer)
+    assert pq.read_table(buffer.getvalue()).num_columns == len(keyed) + 1
+    says = "is nested deeper than Parquet files are read"
+    for data_type in (deeper, nested(5000, wrap)):
+        with pytest.raises(InvalidSchema, match=says):
+            spec(pa.schema([*keyed, ("deep", data_type)]))
+        with pytest.raises(InvalidSchema, match=says):
+            changed(AddColumn("deep", data_type))
+    with pytest.raises(InvalidSchema, match=says):
+        changed(AddColumn("place.deep", deepest))
+    with pytest.raises(InvalidSchema, match=says):
+        grow(SchemaMode.ADD, ("deep", deeper))
 
 
 def test_changes_are_told_in_words_and_by_id() -> None:
