@@ -62,7 +62,9 @@ class SpilledRows:
 def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
     size = max(1, min(PIECE_ROWS, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
     for start in range(0, rows.num_rows, size):
-        yield rows.slice(start, size)
+        piece = rows.slice(start, size)
+        # Neighbours may be much wider than the others.
+        yield from _pieces(piece) if 1 < piece.num_rows < rows.num_rows and piece.nbytes > PIECE_BYTES else [piece]
 
 
 @contextmanager

@@ -35,3 +35,10 @@ def test_pieces_of_wide_rows_are_as_small(tmp_path: Path) -> None:
     assert pa.concat_tables(pieces).equals(pa.concat_tables([narrow, wide, narrow]))
     assert max(piece.nbytes for piece in pieces) <= PIECE_BYTES and max(piece.num_rows for piece in pieces) <= PIECE_ROWS
     assert len(pieces) < 30
+
+
+def test_pieces_are_as_small_where_the_wide_rows_are_neighbours(tmp_path: Path) -> None:
+    rows = pa.table({"text": ["y"] * 50_000 + ["x" * 100_000] * 200 + ["x" * 3 * PIECE_BYTES]})
+    pieces = list(SpilledRows([rows], tmp_path / "rows").pieces())
+    assert pa.concat_tables(pieces).equals(rows)
+    assert max(piece.nbytes for piece in pieces if piece.num_rows > 1) <= PIECE_BYTES and len(pieces) < 30
