@@ -16,6 +16,7 @@ from objcat.predicate.duckdb_text import duckdb_text, strict_casts
 from objcat.scan import Scan
 from objcat.sql.needs import ALL, Need, needs_of
 from objcat.sql.runner import Source
+from objcat.table import TableSpec
 
 R = TypeVar("R")
 
@@ -65,7 +66,8 @@ class _Running:
             # Without the extension that knows zones there is only UTC.
             self._connection.execute("SET TimeZone = 'UTC'")
         self._text = duckdb_text(strict_casts(query), identify=True)
-        self._serve(sources, needs_of(query, {source.name: source.table.schema for source in sources}))
+        self._specs = {source.name: _spec(source) for source in sources}
+        self._serve(sources, needs_of(query, {name: spec.table_schema.to_arrow() for name, spec in self._specs.items()}))
         try:
             self._relation = self._try(lambda: self._connection.sql(self._text))
         except InvalidSql:
@@ -77,7 +79,7 @@ class _Running:
     def _serve(self, sources: Sequence[Source], needs: Mapping[str, Need]) -> None:
         for source in sources:
             need = needs[source.name]
-            columns = need.columns if need.columns is None or need.columns else _narrowest(source)
+            columns = need.columns if need.columns is None or need.columns else _narrowest(self._specs[source.name])
             scan = source.table.scan(where=need.where, columns=columns, as_of=source.as_of)
             self._connection.register(source.name, _Served(scan, self._errors))
 
@@ -118,6 +120,12 @@ class _Running:
             raise InvalidSql(f"the query was refused by DuckDB: {reason}") from error
 
 
+def _spec(source: Source) -> TableSpec:
+    """As of the slot that is read, at which columns may have been others."""
+    table, as_of = source.table, source.as_of
+    return table.spec if as_of is None else table._standing.reliably(lambda: table._snapshot_as_of(as_of)).spec
+
+
 _SHAPE = "_objcat_shape"
 
 
@@ -142,9 +150,8 @@ def watched(batches: Iterable[pa.RecordBatch], errors: list[BaseException]) -> I
         raise
 
 
-def _narrowest(source: Source) -> list[str]:
+def _narrowest(spec: TableSpec) -> list[str]:
     """Some column, for a query that only counts."""
-    spec = source.table.spec
     return [(spec.key_columns or spec.table_schema.columns)[0].name]
 
 

@@ -172,6 +172,23 @@ def test_the_past_is_read_by_slot_and_by_time(tmp_path: Path) -> None:
         lake.sql("SELECT * FROM t VERSION AS OF 1")
 
 
+def test_the_past_has_the_columns_that_it_had(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64()), ("w", pa.int64()), ("gone", pa.string())])
+    table = lake.create_table("t", schema, key=["id"])
+    row = {"id": 1, "v": 10, "w": 100, "gone": "g"}
+    first = table.insert([row])
+    swap = [objcat.RenameColumn("v", "x"), objcat.RenameColumn("w", "v"), objcat.RenameColumn("x", "w")]
+    table.alter([objcat.RenameColumn("id", "number"), *swap, objcat.DropColumn("gone"), objcat.AddColumn("more", "string")])
+    when = dt.datetime.fromtimestamp(first.committed_at_ms / 1000, dt.UTC).isoformat()
+    for past in ("VERSION AS OF 1", f"TIMESTAMP AS OF '{when}'"):
+        assert lake.sql(f"SELECT * FROM t {past}").to_pylist() == [row]
+        assert lake.sql(f"SELECT count(*) AS n FROM t {past}").to_pylist() == [{"n": 1}]
+        assert lake.sql(f"SELECT gone, v FROM t {past} WHERE v = 10 AND id = 1").to_pylist() == [{"gone": "g", "v": 10}]
+        joined = f"SELECT a.gone, a.v, b.v AS now, b.more FROM t b JOIN t {past} a ON a.id = b.number"
+        assert lake.sql(joined).to_pylist() == [{"gone": "g", "v": 10, "now": 100, "more": None}]
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
