@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -342,7 +342,7 @@ def write_that_alters(table: DrawnTable) -> None:
     places = table.places(rows)
     if mode == "widen" and wide and rng.random() < 0.6:
         column = rng.choice(wide)
-        new = Column(column.uid, column.name, rng.choice(wider(column.type)))
+        new = replace(column, type=rng.choice(wider(column.type)))
         columns[columns.index(column)] = new
     elif names:
         new = table.column(rng.choice(names), table.any_type())
