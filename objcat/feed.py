@@ -22,6 +22,8 @@ from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, pla
 from objcat.read.plan import parse_filter
 from objcat.services.savepoint import check_readable
 from objcat.table import Manifests, Snapshot, Tables
+from objcat.table.evolution import under
+from objcat.table.schema import TableSchema
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks.changes import read_changed
 from objcat.timeline import Entry, Timeline, Txn, View
@@ -154,11 +156,17 @@ class Source:
 
 
 def incremental(
-    source: Source, since: Point, until: Point | None, *, where: str | pc.Expression | None, columns: Sequence[str] | None
+    source: Source,
+    since: Point,
+    until: Point | None,
+    *,
+    where: str | pc.Expression | None,
+    columns: Sequence[str] | None,
+    schema: TableSchema | None = None,
 ) -> Feed:
-    """See `Table.incremental`."""
+    """See `Table.incremental`. schema: of another slot, whose columns rows have instead of those of `until`."""
     first, last = source.slots(since, until)
-    snapshot = source.snapshot(last)
+    snapshot = _under(source.snapshot(last), schema)
     if source.restores(first, last):
         # Rows of before the range are back: their transactions do not tell, only what the table was does.
         named = chosen_columns(snapshot.spec, columns, hidden=HIDDEN)
@@ -170,13 +178,21 @@ def incremental(
     return Feed(source.timeline.fileio, plan, since=first, until=last, check=lambda: _check(source, last))
 
 
-def changes(source: Source, since: Point, until: Point | None, *, columns: Sequence[str] | None, net: bool) -> Feed:
-    """See `Table.changes`."""
+def changes(
+    source: Source, since: Point, until: Point | None, *, columns: Sequence[str] | None, net: bool, schema: TableSchema | None = None
+) -> Feed:
+    """See `Table.changes`. schema: as of `incremental`."""
     first, last = source.slots(since, until)
-    snapshot = source.snapshot(last)
+    snapshot = _under(source.snapshot(last), schema)
     named = chosen_columns(snapshot.spec, None if columns is None else name_list(columns, what="columns"))
     plan = _changes(source, first, snapshot, columns=named, net=net)
     return Feed(source.timeline.fileio, plan, since=first, until=last, check=lambda: _check_whole(source, first))
+
+
+def _under(snapshot: Snapshot, schema: TableSchema | None) -> Snapshot:
+    if schema is None:
+        return snapshot
+    return replace(snapshot, table=replace(snapshot.table, spec=under(snapshot.spec, schema)))
 
 
 def _changes(source: Source, since: int, until: Snapshot, *, columns: Sequence[str], net: bool) -> ChangesPlan:

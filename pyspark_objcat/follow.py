@@ -19,10 +19,11 @@ from objcat.errors import InvalidInput, SnapshotExpired
 from objcat.read.changes import ChangesPlan
 from objcat.spark.engine import arrow_schema
 from objcat.storage.fitting import named
+from objcat.table.schema import TableSchema
 from objcat.table.spec import TABLE_SCOPE
 from objcat.tasks.changes import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, read_changed
 from objcat.timeline import Action, Entry
-from pyspark_objcat.options import FOLLOWING, INCREMENTAL, FormatOptions
+from pyspark_objcat.options import FOLLOWING, INCREMENTAL, FormatOptions, Said
 
 TASKS_MAX = 4096
 WINDOW_SLOTS = 256
@@ -52,10 +53,12 @@ LIMITS_KNOWN: bool = TYPE_CHECKING or ReadAllAvailable is not None
 class TableStream(Limited):
     """Reads what commits did, between slots. One lives on the driver as long as the query; others, pickled, read in tasks."""
 
-    def __init__(self, options: FormatOptions, schema: StructType) -> None:
-        """Raises InvalidInput for options that do not go together, or that this PySpark cannot do."""
+    def __init__(self, options: FormatOptions, schema: StructType, said: Said | None) -> None:
+        """said: None where Spark was given a schema. Raises InvalidInput for options that do not go together, or that this PySpark cannot
+        do."""
         self._options = options
         self._schema = schema
+        self._said = said
         self._table: objcat.Table | None = None
         self._target: int | None = None
         self._max_commits = options.number("max_commits")
@@ -114,20 +117,22 @@ class TableStream(Limited):
         self._target = self._opened().refresh().slot
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Raises SnapshotExpired when slots of the range were cleaned, and InvalidInput for a table that is another one now."""
+        """Raises SnapshotExpired when slots of the range were cleaned, and InvalidInput for a table, or columns, that are others now.
+
+        Columns are those of when the stream was loaded, as `Said` has them, whatever they were called at the end of a range that lies
+        before that.
+        """
         table = self._opened()
         first, last = self._slot(start), self._slot(end)
         table.refresh()
         try:
-            feed = self._options.feed(table, first, last, columns_of(self._options, self._schema.fieldNames()))
+            schema = self._checked(table, last)
+            feed = self._options.feed(table, first, last, columns_of(self._options, self._schema.fieldNames()), schema)
         except SnapshotExpired as error:
             raise SnapshotExpired(
                 f"the stream cannot go on from slot {first}: {error}; copy the table as of a slot that is there, and follow it from that "
                 'slot by .option("since", "SLOT") with a new checkpointLocation'
             ) from error
-        # What a RESTORE made narrower again is told in its wider type: here in the present one, as long as the values fit.
-        found = self._options.followed(feed.plan.spec) if isinstance(feed.plan, ChangesPlan) else feed.schema
-        _check_types(found, arrow_schema(self._schema))
         store = table.fileio.describe()
         tasks: Sequence[Any] = feed.plan.tasks(count_max=TASKS_MAX)
         dealt = [tasks] if _is_one_sequence(feed.plan) else [[task] for task in tasks]
@@ -156,6 +161,20 @@ class TableStream(Limited):
         if self._table is None:
             self._table = self._options.table()
         return self._table
+
+    def _checked(self, table: objcat.Table, last: int) -> TableSchema:
+        """The columns that the stream has. last: where a batch ends. Raises SnapshotExpired, and InvalidInput where the table, or its
+        columns at that slot, are others than when the stream was loaded."""
+        source = table._source()
+        if self._said is None:
+            snapshot = source.snapshot(source.view.slot)
+            _check_types(self._options.followed(snapshot.spec), arrow_schema(self._schema))
+            self._said = Said(table.id, snapshot.slot, snapshot.spec.table_schema)
+        now = source.snapshot(last).spec.table_schema
+        self._said.check(table, last, now, self._schema.fieldNames(), path=self._options.path)
+        if self._options.chosen is None:
+            self._said.check_all(last, now)
+        return self._said.schema
 
     def _offset(self, slot: int) -> dict[str, Any]:
         return {"slot": slot, "table": self._opened().id}
@@ -220,12 +239,12 @@ def _changes_rows(entry: Entry, table: str) -> bool:
 
 
 def _check_types(found: pa.Schema, declared: pa.Schema) -> None:
-    """Raises InvalidInput when columns have other types than the query was planned with."""
+    """Raises InvalidInput when columns have other types than Spark was told by the user."""
     for field in declared:
         if field.name not in found.names:
             raise InvalidInput(
-                f"the table has no column {field.name!r} any more: start the query again; {nearest(field.name, found.names)}"
+                f"the table has no column {field.name!r}, which the schema that Spark was given has: {nearest(field.name, found.names)}"
             )
         now = found.field(field.name).type
-        if not pa.types.is_nested(now) and now != field.type:
-            raise InvalidInput(f"the column {field.name!r} is {now} now, and was {field.type} when the query began: start the query again")
+        if now != field.type:
+            raise InvalidInput(f"the column {field.name!r} is {now}, and {field.type} in the schema that Spark was given: leave it out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -14,14 +14,14 @@ from fileio.config import nearest
 from fileio.errors import FileIOError, InvalidConfig
 from objcat.arguments import one_of
 from objcat.errors import InvalidInput, ObjcatError, TableNotFound
-from objcat.feed import Feed
+from objcat.feed import Feed, changes, incremental
 from objcat.first import take_back
 from objcat.read.incremental import HIDDEN, chosen_columns
 from objcat.read.plan import MODES, SNAPSHOT
 from objcat.scan import Scan
-from objcat.table import TableSpec
+from objcat.table import Snapshot, TableSpec
 from objcat.table.properties import SchemaMode
-from objcat.table.schema import nullable_schema
+from objcat.table.schema import TableSchema, all_nullable, nullable_schema
 from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
 from objcat.tasks import Operation
 from objcat.tasks.changes import change_schema, increment_schema
@@ -66,6 +66,36 @@ class Made:
 
     table: str
     opened: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What Spark was told of a table when a frame or a stream was loaded. table: its id. schema: as of the slot."""
+
+    table: str
+    slot: int
+    schema: TableSchema
+
+    def check(self, table: objcat.Table, slot: int, schema: TableSchema, names: Iterable[str], *, path: str) -> None:
+        """Raises InvalidInput for another table, and where the columns of these names are others at a later slot, which has this schema."""
+        if table.id != self.table:
+            raise InvalidInput(f"at {path} there is another table now than when the frame was made: load it again")
+        if slot <= self.slot:
+            return
+        was, now = ({column.name: column for column in one.columns} for one in (self.schema, schema))
+        for name in names:
+            if name in was and was[name] != now.get(name):
+                raise InvalidInput(f"the column {name!r} is not what it was when the frame was made: load it again")
+
+    def check_all(self, slot: int, schema: TableSchema) -> None:
+        """Raises InvalidInput where a later slot has columns that were not there."""
+        known = {column.id for column in self.schema.columns}
+        more = [column.name for column in schema.columns if column.id not in known]
+        if slot > self.slot and more:
+            raise InvalidInput(
+                f"the table has had a column more, {more[0]!r}, since the stream was loaded: load it again, and start it from its "
+                "checkpoint, so that the values of that column come too; or name the columns to follow by the option columns"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +234,34 @@ class FormatOptions:
         """Where to end; the newest commit when None."""
         return _point(self.own["until"]) if "until" in self.own else None
 
-    def feed(self, table: objcat.Table, since: int | str, until: int | str | None, columns: Sequence[str] | None) -> Feed:
-        """What a read follows. columns: without those that say of a change what it is. Raises as `Table.changes`."""
+    def feed(self, table: objcat.Table, since: int | str, until: int | str | None, columns: Sequence[str], schema: TableSchema) -> Feed:
+        """What a read follows. columns: of this schema, without those that say of a change what it is. Raises as `Table.changes`."""
         mode = self.mode
         if mode == INCREMENTAL:
-            return table.incremental(since=since, until=until, where=self.own.get("where"), columns=columns)
+            where = self.own.get("where")
+            return table._standing.reliably(lambda: incremental(table._source(), since, until, where=where, columns=columns, schema=schema))
         if "where" in self.own:
             raise InvalidInput(
                 f'changes take no filter, but the option where is given: use .option("mode", "{INCREMENTAL}"), or df.where()'
             )
-        return table.changes(since=since, until=until, columns=columns, net=mode == NET_CHANGES)
+        net = mode == NET_CHANGES
+        return table._standing.reliably(lambda: changes(table._source(), since, until, columns=columns, net=net, schema=schema))
+
+    def end(self, table: objcat.Table) -> Snapshot:
+        """Where a read that follows a table ends, the newest slot when nothing is said. Raises InvalidInput, SnapshotExpired."""
+
+        def found() -> Snapshot:
+            source = table._source()
+            return source.snapshot(source.slots(self.since, self.until)[1])
+
+        return table._standing.reliably(found)
 
     def followed(self, spec: TableSpec) -> pa.Schema:
-        """The columns that a read which follows a table gives. Raises InvalidInput."""
+        """The columns that a read which follows a table gives: also of slots at which more of them may be null. Raises InvalidInput."""
         columns = chosen_columns(spec, self.chosen, hidden=HIDDEN if self.mode == INCREMENTAL else ())
-        return (increment_schema if self.mode == INCREMENTAL else change_schema)(spec, columns)
+        never = {column.name for column in (*spec.key_columns, spec.ordering_column) if column is not None}
+        schema = (increment_schema if self.mode == INCREMENTAL else change_schema)(spec, columns)
+        return pa.schema([field if field.name in never else all_nullable(field) for field in schema])
 
     def scan(self, table: objcat.Table, columns: Sequence[str] | None = None) -> Scan:
         """What a read reads of the table. columns: instead of those that the options name. Raises as `Table.scan`."""

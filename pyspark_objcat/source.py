@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -29,14 +28,13 @@ from fileio.registry import StoreDescription
 from objcat.errors import CorruptTable, InvalidInput, ObjcatError
 from objcat.spark.engine import arrow_schema
 from objcat.spark.foreach import QUERY, check_query
-from objcat.table import TableSpec
-from objcat.table.schema import Column
+from objcat.table import Snapshot
 from objcat.tasks import scan_groups
 from objcat.tasks.changes import read_changed
 from objcat.timeline import AppVersion
 from pyspark_objcat.follow import TableStream, as_declared, columns_of
 from pyspark_objcat.job import WriteJob, Written, begin_job, give_up
-from pyspark_objcat.options import FOLLOWING, FormatOptions, parse_options
+from pyspark_objcat.options import FOLLOWING, FormatOptions, Said, parse_options
 
 TASKS_MAX = 64 * 1024
 
@@ -67,7 +65,7 @@ class DefaultSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._parsed = parse_options(dict(options))
-        self._said: _Said | None = None
+        self._said: Said | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -80,11 +78,12 @@ class DefaultSource(DataSource):
         parsed = self._parsed
         table = parsed.table()
         if parsed.mode in FOLLOWING:
-            found, spec = parsed.followed(table.spec), table.spec
+            snapshot = parsed.end(table)
+            found = parsed.followed(snapshot.spec)
         else:
             scan = parsed.scan(table)
-            found, spec = scan.schema, scan.plan.snapshot.spec
-        self._said = _Said(table.id, {column.name: column for column in spec.table_schema.columns})
+            found, snapshot = scan.schema, scan.plan.snapshot
+        self._said = Said(table.id, snapshot.slot, snapshot.spec.table_schema)
         return from_arrow_schema(pa.schema([field.remove_metadata() for field in found]), prefer_timestamp_ntz=True)
 
     @told
@@ -107,7 +106,7 @@ class DefaultSource(DataSource):
     @told
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """What happens to a table. Raises InvalidInput for options that this version of PySpark cannot do."""
-        return TableStream(self._parsed, schema)
+        return TableStream(self._parsed, schema, self._said)
 
     @told
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -122,33 +121,19 @@ class DefaultSource(DataSource):
         return _StreamWriter(begin_job(self._parsed, schema), app, self._parsed.number("resumed_after"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What Spark was told when a frame was made. table: its id. columns: by name."""
-
-    table: str
-    columns: Mapping[str, Column]
-
-
 class _Reader(DataSourceReader):
     """Pickled to the workers before it plans, once, for the first action. said: None where Spark was given a schema."""
 
-    def __init__(self, options: FormatOptions, schema: StructType, said: _Said | None) -> None:
+    def __init__(self, options: FormatOptions, schema: StructType, said: Said | None) -> None:
         self._options = options
         self._schema = schema
         self._said = said
         self._store = options.table().fileio.describe()
 
-    def _check(self, table: objcat.Table, spec: TableSpec) -> None:
+    def _check(self, table: objcat.Table, snapshot: Snapshot) -> None:
         """Raises InvalidInput for another table, and for columns that are others, than the frame was made of."""
-        if self._said is None:
-            return
-        if table.id != self._said.table:
-            raise InvalidInput(f"at {self._options.path} there is another table now than when the frame was made: load it again")
-        now = {column.name: column for column in spec.table_schema.columns}
-        for name in self._schema.fieldNames():
-            if name in self._said.columns and self._said.columns[name] != now.get(name):
-                raise InvalidInput(f"the column {name!r} is not what it was when the frame was made: load it again")
+        if self._said is not None:
+            self._said.check(table, snapshot.slot, snapshot.spec.table_schema, self._schema.fieldNames(), path=self._options.path)
 
 
 class _ScanReader(_Reader):
@@ -156,7 +141,7 @@ class _ScanReader(_Reader):
     def partitions(self) -> Sequence[InputPartition]:
         table = self._options.table()
         # Without columns: those that the frame names may be gone.
-        self._check(table, self._options.scan(table).plan.snapshot.spec)
+        self._check(table, self._options.scan(table).plan.snapshot)
         plan = self._options.scan(table, self._schema.fieldNames()).plan
         tasks = plan.tasks(plan.groups, count_max=max(1, min(len(plan.groups), TASKS_MAX)))
         return [InputPartition(pickle.dumps(task)) for task in tasks] or [InputPartition(None)]
@@ -172,8 +157,10 @@ class _FeedReader(_Reader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         table = options.table()
-        self._check(table, table.spec)
-        feed = options.feed(table, options.since, options.until, columns_of(options, self._schema.fieldNames()))
+        end = options.end(table)
+        self._check(table, end)
+        columns = columns_of(options, self._schema.fieldNames())
+        feed = options.feed(table, options.since, end.slot, columns, end.spec.table_schema)
         tasks: Sequence[Any] = feed.plan.tasks(count_max=TASKS_MAX)
         return [InputPartition(pickle.dumps(task)) for task in tasks] or [InputPartition(None)]
 

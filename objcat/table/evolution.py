@@ -162,6 +162,15 @@ def widest(schema: TableSchema, others: Iterable[TableSchema]) -> TableSchema:
     return msgspec.structs.replace(schema, columns=tuple(map(wide, schema.columns)))
 
 
+def under(spec: TableSpec, schema: TableSchema) -> TableSpec:
+    """The spec of one slot with the columns of another, in types that hold the values of both. Columns by which rows are found and ordered
+    stay, under names that no user's column has where the other slot has none of them."""
+    known = {column.id for column in schema.columns}
+    lost = (column for column in spec.table_schema.columns if column.id in spec.bounded and column.id not in known)
+    columns = (*schema.columns, *(msgspec.structs.replace(column, name=f"_objcat_{column.id}") for column in lost))
+    return msgspec.structs.replace(spec, table_schema=widest(msgspec.structs.replace(schema, columns=columns), [spec.table_schema]))
+
+
 KINDS_OF_CHANGE = "AddColumn, DropColumn, RenameColumn, MoveColumn, WidenColumn or DropNotNull"
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")

@@ -106,13 +106,127 @@ def test_a_restore_that_makes_a_column_narrower_again_is_followed_while_the_valu
     table.restore(to=1)
 
     def rows(stream: Any, first: int, last: int) -> list[tuple[Any, ...]]:
-        parts = stream.partitions({"slot": first, "table": table.id}, {"slot": last, "table": table.id})
-        found = [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
-        return [(row["_change_type"], row["id"], row["v"]) for row in found]
+        return [(row["_change_type"], row["id"], row["v"]) for row in read_batch(stream, table, first, last)]
 
     assert rows(reader(tmp_path), 3, 4) == [("delete", 2, 2)]
     with pytest.raises(InvalidInput, match="a RESTORE took a column back"):
         rows(reader(tmp_path), 6, 7)
+
+
+PLACE = pa.struct([pa.field("lat", pa.float64(), nullable=False), pa.field("long", pa.float64())])
+WIDE = pa.schema(
+    [
+        *SCHEMA,
+        pa.field("day", pa.int32()),
+        pa.field("many", pa.int32()),
+        pa.field("place", PLACE),
+        pa.field("never", pa.string(), nullable=False),
+    ]
+)
+
+
+def wide_row(key: int, **values: Any) -> dict[str, Any]:
+    return {"id": key, "value": "a", "day": 7, "many": 5, "place": {"lat": 1.0, "long": 2.0}, "never": "n", **values}
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> objcat.Table:
+    lake = objcat.connect(tmp_path / "lake")
+    table = lake.create_table("t", WIDE, key=["id"], index=objcat.Bucket(1), partition_by=["day"], key_scope="partition")
+    table.insert([wide_row(1)])
+    return table
+
+
+def read_batch(stream: Any, table: objcat.Table, first: int, last: int) -> list[dict[str, Any]]:
+    parts = stream.partitions({"slot": first, "table": table.id}, {"slot": last, "table": table.id})
+    return [row for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
+
+
+SWAP = [objcat.RenameColumn("value", "x"), objcat.RenameColumn("never", "value"), objcat.RenameColumn("x", "never")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ([objcat.MoveColumn("place.long", first=True)], "the column 'place' is not what it was"),
+        ([objcat.RenameColumn("place.lat", "x")], "the column 'place' is not what it was"),
+        ([objcat.AddColumn("place.x", "int")], "the column 'place' is not what it was"),
+        ([objcat.DropColumn("value"), objcat.AddColumn("value", "string")], "the column 'value' is not what it was"),
+        (SWAP, "the column 'value' is not what it was"),
+        ([objcat.DropNotNull("never")], "the column 'never' is not what it was"),
+        ([objcat.AddColumn("more", "int")], "the table has had a column more, 'more', since the stream was loaded"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["changes", "incremental"])
+def test_columns_that_change_under_a_stream_end_it_and_are_told_when_it_is_loaded_again(
+    wide: objcat.Table, tmp_path: Path, mode: str, changes: list[Any], says: str
+) -> None:
+    stream, some = reader(tmp_path, mode=mode), reader(tmp_path, mode=mode, columns="id,day")
+    wide.alter(changes)
+    wide.upsert([{"id": 2, "day": 8, "value": "b", "never": "n"}], schema_mode="add")
+    assert [row["place"] for row in read_batch(stream, wide, -1, 1)] == [{"lat": 1.0, "long": 2.0}]
+    with pytest.raises(InvalidInput, match=f"{says}.*load it again"):
+        read_batch(stream, wide, 1, 3)
+    assert [(row["id"], row["day"]) for row in read_batch(some, wide, 1, 3)] == [(2, 8)]
+    again = read_batch(reader(tmp_path, mode=mode), wide, -1, 3)
+    expected = wide.scan().to_arrow().to_pylist()
+    assert sorted(({name: row[name] for name in wide.schema.names} for row in again), key=lambda row: row["id"]) == expected
+
+
+@pytest.mark.parametrize("mode", ["changes", "incremental"])
+def test_a_batch_that_ends_before_columns_changed_has_those_of_when_the_stream_was_loaded(
+    wide: objcat.Table, tmp_path: Path, mode: str
+) -> None:
+    wide.set_partitioning([])
+    wide.overwrite([wide_row(1), wide_row(2)])
+    before = wide.refresh().slot
+    wide.alter([objcat.RenameColumn("value", "text"), objcat.MoveColumn("place.long", first=True), objcat.WidenColumn("many", "bigint")])
+    wide.alter([objcat.DropColumn("never"), objcat.AddColumn("never", "int")])
+    told = read_batch(reader(tmp_path, mode=mode), wide, 2, before)
+    names = ["id", "text", "many", "place", "never"]
+    rows = [{name: row[name] for name in names} for row in told if row.get("_change_type") != "delete"]
+    place = {"long": 2.0, "lat": 1.0}
+    assert sorted(rows, key=lambda row: row["id"]) == [{"id": key, "text": "a", "many": 5, "place": place, "never": None} for key in (1, 2)]
+
+
+def test_a_partition_column_that_was_dropped_later_is_no_hindrance(wide: objcat.Table, tmp_path: Path) -> None:
+    wide.upsert([wide_row(1, value="b"), wide_row(1, day=8)])
+    before = wide.refresh().slot
+    wide.set_partitioning([])
+    wide.overwrite([wide_row(1)])
+    wide.set_partitioning(["value"])
+    wide.drop_column("day")
+    wide.add_column("day", "string")
+    told = read_batch(reader(tmp_path), wide, 1, before)
+    assert [(row["_change_type"], row["value"], row["day"]) for row in told] == [
+        ("update_before", "a", None),
+        ("update_after", "b", None),
+        ("insert", "a", None),
+    ]
+
+
+def test_nulls_that_a_restore_took_away_again_are_no_numbers(wide: objcat.Table, follow: Follower) -> None:
+    wide.alter([objcat.DropNotNull("never"), objcat.DropNotNull("place.lat")])
+    wide.upsert([wide_row(1, never=None, place={"lat": None, "long": 2.0})])
+    wide.restore(to=1)
+    told: list[Any] = []
+
+    def keep(frame: DataFrame, _: int) -> None:
+        chosen = frame.select("_change_type", F.col("never").isNull(), F.col("place.lat").isNull())
+        told.extend(sorted(tuple(row) for row in chosen.collect()))
+
+    follow(since="2", into=keep)
+    states = [("update_before", False), ("update_after", True), ("update_before", True), ("update_after", False)]
+    assert told == sorted((kind, is_null, is_null) for kind, is_null in states)
+
+
+@pytest.mark.parametrize("mode", ["changes", "net_changes", "incremental"])
+def test_a_read_up_to_a_slot_has_the_columns_of_that_slot(wide: objcat.Table, tmp_path: Path, mode: str) -> None:
+    wide.alter([*SWAP, objcat.RenameColumn("place.lat", "x"), objcat.MoveColumn("place.long", first=True), objcat.AddColumn("more", "int")])
+    source = DefaultSource({"path": f"{tmp_path}/lake/t", "mode": mode, "until": "1"})
+    stream: Any = source.reader(source.schema())
+    (row,) = [row for part in stream.partitions() for batch in stream.read(part) for row in batch.to_pylist()]
+    assert {name: value for name, value in row.items() if not name.startswith("_")} == wide_row(1)
 
 
 @pytest.mark.parametrize("mode", ["changes", "net_changes"])
