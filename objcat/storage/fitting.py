@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -57,14 +56,24 @@ def named(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def exactly(values: Values, wanted: pa.DataType) -> Values:
-    """Plain values in another plain type. Raises ArrowInvalid where one is lost: Arrow itself rounds floating numbers to decimals, and
-    decimals to floating ones."""
+    """Plain values in another plain type. Raises ArrowInvalid where one is lost: Arrow itself rounds floating numbers to decimals and to
+    shorter ones, and decimals to floating numbers."""
     cast = values.cast(wanted)
     given = values.type
-    is_rounded = any(pa.types.is_floating(one) and pa.types.is_decimal(other) for one, other in itertools.permutations((given, wanted)))
-    if is_rounded and not cast.cast(given).equals(values):
-        raise pa.ArrowInvalid(f"values of {given} do not fit {wanted}")
+    if given != wanted and _may_round(given, wanted):
+        back = cast.cast(given)
+        lost = pc.not_equal(back, values)
+        if pa.types.is_floating(given):
+            lost = pc.and_not(lost, pc.is_nan(values))
+        if pc.any(lost).as_py():
+            raise pa.ArrowInvalid(f"values of {given} do not fit {wanted}")
     return cast
+
+
+def _may_round(given: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_floating(given):
+        return bool(pa.types.is_decimal(wanted) or (pa.types.is_floating(wanted) and wanted.bit_width < given.bit_width))
+    return bool(pa.types.is_decimal(given) and pa.types.is_floating(wanted))
 
 
 def logical(rows: pa.Table, schema: TableSchema) -> pa.Table:

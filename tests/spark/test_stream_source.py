@@ -94,21 +94,24 @@ def test_modes_and_where_to_begin(table: objcat.Table, follow: Follower) -> None
     assert follow(since="1", mode="incremental", columns="value,id", where="id > 2", checkpoint="incremental") == [[("c", 3)]]
 
 
-def test_a_restore_that_makes_a_column_narrower_again_is_followed_while_the_values_fit(tmp_path: Path) -> None:
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int32())])
+@pytest.mark.parametrize(("narrow", "wide", "fits", "more"), [(pa.int32(), "bigint", 2, 2**40), (pa.float32(), "double", 0.5, 5e-324)])
+def test_a_restore_that_makes_a_column_narrower_again_is_followed_while_the_values_fit(
+    tmp_path: Path, narrow: pa.DataType, wide: str, fits: Any, more: Any
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", narrow)])
     table = objcat.connect(tmp_path / "lake").create_table("t", schema, key=["id"], index=objcat.Bucket(1))
     table.upsert([{"id": 1, "v": 1}])
-    table.widen_column("v", "bigint")
-    table.upsert([{"id": 2, "v": 2}])
+    table.widen_column("v", wide)
+    table.upsert([{"id": 2, "v": fits}])
     table.restore(to=1)
-    table.widen_column("v", "bigint")
-    table.upsert([{"id": 3, "v": 2**40}])
+    table.widen_column("v", wide)
+    table.upsert([{"id": 3, "v": more}])
     table.restore(to=1)
 
     def rows(stream: Any, first: int, last: int) -> list[tuple[Any, ...]]:
         return [(row["_change_type"], row["id"], row["v"]) for row in read_batch(stream, table, first, last)]
 
-    assert rows(reader(tmp_path), 3, 4) == [("delete", 2, 2)]
+    assert rows(reader(tmp_path), 3, 4) == [("delete", 2, fits)]
     with pytest.raises(InvalidInput, match="a RESTORE took a column back"):
         rows(reader(tmp_path), 6, 7)
 

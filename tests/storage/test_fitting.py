@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from objcat.storage.fitting import fitted, plain, relabelled
+from objcat.storage.fitting import exactly, fitted, plain, relabelled
 
 OLD = pa.struct([("a", pa.int32()), ("gone", pa.string())])
 NEW = pa.struct([("new", pa.string()), ("a", pa.int64())])
@@ -16,6 +16,28 @@ NEW = pa.struct([("new", pa.string()), ("a", pa.int64())])
 
 def fit_one(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     return fitted(pa.table({"v": values}), pa.schema([("v", wanted)])).column("v").combine_chunks()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fit", "lost"),
+    [
+        (pa.float64(), pa.float32(), [0.5, float("nan"), float("inf"), None], [5e-324, 0.1, 1e300]),
+        (pa.float64(), pa.decimal128(12, 1), [0.5, -3.0, None], [0.25, float("nan")]),
+        (pa.decimal128(38, 1), pa.float64(), [Decimal("0.5"), None], [Decimal(2**60 + 1)]),
+    ],
+)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_narrower_type_takes_what_it_holds_and_rounds_nothing(
+    old: pa.DataType, new: pa.DataType, fit: list[Any], lost: list[Any], chunked: bool
+) -> None:
+    def given(values: list[Any]) -> Any:
+        return pa.chunked_array([values], old) if chunked else pa.array(values, old)
+
+    taken = exactly(given(fit), new)
+    assert taken.type == new and repr(taken.cast(old).to_pylist()) == repr(given(fit).to_pylist())
+    for value in lost:
+        with pytest.raises(pa.ArrowInvalid):
+            exactly(given([fit[0], value]), new)
 
 
 @pytest.mark.parametrize(
