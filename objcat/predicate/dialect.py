@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,26 @@ def spark_sql(tree: Any) -> str:
         return str(tree.sql(dialect=SparkText, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError as error:
         raise InvalidSql(f"what is asked cannot be handed to Spark as it stands ({error}): say it in another way") from error
+
+
+def told_to_spark(tree: Any) -> str:
+    """As `spark_sql`, of what a session of a user's reads: text means itself, whatever the session is set to.
+
+    Spark puts a variable of its own, mostly nothing, in the place of `${name}`, within text too, and takes a backslash in text as
+    `spark.sql.parser.escapedStringLiterals` says.
+    """
+    return spark_sql(tree.transform(_spelled_out))
+
+
+def _spelled_out(node: Any) -> Any:
+    is_text = isinstance(node, sql.RawString) or (isinstance(node, sql.Literal) and node.is_string)
+    # What stands behind ESCAPE is no expression.
+    if not is_text or isinstance(node.parent, sql.Escape) or (node.name.isprintable() and not _CHANGED.search(node.name)):
+        return node
+    return sql.Cast(this=sql.HexString(this=node.name.encode().hex()), to=sql.DataType.build("STRING", dialect="spark"))
+
+
+_CHANGED = re.compile(r"['\\]|\$\{")
 
 
 def _instr(given: Sequence[Any]) -> Any:

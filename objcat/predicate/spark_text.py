@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
-from objcat.predicate.dialect import spark_sql
+from objcat.predicate.dialect import told_to_spark
 from objcat.predicate.translate import COMPARISONS, MIRRORED, Translator, floor_of, has_exponent, is_exact
 
 SPARK_DIGITS_MAX = 38
@@ -16,7 +16,8 @@ SPARK_DIGITS_MAX = 38
 
 
 def spark_text(tree: Any, translator: Translator) -> str:
-    """The text of a filter: every column quoted, every time with type and zone, so that no setting of the session changes its meaning.
+    """The text of a filter: every column quoted, every time with type and zone, text as `told_to_spark` says, so that no setting of the
+    session changes its meaning.
 
     tree: just parsed; it is changed. translator: of the filter.
     """
@@ -26,7 +27,7 @@ def spark_text(tree: Any, translator: Translator) -> str:
     for column in tree.find_all(sql.Column):
         for part, name in zip(column.parts, translator.path_of(column), strict=True):
             part.replace(sql.to_identifier(name, quoted=True))
-    return spark_sql(tree)
+    return told_to_spark(tree)
 
 
 def _keep_to_types(tree: Any, translator: Translator) -> Any:

@@ -15,7 +15,7 @@ from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, sourc
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.evaluate import Reach, moved, said_twice
 from objcat.placing import COMPUTED_AGAIN
-from objcat.predicate.dialect import spark_sql
+from objcat.predicate.dialect import told_to_spark
 from objcat.services.compute import DELETED, Outcome
 from objcat.spark.bringing import give_up, kept_apart, kept_unless_it_fails
 from objcat.spark.engine import SparkEngine, arrow_schema
@@ -59,7 +59,7 @@ def _check(program: Program, spec: TableSpec, source: DataFrame | None, spark: S
     fields: list[pa.Field] = []
     for one in (*program.assigned, *program.conditions):
         try:
-            found = arrow_schema(rows.select(F.expr(spark_sql(one.expression)).alias("c")).schema).field("c")
+            found = arrow_schema(rows.select(F.expr(told_to_spark(one.expression)).alias("c")).schema).field("c")
         except AnalysisException as error:
             raise InvalidPredicate(
                 f"the expression {one.text!r} does not fit ({str(error).splitlines()[0]}): nothing was written"
@@ -167,12 +167,12 @@ def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: Sto
     """rows: of the table, beside those of the source where it is joined."""
     names = spec.table_schema.names
     places = _places(spec)
-    numbered = rows.withColumn(NUMBER, F.expr(spark_sql(program.number))).where(F.col(NUMBER).isNotNull())
+    numbered = rows.withColumn(NUMBER, F.expr(told_to_spark(program.number))).where(F.col(NUMBER).isNotNull())
     if program.late is not None:
-        numbered = numbered.where(~F.coalesce(F.expr(spark_sql(program.late)), F.lit(False)))
+        numbered = numbered.where(~F.coalesce(F.expr(told_to_spark(program.late)), F.lit(False)))
     sides = (_SOURCE_PLACE, _TARGET_PLACE) if joined else (_TARGET_PLACE,)
     came = [F.coalesce(*(F.col(f"{side}{n}") for side in sides)).alias(f"{_PLACE}{n}") for n in range(len(places))]
-    become = [F.expr(spark_sql(program.columns[name])).alias(name) for name in names]
+    become = [F.expr(told_to_spark(program.columns[name])).alias(name) for name in names]
     deletes = [number for number, act in enumerate(program.acts) if act is Act.DELETE]
     found = kept_apart(numbered.select(F.col(NUMBER), *came, F.col(NUMBER).isin(deletes).alias(DELETED), *become))
     with kept_unless_it_fails(found):

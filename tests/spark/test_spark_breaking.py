@@ -112,6 +112,29 @@ def test_no_setting_of_the_session_changes_a_row(spark: SparkSession, tmp_path: 
             assert len(both(plain, spark, where=where)) == len(both(logs, spark, where=where)) == 1
 
 
+ODD_TEXTS = ["${x}", "a${hiveconf:x}", "it's", "a\\b", "a\nb", "\\n", "\0", '"', "🙂'"]
+
+
+@pytest.mark.parametrize("escaped", ["false", "true"])
+def test_text_that_spark_would_take_for_something_else_means_itself(spark: SparkSession, tmp_path: Path, escaped: str) -> None:
+    table = objcat.connect(tmp_path).create_table("t", pa.schema([("id", pa.int64()), ("text", pa.string())]), key=["id"])
+    texts = [*ODD_TEXTS, "", "a", "b", "its", "x"]
+    said = ["'" + text.replace("\\", "\\\\").replace("'", "''") + "'" for text in texts]
+    with session(spark, spark__sql__parser__escapedStringLiterals=escaped):
+        table.insert([{"id": number, "text": text} for number, text in enumerate(texts)])
+        for text, literal in zip(texts, said, strict=True):
+            assert both(table, spark, where=f"text = {literal}") == [(repr(texts.index(text)), repr(text))]
+        every = " ".join(f"when {number} then concat('>', {literal})" for number, literal in enumerate(said))
+        table.update({"text": f"case id {every} end"}, where=f"text in ({', '.join(said[: len(ODD_TEXTS)])}, 'x')", spark=spark)
+        changed = {number for number, text in enumerate(texts) if text in (*ODD_TEXTS, "x")}
+        became = [f">{text}" if number in changed else text for number, text in enumerate(texts)]
+        assert table.scan().to_arrow().sort_by("id")["text"].to_pylist() == became
+        assert table.delete(f"text in ({', '.join(said[: len(ODD_TEXTS)])})", spark=spark) is None
+        deleted = table.delete(" or ".join(f"text = '>{literal[1:]}" for literal in said[: len(ODD_TEXTS)]), spark=spark)
+        assert deleted is not None and deleted.deleted == len(ODD_TEXTS)
+        assert table.scan().to_arrow().sort_by("id")["text"].to_pylist() == became[len(ODD_TEXTS) :]
+
+
 @pytest.mark.parametrize("setting", ["spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"])
 def test_a_damaged_file_is_an_error_whatever_the_session_says(spark: SparkSession, tmp_path: Path, setting: str) -> None:
     table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.Bucket(2))
