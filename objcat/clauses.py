@@ -200,6 +200,11 @@ def update_program(spec: TableSpec, values: Mapping[str, Value], where: Value, a
     return _program(sides, [clause], {}, joined=False)
 
 
+def delete_program(spec: TableSpec, where: Value) -> Program:
+    """What a delete by `where` does to the rows of a scan; None for all. Raises as `merge_program`."""
+    return _program(Sides(spec), [Clause(When.NOT_MATCHED_BY_SOURCE, Act.DELETE, where)], {}, joined=False)
+
+
 def merge_program(
     spec: TableSpec, source: Sequence[str], clauses: Sequence[Clause], on: str | Tree | None, aliases: tuple[str, str]
 ) -> Program:

@@ -182,10 +182,11 @@ class Table(Altered):
     ) -> CommitResult | None:
         """Delete rows by key or by a filter, as one commit.
 
-        keys: a filter as of `scan`, SQL text or an Arrow expression: rows for which it is true are deleted as they are at the moment of the
-        commit, and None is returned when there are none, since then nothing is committed. spark: finds and deletes them on Spark. In a
-        table with an ordering column, older rows of their keys that come late stay out too. Raises InvalidPredicate, and CommitConflict
-        when others change the same buckets faster than they can be read.
+        keys: a filter, SQL text or an Arrow expression: rows for which it is true are deleted as they are at the moment of the commit, and
+        None is returned when there are none, since then nothing is committed. It is as of `scan`; terms of text that a scan cannot filter
+        by (functions, LIKE, arithmetic) are computed for each row that is left, as of `update`. spark: finds and deletes them on Spark. In
+        a table with an ordering column, older rows of their keys that come late stay out too. Raises InvalidPredicate, InvalidInput for
+        such terms in a table with lateness, and CommitConflict when others change the same buckets faster than they can be read.
         Or a batch with the key columns; others are ignored. In a table with an ordering column: a batch that has that column too
         deletes only what is not newer, and keeps older late rows out; without it, everything written before is deleted. Keys that do not
         exist are no error. Else as `upsert`.

@@ -10,10 +10,15 @@ import pyarrow.compute as pc
 from objcat import services
 from objcat.arguments import session, text_mapping
 from objcat.batches import change_of
+from objcat.edits.merging import delete_computed
+from objcat.errors import InvalidPredicate
 from objcat.placing import Placing, write_located
+from objcat.predicate import parse_predicate
+from objcat.predicate.translate import BeyondScans
 from objcat.read import ScanPlan
 from objcat.scan import Scan
 from objcat.services.compute import Written
+from objcat.table import TableSpec
 from objcat.tasks import DeleteTask, WriteResult, WriteTask, rewrite_without
 from objcat.write import CommitResult
 
@@ -25,9 +30,22 @@ def delete_where(
     table: Written, where: str | pc.Expression, *, metadata: Mapping[str, str] | None, spark: SparkSession | None
 ) -> CommitResult | None:
     """See `Table.delete`."""
+    if isinstance(where, str) and not _is_of_scans(where, table.spec):
+        return delete_computed(table, where, metadata=metadata, spark=spark)
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     engine = Keys(table, spark)
     return table.committed(lambda: services.delete_where(table.timeline, table.id, where, engine=engine, metadata=told), spark=spark)
+
+
+def _is_of_scans(where: str, spec: TableSpec) -> bool:
+    try:
+        parse_predicate(where, spec.table_schema)
+    except BeyondScans:
+        return False
+    except InvalidPredicate:
+        # Which names there are is asked of the newest snapshot.
+        return True
+    return True
 
 
 class Keys:

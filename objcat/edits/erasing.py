@@ -89,6 +89,8 @@ def plan_erasure(table: Table, keys: str | Any) -> ErasurePlan:
 def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
     """As of `Table.erase`."""
     where = _filter_of(table, keys)
+    # What no scan filters by could be deleted, but nobody could certify it.
+    table.scan(where=where)
     _check_saved(table, where, left="nothing was erased")
     deleted = table.delete(where)
     _merge_all(table)

@@ -15,13 +15,13 @@ from fileio.config import nearest
 from fileio.store import FileIO
 from objcat.arguments import session, shown
 from objcat.batches import schema_of_batch, session_of
-from objcat.clauses import Act, Clause, Program, Value, When, merge_program, parsed, update_program
+from objcat.clauses import Act, Clause, Program, Value, When, delete_program, merge_program, parsed, update_program
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, InvalidSql
 from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
 from objcat.local import LocalEngine
 from objcat.predicate import parse_predicate
 from objcat.predicate.dialect import spark_sql
-from objcat.predicate.translate import terms_of, utc_moment, with_moments
+from objcat.predicate.translate import BeyondScans, terms_of, utc_moment, with_moments
 from objcat.read import ScanPlan, plan_scan
 from objcat.scan import Scan
 from objcat.services.compute import DELETED, Outcome, Work, Written, former_of, run, written
@@ -157,37 +157,53 @@ def update(
     if not isinstance(given, Mapping) or not given:
         raise InvalidInput(f"{shown(values)} does not say what to set: give a dict of SQL text by column, {{'fare': 'fare * 2'}}")
     spark = None if spark is None else session(spark)
-    fileio, manifests = table.fileio, table.manifests
 
     def prepare(snapshot: Snapshot) -> Work | None:
-        spec = snapshot.spec
-        _check_computable(spec, "update()")
-        pushed, rest = _divided(where, spec)
-        program = update_program(spec, values, rest, aliases)
-        plan = _plan(snapshot, manifests, pushed)
-        target = Scan(fileio, plan, manifests)
-        if spark is not None and not spec.is_keyless:
-            from objcat.spark.evaluate import check_on_spark, evaluate_on_spark
-
-            check_on_spark(program, spec, None, spark, table=table.name)
-            if not plan.groups:
-                return None
-            store = fileio.describe()
-            return _writes(
-                fileio,
-                snapshot,
-                lambda: evaluate_on_spark(program, spec, lambda _: target.to_spark(spark), None, spark, store=store, table=table.name),
-            )
-        check_program(program, spec, None)
-        if not plan.groups:
-            return None
-        if spec.is_keyless:
-            _check_homes(spec, program)
-            return lambda txn: _updated_groups(fileio, program, plan, txn)
-        former = former_of(snapshot, manifests)
-        return _writes(fileio, snapshot, lambda: _outcome(fileio, evaluate(program, snapshot, target.to_batches(), former, None)))
+        _check_computable(snapshot.spec, "update()")
+        pushed, rest = _divided(where, snapshot.spec, InvalidPredicate)
+        return _of_rows(table, snapshot, update_program(snapshot.spec, values, rest, aliases), pushed, spark)
 
     return run(table, prepare, metadata=metadata, app=app, spark=spark)
+
+
+def delete_computed(table: Written, where: str, *, metadata: Mapping[str, str] | None, spark: SparkSession | None) -> CommitResult | None:
+    """Delete by a filter with terms that a scan cannot filter by. See `Table.delete`."""
+    spark = None if spark is None else session(spark)
+
+    def prepare(snapshot: Snapshot) -> Work | None:
+        pushed, rest = _divided(where, snapshot.spec, BeyondScans)
+        if rest is not None:
+            _check_computable(snapshot.spec, f"delete() by {shown(spark_sql(rest))}, which is computed for each row,")
+        return _of_rows(table, snapshot, delete_program(snapshot.spec, rest), pushed, spark)
+
+    return run(table, prepare, metadata=metadata, spark=spark)
+
+
+def _of_rows(table: Written, snapshot: Snapshot, program: Program, where: Any, spark: SparkSession | None) -> Work | None:
+    """What a program makes of rows of the table alone. where: what the scan filters by."""
+    spec, fileio, manifests = snapshot.spec, table.fileio, table.manifests
+    plan = _plan(snapshot, manifests, where)
+    target = Scan(fileio, plan, manifests)
+    if spark is not None and not spec.is_keyless:
+        from objcat.spark.evaluate import check_on_spark, evaluate_on_spark
+
+        check_on_spark(program, spec, None, spark, table=table.name)
+        if not plan.groups:
+            return None
+        store = fileio.describe()
+        return _writes(
+            fileio,
+            snapshot,
+            lambda: evaluate_on_spark(program, spec, lambda _: target.to_spark(spark), None, spark, store=store, table=table.name),
+        )
+    check_program(program, spec, None)
+    if not plan.groups:
+        return None
+    if spec.is_keyless:
+        _check_homes(spec, program)
+        return lambda txn: _rewritten_groups(fileio, program, plan, txn)
+    former = former_of(snapshot, manifests)
+    return _writes(fileio, snapshot, lambda: _outcome(fileio, evaluate(program, snapshot, target.to_batches(), former, None)))
 
 
 def upsert_partial(table: Written, data: Any, *, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult | None:
@@ -256,8 +272,8 @@ def _within(plan: ScanPlan, manifests: Manifests, reach: Reach) -> ScanPlan:
     return replace(near, plain=kept(near.plain), merged=kept(near.merged))
 
 
-def _divided(where: Any, spec: TableSpec) -> tuple[Any, Any]:
-    """What a scan can filter by, which leaves files out, and what is left of a condition."""
+def _divided(where: Any, spec: TableSpec, computed: type[InvalidPredicate]) -> tuple[Any, Any]:
+    """What a scan can filter by, which leaves files out, and what is left of a condition: the terms for which a scan raises `computed`."""
     if where is None or isinstance(where, pc.Expression):
         return where, None
     pushed, rest = [], []
@@ -265,7 +281,7 @@ def _divided(where: Any, spec: TableSpec) -> tuple[Any, Any]:
         try:
             said = spark_sql(term)
             parse_predicate(said, spec.table_schema)
-        except (InvalidPredicate, InvalidSql):
+        except (computed, InvalidSql):
             # Engines take times without a zone for those of their session.
             rest.append(with_moments(term.copy(), spec.table_schema.to_arrow(), utc_moment))
         else:
@@ -298,8 +314,8 @@ def _outcome(fileio: FileIO, found: Evaluated | None) -> Outcome | None:
     return Outcome(engine=LocalEngine(fileio), data=rows, inserted=found.inserted, updated=found.updated, deleted=found.deleted)
 
 
-def _updated_groups(fileio: FileIO, program: Program, plan: ScanPlan, txn: Txn) -> Proposal | None:
-    """Of a table without a key: groups that hold such rows, written again with what they become."""
+def _rewritten_groups(fileio: FileIO, program: Program, plan: ScanPlan, txn: Txn) -> Proposal | None:
+    """Of a table without a key: groups that hold such rows, written again with what they become, or without them."""
     spec = plan.snapshot.spec
     physical = [column.physical for column in spec.table_schema.columns]
     schema = spec.table_schema.to_arrow_physical(nullable=True)
@@ -311,10 +327,13 @@ def _updated_groups(fileio: FileIO, program: Program, plan: ScanPlan, txn: Txn) 
         changed, become = evaluate_rows(program, spec, said.take(passed))
         if not become.num_rows:
             return Changed(own)
-        fitted = conform(become, spec).cast(schema).append_column(TXN_FIELD, constant(txn, become.num_rows))
         kept = np.ones(own.num_rows, np.bool_)
         kept[np.asarray(passed.take(changed))] = False
-        return Changed(pa.concat_tables([bare(own.filter(pa.array(kept))), bare(fitted)]), updated=become.num_rows)
+        left = own.filter(pa.array(kept))
+        if program.acts == (Act.DELETE,):
+            return Changed(left, deleted=become.num_rows)
+        fitted = conform(become, spec).cast(schema).append_column(TXN_FIELD, constant(txn, become.num_rows))
+        return Changed(pa.concat_tables([bare(left), bare(fitted)]), updated=become.num_rows)
 
     rewritten = rewrite_groups(fileio, spec, plan.groups, txn, change)
     return proposal_of(rewritten, plan.snapshot) if rewritten.bases else None

@@ -42,6 +42,10 @@ _MOMENTS = (sql.Cast, sql.TsOrDsToDate, sql.TsOrDsToTimestamp)
 """What says a date or a time by its type."""
 
 
+class BeyondScans(InvalidPredicate):
+    """A filter says what a scan cannot filter by, though it may mean something: a function, LIKE, an operator."""
+
+
 class Translator:
     """The parts of one filter in Arrow's terms. text: of the filter, for errors. field: what stands for a column, by its name, or for a
     field of one, by the names that lead to it.
@@ -223,10 +227,10 @@ class Translator:
                 return node.this.this
         raise self._unknown(node)
 
-    def _unknown(self, node: sql.Expression) -> InvalidPredicate:
+    def _unknown(self, node: sql.Expression) -> BeyondScans:
         is_python = isinstance(node, (sql.BitwiseAnd, sql.BitwiseOr, sql.BitwiseNot))
         hint = ", of SQL and not & | ~ of Python, and" if is_python else ", and"
-        return InvalidPredicate(
+        return BeyondScans(
             f"the filter {shown(self._text)} holds {shown(node.sql('spark'))}, which a scan cannot push down: use comparisons of columns "
             f"with literals, AND, OR, NOT, IN, BETWEEN and IS NULL{hint} filter the rest afterwards"
         )

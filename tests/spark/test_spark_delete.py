@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import objcat
 import objcat.edits.deleting
-from objcat.errors import InvalidPredicate
+from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.tasks import DeleteTask, WriteResult
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("city", pa.string())])
@@ -52,6 +52,25 @@ def test_rows_without_a_key_are_deleted_by_workers(spark: SparkSession, tmp_path
     assert sorted(table.scan().to_spark(spark).toArrow().column("id").to_pylist()) == [key for key in expected if key < 100]
     with pytest.raises(InvalidPredicate):
         table.delete("nothing = 1", spark=spark)
+
+
+@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("key", [["id"], None], ids=str)
+def test_what_a_scan_cannot_filter_by_is_computed(spark: SparkSession, tmp_path: Path, kind: str, key: Any) -> None:
+    index = objcat.Bucket(2) if key else None
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=key, kind=kind, index=index)
+    table.insert([{"id": i, "city": ("Rome", "Oslo", None)[i % 3]} for i in range(30)])
+    done = table.delete("id < 20 AND lower(city) LIKE 'r%' AND id % 2 = 0", spark=spark)
+    gone = set(range(0, 20, 6))
+    assert done is not None and (done.deleted, done.rows) == (len(gone), len(gone))
+    done = objcat.connect(tmp_path).sql("DELETE FROM t WHERE t.id < 5 OR reverse(t.city) = 'olsO'", spark)
+    gone |= {*range(5), *range(1, 30, 3)}
+    table = objcat.connect(tmp_path).table("t")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [i for i in range(30) if i not in gone]
+    slot = table.refresh().slot
+    assert table.delete("upper(city) = 'PARIS'", spark=spark) is None and table.refresh().slot == slot
+    with pytest.raises(InvalidInput):
+        table.delete("no_such_function(city) = 'x'", spark=spark)
 
 
 def test_rows_that_are_older_than_the_horizon_by_now_are_deleted(spark: SparkSession, tmp_path: Path) -> None:

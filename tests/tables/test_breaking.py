@@ -381,7 +381,7 @@ def test_a_short_float_compares_as_sql_does(wide: objcat.Table) -> None:
 @pytest.mark.parametrize(
     ("where", "says"),
     [
-        ("p.x = 1", "without its table"),
+        ("p.z = 1", "names 'p.z', which is not there: valid ones are x"),
         ("wide.id = 1", "without its table"),
         ("id = true", "cast one of them"),
         ("id = p", "cannot be compared"),

@@ -27,7 +27,8 @@ TABLES: list[dict[str, Any]] = [
 
 
 def make(tmp_path: Path, **settings: Any) -> objcat.Table:
-    table = objcat.connect(tmp_path).create_table("t", SCHEMA, index=objcat.Bucket(4) if settings["key"] else None, **settings)
+    settings = {"index": objcat.Bucket(4) if settings["key"] else None, **settings}
+    table = objcat.connect(tmp_path).create_table("t", SCHEMA, **settings)
     table.insert([{"id": i, "city": "abc"[i % 3], "v": i, "at": 5} for i in range(60)])
     return table
 
@@ -56,6 +57,39 @@ def test_what_passes_is_gone_and_nothing_else(tmp_path: Path, kind: str, setting
     assert result.slot == table.refresh().slot and dict(table.history()[-1].metadata) == {"why": "asked"}
     assert table.delete(pc.field("v") < 5) is not None
     expected = {i: v for i, v in expected.items() if v is None or v >= 5}
+    table.compact()
+    assert rows(table) == expected
+
+
+@pytest.mark.parametrize("where", ["v >= 20 and upper(city) LIKE '%B'", "v % 7 = 3", "length(city) = 1 or v = 3", "coalesce(v, 0) = 0"])
+@pytest.mark.parametrize("settings", [*TABLES, {"key": ["id"], "index": objcat.Record(2), "ordering": "at"}], ids=repr)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_scan_cannot_filter_by_is_computed(tmp_path: Path, kind: str, settings: dict[str, Any], where: str) -> None:
+    table = make(tmp_path, kind=kind, **settings)
+    table.insert([{"id": 70, "city": "a", "v": None, "at": 5}])
+    if not table.spec.is_keyless:
+        table.upsert([{"id": 1, "city": "b", "v": 100, "at": 6}, {"id": 2, "city": "c", "v": 23, "at": 6}])
+
+    def passes(city: str, v: int | None) -> bool:
+        if "LIKE" in where:
+            return v is not None and v >= 20 and city == "b"
+        if "%" in where:
+            return v is not None and v % 7 == 3
+        return "length" in where or not v
+
+    found = table.scan().to_arrow().to_pylist()
+    expected = {row["id"]: row["v"] for row in found if not passes(row["city"], row["v"])}
+    result = table.delete(where, metadata={"why": "asked"})
+    assert result is not None and rows(table) == expected
+    assert result.rows == result.deleted == len(found) - len(expected)
+    assert dict(table.history()[-1].metadata) == {"why": "asked"}
+    slot = table.refresh().slot
+    assert table.delete(where) is None and table.delete("upper(city) = 'Z'") is None
+    assert table.refresh().slot == slot
+    if table.spec.ordering_column is not None:
+        # Older rows that come late stay out.
+        gone = next(row for row in found if row["id"] not in expected)
+        table.upsert([{**gone, "at": 0}])
     table.compact()
     assert rows(table) == expected
 
@@ -116,6 +150,35 @@ def test_what_others_change_meanwhile_is_looked_at_again(
     else:
         assert result.attempts > 1
         assert found[10] == 0 and 1 not in found
+
+
+@pytest.mark.parametrize("key", [["id"], None], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_others_change_meanwhile_is_computed_again(tmp_path: Path, kind: str, key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(tmp_path, kind=kind, key=key)
+    other = objcat.connect(tmp_path).table("t")
+    merging = import_module("objcat.edits.merging")
+    plan_once, done = merging.plan_scan, list[bool]()
+
+    def plan_and_disturb(*args: Any, **named: Any) -> Any:
+        plan = plan_once(*args, **named)
+        if not done:
+            done.append(True)
+            other.update({"v": "v + 1"}, where="id in (7, 8)")
+        return plan
+
+    monkeypatch.setattr(merging, "plan_scan", plan_and_disturb)
+    result = table.delete("v % 10 = 8")
+    assert result is not None and result.attempts > 1
+    # Of the two 7 became 8, and 8 became 9.
+    assert rows(table) == {i: i for i in range(60) if i % 10 != 8 and i != 7} | {8: 9}
+
+
+def test_a_table_with_lateness_computes_no_deletes(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32(), nullable=False)])
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], ordering="at", lateness="7 days")
+    with pytest.raises(InvalidInput, match="lateness"):
+        table.delete("id % 2 = 0")
 
 
 def test_bad_filters_are_one_sentence(tmp_path: Path) -> None:
