@@ -12,7 +12,7 @@ from objcat.feed import Feed
 from objcat.read.changes import ChangesPlan
 from objcat.table import TableSpec
 from objcat.table.spec import TABLE_SCOPE
-from objcat.tasks.changes import COMMIT_SLOT
+from objcat.tasks.changes import CHANGE_FIELDS, COMMIT_SLOT
 from objcat.timeline import AppVersion
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def version_of(feed: Feed, *, app_id: str, rewound_at: int | None) -> AppVersion
 def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None, *, table: str) -> Any | None:
     """The changes as rows and deletes, with the columns that the table has; None when there are none. table: as users call it. Raises
     InvalidInput; on Spark SparkJobFailed, SparkJobLost and MissingOnWorkers."""
-    names = [name for name in feed.schema.names if name in spec.table_schema.names]
+    names = _common_names(feed, spec, table=table)
     if spark is None:
         rows = feed.to_arrow()
         rows = rows.filter(pc.not_equal(rows.column(_CHANGE_TYPE), "update_before"))
@@ -66,6 +66,21 @@ def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None, *, table: 
             frame = frame.orderBy(COMMIT_SLOT, _CHANGE_TYPE)
         frame = frame.select(*(quoted(name) for name in names), _CHANGE_TYPE).withColumnRenamed(_CHANGE_TYPE, KIND)
         return None if frame.isEmpty() else frame
+
+
+def _common_names(feed: Feed, spec: TableSpec, *, table: str) -> list[str]:
+    """Of the columns of a feed those that the table has. Raises InvalidInput where one may have been renamed on one side alone: its values
+    would become null."""
+    hidden = {field.name for field in CHANGE_FIELDS}
+    theirs, mine = [name for name in feed.schema.names if name not in hidden], spec.table_schema.names
+    unknown, missing = [name for name in theirs if name not in mine], [name for name in mine if name not in theirs]
+    if unknown and missing:
+        raise InvalidInput(
+            f"the changes have columns that the table {table!r} lacks, {', '.join(map(repr, unknown))}, and lack columns of it, "
+            f"{', '.join(map(repr, missing))}: where one was renamed, rename it in the table too; else name the columns to take by "
+            "source.changes(..., columns=[...]), and the others become null in the rows that changed; nothing was written"
+        )
+    return [name for name in theirs if name in mine]
 
 
 def _is_once_a_key(plan: Any, spec: TableSpec) -> bool:

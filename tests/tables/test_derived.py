@@ -137,6 +137,28 @@ def test_after_a_restore_a_table_follows_on_from_what_it_was(net: bool) -> None:
     assert rows(derived) == rows(source) and derived.applied("job") == 2
 
 
+def test_a_column_that_is_renamed_on_one_side_is_not_emptied() -> None:
+    lake = objcat.Lake(FileIO(MemoryBackend("renamed"), env=FakeEnv(5)))
+    source = lake.create_table("s", SCHEMA, key=["id"])
+    derived = lake.create_table("d", SCHEMA, key=["id"])
+    source.insert([{"id": i, "v": i, "more": "x"} for i in range(3)])
+    derived.upsert_from(source.changes(since=-1, net=True), app_id="job")
+    source.alter([objcat.RenameColumn("v", "w")])
+    source.upsert([{"id": 1, "w": 10, "more": "y"}])
+    slot = derived.refresh().slot
+    with pytest.raises(InvalidInput, match="lacks, 'w', and lack columns of it, 'v': where one was renamed"):
+        derived.upsert_from(source.changes(since=1, net=True), app_id="job")
+    assert derived.refresh().slot == slot
+    derived.alter([objcat.RenameColumn("v", "w")])
+    derived.upsert_from(source.changes(since=1, net=True), app_id="job")
+    assert {row["id"]: row["w"] for row in derived.scan().to_arrow().to_pylist()} == {0: 0, 1: 10, 2: 2}
+    # Whoever names the columns means it.
+    derived.alter([objcat.AddColumn("own", "string")])
+    source.upsert([{"id": 2, "w": 20, "more": "z"}])
+    derived.upsert_from(source.changes(since=3, columns=["id", "w"], net=True), app_id="job")
+    assert {row["id"]: row["w"] for row in derived.scan().to_arrow().to_pylist()} == {0: 0, 1: 10, 2: 20}
+
+
 def test_what_is_added_up_is_added_once() -> None:
     backend = RacingBackend("race")
     table = objcat.Lake(FileIO(backend, env=FakeEnv(5))).create_table(
