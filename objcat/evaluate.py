@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -193,10 +194,11 @@ def evaluate(
     return Evaluated(rows, deletes, acts.count(Act.INSERT), acts.count(Act.UPDATE), acts.count(Act.DELETE))
 
 
-def evaluate_rows(program: Program, spec: TableSpec, rows: pa.Table) -> tuple[pa.Array, pa.Table]:
+def evaluate_rows(program: Program, spec: TableSpec, rows: pa.Table, zone: str) -> tuple[pa.Array, pa.Table]:
     """What an update makes of rows of a table without a key: which of them change, by position, and what they become.
 
-    rows: all columns, under logical names. Raises InvalidInput when an expression fails.
+    rows: all columns, under logical names. zone: of days and hours, and of times that say none. Raises InvalidInput when an expression
+    fails, or for a zone that nobody knows.
     """
     names = spec.table_schema.names
     schema = pa.schema([pa.field(target_column(place), field.type) for place, field in enumerate(rows.schema)])
@@ -205,7 +207,7 @@ def evaluate_rows(program: Program, spec: TableSpec, rows: pa.Table) -> tuple[pa
     chosen = ", ".join(f"{duckdb_text(program.columns[name])} AS c{place}" for place, name in enumerate(names))
     inner = f"SELECT *, {duckdb_text(program.number)} AS {NUMBER} FROM target"  # noqa: S608 - expressions, checked to be such
     query = f"SELECT {_POSITION}, {chosen} FROM ({inner}) WHERE {NUMBER} IS NOT NULL"  # noqa: S608 - as above
-    with _Session() as session:
+    with _Session(zone) as session:
         session.register("target", numbered, table.to_batches())
         found = session.ask(query, "the update")
     return found.column(_POSITION).combine_chunks(), found.drop_columns([_POSITION]).rename_columns(names)
@@ -285,10 +287,18 @@ def _check_stays(rows: pa.Table, places: pa.ChunkedArray, spec: TableSpec, forme
 class _Session:
     """A DuckDB of its own that can reach nothing but what is registered. A context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, zone: str = "UTC") -> None:
         duckdb = library("duckdb", needed_by="update() and merge() of rows in this process need")
         self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
-        self._connection.execute("SET TimeZone = 'UTC'")
+        # Of UTC+05:30 DuckDB would leave the minutes out.
+        known = "UTC" if zone == "Z" else re.sub(r"^(UTC|UT|GMT)?(?=[+-])", "GMT", zone)
+        try:
+            self._connection.execute(f"SET TimeZone = '{known.replace(chr(39), chr(39) * 2)}'")
+        except duckdb.Error as error:
+            raise InvalidInput(
+                f"rows of a table without a key are computed in this process, to which the zone {zone!r} of the session is not known: set "
+                "spark.sql.session.timeZone to that of a place, as Europe/Rome; nothing was written"
+            ) from error
         self._failures: list[BaseException] = []
 
     def __enter__(self) -> Self:

@@ -201,7 +201,8 @@ def _of_rows(table: Written, snapshot: Snapshot, program: Program, where: Any, s
         return None
     if spec.is_keyless:
         _check_homes(spec, program)
-        return lambda txn: _rewritten_groups(fileio, program, plan, txn)
+        zone = "UTC" if spark is None else str(spark.conf.get("spark.sql.session.timeZone"))
+        return lambda txn: _rewritten_groups(fileio, program, plan, txn, zone)
     former = former_of(snapshot, manifests)
     return _writes(fileio, snapshot, lambda: _outcome(fileio, evaluate(program, snapshot, target.to_batches(), former, None)))
 
@@ -314,8 +315,9 @@ def _outcome(fileio: FileIO, found: Evaluated | None) -> Outcome | None:
     return Outcome(engine=LocalEngine(fileio), data=rows, inserted=found.inserted, updated=found.updated, deleted=found.deleted)
 
 
-def _rewritten_groups(fileio: FileIO, program: Program, plan: ScanPlan, txn: Txn) -> Proposal | None:
-    """Of a table without a key: groups that hold such rows, written again with what they become, or without them."""
+def _rewritten_groups(fileio: FileIO, program: Program, plan: ScanPlan, txn: Txn, zone: str) -> Proposal | None:
+    """Of a table without a key: groups that hold such rows, written again with what they become, or without them. zone: as of
+    `evaluate_rows`."""
     spec = plan.snapshot.spec
     physical = [column.physical for column in spec.table_schema.columns]
     schema = spec.table_schema.to_arrow_physical(nullable=True)
@@ -324,7 +326,7 @@ def _rewritten_groups(fileio: FileIO, program: Program, plan: ScanPlan, txn: Txn
         own = rows.select([*physical, TXN_COLUMN])
         said = named(logical(own, spec.table_schema), spec.table_schema.to_arrow())
         passed = _passing(said, plan.where)
-        changed, become = evaluate_rows(program, spec, said.take(passed))
+        changed, become = evaluate_rows(program, spec, said.take(passed), zone)
         if not become.num_rows:
             return Changed(own)
         kept = np.ones(own.num_rows, np.bool_)

@@ -15,6 +15,7 @@ import objcat
 import objcat.edits.deleting
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.tasks import DeleteTask, WriteResult
+from tests.spark.sessions import session
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("city", pa.string())])
 
@@ -71,6 +72,21 @@ def test_what_a_scan_cannot_filter_by_is_computed(spark: SparkSession, tmp_path:
     assert table.delete("upper(city) = 'PARIS'", spark=spark) is None and table.refresh().slot == slot
     with pytest.raises(InvalidInput):
         table.delete("no_such_function(city) = 'x'", spark=spark)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "-05:00", "UTC-05:30"])
+@pytest.mark.parametrize("key", [["id"], None], ids=str)
+def test_hours_and_days_are_those_of_the_session_whoever_computes_them(spark: SparkSession, tmp_path: Path, key: Any, zone: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())])
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", schema, key=key, index=objcat.Bucket(1) if key else None)
+    table.insert([{"id": hour, "at": dt.datetime(2026, 1, 2, hour, tzinfo=dt.UTC), "day": None} for hour in (1, 4, 6, 9)])
+    with session(spark, spark__sql__session__timeZone=zone):
+        lake.sql("DELETE FROM t WHERE hour(at) = 1", spark)
+        lake.sql("UPDATE t SET day = CAST(at AS DATE), at = at + INTERVAL 1 HOUR WHERE hour(at) < 23", spark)
+    found = {row["id"]: (row["at"].hour, row["day"] and row["day"].day) for row in lake.table("t").scan().to_arrow().to_pylist()}
+    # Half an hour later in the last of them, 4 is 22:30, and 6 is 0:30.
+    assert found == ({1: (2, 1), 4: (4, None), 9: (10, 2)} if "30" not in zone else {1: (2, 1), 4: (5, 1), 6: (7, 2), 9: (10, 2)})
 
 
 def test_rows_that_are_older_than_the_horizon_by_now_are_deleted(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 import pytest
 
 import objcat
+from objcat.clauses import delete_program
 from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.evaluate import evaluate_rows
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()), pa.field("v", pa.int64()), pa.field("at", pa.int64())]
@@ -179,6 +181,13 @@ def test_a_table_with_lateness_computes_no_deletes(tmp_path: Path) -> None:
     table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], ordering="at", lateness="7 days")
     with pytest.raises(InvalidInput, match="lateness"):
         table.delete("id % 2 = 0")
+
+
+def test_a_zone_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    table = make(tmp_path, key=None)
+    program = delete_program(table.spec, "v % 2 = 0")
+    with pytest.raises(InvalidInput, match=r"the zone 'Mars/Olympus' of the session is not known: set spark\.sql\.session\.timeZone"):
+        evaluate_rows(program, table.spec, table.scan().to_arrow(), "Mars/Olympus")
 
 
 def test_bad_filters_are_one_sentence(tmp_path: Path) -> None:
