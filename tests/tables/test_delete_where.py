@@ -27,6 +27,11 @@ TABLES: list[dict[str, Any]] = [
     {"key": None, "partition_by": ["city"]},
 ]
 
+LOOKED_UP: list[dict[str, Any]] = [
+    {"key": ["id"], "index": objcat.Record(2), "ordering": "at"},
+    {"key": ["id"], "partition_by": ["city"], "key_scope": "table", "index": objcat.Simple()},
+]
+
 
 def make(tmp_path: Path, **settings: Any) -> objcat.Table:
     settings = {"index": objcat.Bucket(4) if settings["key"] else None, **settings}
@@ -64,7 +69,7 @@ def test_what_passes_is_gone_and_nothing_else(tmp_path: Path, kind: str, setting
 
 
 @pytest.mark.parametrize("where", ["v >= 20 and upper(city) LIKE '%B'", "v % 7 = 3", "length(city) = 1 or v = 3", "coalesce(v, 0) = 0"])
-@pytest.mark.parametrize("settings", [*TABLES, {"key": ["id"], "index": objcat.Record(2), "ordering": "at"}], ids=repr)
+@pytest.mark.parametrize("settings", [*TABLES, *LOOKED_UP], ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_scan_cannot_filter_by_is_computed(tmp_path: Path, kind: str, settings: dict[str, Any], where: str) -> None:
     table = make(tmp_path, kind=kind, **settings)
