@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
+from objcat.errors import InvalidInput
 from tests.combinations.seeds import run
 from tests.combinations.test_combinations import BY_DEFAULT, SEEDS
 
@@ -19,7 +19,7 @@ BUGS: dict[str, tuple[int, type[Exception], list[tuple[str, str, Any]]]] = {
     ),
     "changes over a RESTORE have the types of its end": (
         407,
-        pa.ArrowInvalid,
+        InvalidInput,
         [(module, "with_widest", lambda spec, _: spec) for module in ("objcat.feed", "objcat.read.changes")],
     ),
     "names of a batch are looked at once, however long ago": (
