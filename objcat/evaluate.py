@@ -293,7 +293,7 @@ class _Session:
         # Of UTC+05:30 DuckDB would leave the minutes out.
         known = "UTC" if zone == "Z" else re.sub(r"^(UTC|UT|GMT)?(?=[+-])", "GMT", zone)
         try:
-            self._connection.execute(f"SET TimeZone = '{known.replace(chr(39), chr(39) * 2)}'")
+            self._connection.execute(f"SET TimeZone = {duckdb_text(sql.Literal.string(known))}")
         except duckdb.Error as error:
             raise InvalidInput(
                 f"rows of a table without a key are computed in this process, to which the zone {zone!r} of the session is not known: set "

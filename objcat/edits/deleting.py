@@ -11,14 +11,11 @@ from objcat import services
 from objcat.arguments import session, text_mapping
 from objcat.batches import change_of
 from objcat.edits.merging import delete_computed
-from objcat.errors import InvalidPredicate
 from objcat.placing import Placing, write_located
-from objcat.predicate import parse_predicate
 from objcat.predicate.translate import BeyondScans
 from objcat.read import ScanPlan
 from objcat.scan import Scan
 from objcat.services.compute import Written
-from objcat.table import TableSpec
 from objcat.tasks import DeleteTask, WriteResult, WriteTask, rewrite_without
 from objcat.write import CommitResult
 
@@ -30,22 +27,20 @@ def delete_where(
     table: Written, where: str | pc.Expression, *, metadata: Mapping[str, str] | None, spark: SparkSession | None
 ) -> CommitResult | None:
     """See `Table.delete`."""
-    if isinstance(where, str) and not _is_of_scans(where, table.spec):
+    try:
+        return delete_scanned(table, where, metadata=metadata, spark=spark)
+    except BeyondScans:
+        # It is raised by the plan: nothing was written.
         return delete_computed(table, where, metadata=metadata, spark=spark)
+
+
+def delete_scanned(
+    table: Written, where: str | pc.Expression, *, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
+) -> CommitResult | None:
+    """As `Table.delete`, by what a scan can filter by. Raises BeyondScans."""
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     engine = Keys(table, spark)
     return table.committed(lambda: services.delete_where(table.timeline, table.id, where, engine=engine, metadata=told), spark=spark)
-
-
-def _is_of_scans(where: str, spec: TableSpec) -> bool:
-    try:
-        parse_predicate(where, spec.table_schema)
-    except BeyondScans:
-        return False
-    except InvalidPredicate:
-        # Which names there are is asked of the newest snapshot.
-        return True
-    return True
 
 
 class Keys:

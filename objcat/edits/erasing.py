@@ -16,6 +16,7 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from fileio.errors import Unavailable
+from objcat.edits.deleting import delete_scanned
 from objcat.errors import Contention, CorruptTable, InvalidInput, SnapshotExpired
 from objcat.local import to_rows
 from objcat.predicate.dialect import spark_sql
@@ -89,10 +90,9 @@ def plan_erasure(table: Table, keys: str | Any) -> ErasurePlan:
 def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
     """As of `Table.erase`."""
     where = _filter_of(table, keys)
-    # What no scan filters by could be deleted, but nobody could certify it.
-    table.scan(where=where)
     _check_saved(table, where, left="nothing was erased")
-    deleted = table.delete(where)
+    # What no scan filters by could be deleted, but nobody could certify it.
+    deleted = delete_scanned(table, where)
     _merge_all(table)
     dead = [one for one in table.rollback_dead(older_than_s=older_than_s) if one.files]
     timeline = table.timeline

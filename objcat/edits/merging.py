@@ -166,7 +166,7 @@ def update(
     return run(table, prepare, metadata=metadata, app=app, spark=spark)
 
 
-def delete_computed(table: Written, where: str, *, metadata: Mapping[str, str] | None, spark: SparkSession | None) -> CommitResult | None:
+def delete_computed(table: Written, where: Any, *, metadata: Mapping[str, str] | None, spark: SparkSession | None) -> CommitResult | None:
     """Delete by a filter with terms that a scan cannot filter by. See `Table.delete`."""
     spark = None if spark is None else session(spark)
 

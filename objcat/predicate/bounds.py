@@ -136,7 +136,8 @@ class Bounds:
 
     def _has_bounds(self, column: sql.Column) -> bool:
         """Whether its bounds count."""
-        return not self._is_within(column) and (self._only is None or self._name(column) in self._only)
+        name, *inner = self._lower.path_of(column)
+        return not inner and (self._only is None or name in self._only)
 
     def _is_within(self, column: sql.Column) -> bool:
         """Whether it is a field of a struct, which has no bounds."""

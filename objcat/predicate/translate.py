@@ -253,6 +253,8 @@ def column_path(text: str, column: sql.Column, schema: TableSchema) -> tuple[str
         elif not hint.endswith("?"):
             hint += f"; text stands in single quotes, '{column.name}'"
         raise InvalidPredicate(f"the filter {shown(text)} names {column.name!r}, which is not a column: {hint}")
+    if not inner:
+        return (name,)
     path, found = [name], arrow_type(schema.column(name).type)
     for part in inner:
         fields = [field.name for field in found] if pa.types.is_struct(found) else []

@@ -181,6 +181,13 @@ def test_what_others_change_meanwhile_is_computed_again(tmp_path: Path, kind: st
     assert rows(table) == {i: i for i in range(60) if i % 10 != 8 and i != 7} | {8: 9}
 
 
+def test_a_handle_that_is_behind_computes_by_the_names_of_now(tmp_path: Path) -> None:
+    table = make(tmp_path, key=["id"])
+    objcat.connect(tmp_path).table("t").alter([objcat.RenameColumn("city", "town")])
+    done = table.delete("upper(town) = 'A'")
+    assert done is not None and done.deleted == 20 and set(rows(table)) == {i for i in range(60) if i % 3}
+
+
 def test_a_table_with_lateness_computes_no_deletes(tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.date32(), nullable=False)])
     table = objcat.connect(tmp_path).create_table("t", schema, key=["id"], ordering="at", lateness="7 days")

@@ -181,64 +181,6 @@ def test_a_filter_that_does_not_fit_is_refused_with_a_sentence(table: objcat.Tab
         table.scan(where=where)
 
 
-@pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        (pc.field("place", "x") >= 8, [8, 9]),
-        ("place.x >= 8", [8, 9]),
-        ("PLACE.X >= 8", [8, 9]),
-        ("8 <= `place`.`x` and not id = 9", [8]),
-        ("place.x in (1, 2, 77)", [1, 2]),
-        ("place.x = id and place.far.name between 'n3' and 'n4'", [3, 4]),
-        ("place.x <> 1", [2, 3, 4, 6, 7, 8, 9]),
-        ("not (place.x > 1)", [1]),
-        ("place.x is null", [0, 5]),
-        ("place.far.name is not null and id < 4", [1, 2, 3]),
-        ("place.far.name is null", [0, 5, 8]),
-        ("place.far is null", [0, 5, 8]),
-        ("place.`a.b`", [2, 4, 6, 8]),
-        ("place.x = 7.5 or id = 5", [5]),
-        (" or ".join(f"place.x = {x}" for x in range(7, 40)), [7, 8, 9]),
-    ],
-    ids=lambda said: str(said)[:60],
-)
-def test_a_filter_reaches_into_structs(lake: objcat.Lake, kind: str, where: Any, expected: list[int]) -> None:
-    far = pa.struct([("name", pa.string())])
-    place = pa.struct([("x", pa.int64()), ("far", far), ("a.b", pa.bool_())])
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("place", place)])
-    table = lake.create_table("t", schema, key=["id"], kind=kind, index=objcat.Bucket(2))
-    table.insert([{"id": i, "place": {"x": 100, "far": {"name": "n3"}, "a.b": True}} for i in range(0, 10, 3)])
-    table.upsert(
-        [
-            {"id": i, "place": {"x": i, "far": None if i == 8 else {"name": f"n{i}"}, "a.b": i % 2 == 0} if i % 5 else None}
-            for i in range(10)
-        ]
-    )
-    scan = table.scan(where=where, columns=["id"])
-    assert ids(scan.to_arrow()) == expected and scan.count() == len(expected)
-    table.delete(where)
-    assert ids(table.scan().to_arrow()) == sorted(set(range(10)) - set(expected))
-
-
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        ("place.lat > 1", "names 'place.lat', which is not there: did you mean 'lot'"),
-        ("t.place.lot > 1", "names 't.place.lot', and 't' is not a column: .*; write a column's name without its table"),
-        ("id.lot > 1", "names 'id.lot', which is not there: 'id' is of type int64, and only structs have fields"),
-        ("place.lot.more > 1", "'place.lot' is of type int64, and only structs have fields"),
-        ("place.`LOT` > 1", "which is not there"),
-        ("place > 1", "cast one of them"),
-        ("place.lot > 'x'", "place.lot of type int64 with 'x': cast one of them"),
-    ],
-)
-def test_a_field_that_is_not_there_is_refused_with_the_nearest_name(lake: objcat.Lake, where: str, message: str) -> None:
-    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("place", pa.struct([("lot", pa.int64())]))])
-    with pytest.raises(InvalidPredicate, match=message):
-        lake.create_table("t", schema, key=["id"]).scan(where=where)
-
-
 def test_a_transaction_scans_by_expressions_with_a_limit_and_hidden_columns(lake: objcat.Lake) -> None:
     lake.create_table("t", SCHEMA, key=["id"], domain="d").insert([row(i) for i in range(10)])
     with lake.transaction() as tx:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import objcat
@@ -497,46 +495,6 @@ def test_a_transaction_adds_columns_to_its_tables_in_one_commit(lake: objcat.Lak
     assert read(one) == {1: {"v": 1, "x": "a", "y": None}, 2: {"v": 2**40, "x": None, "y": 1.5}, 3: {"v": None, "x": None, "y": None}}
     assert read(two) == {1: {"v": None, "z": True}}
     assert one.refresh().slot == two.refresh().slot == 2
-
-
-SWAPPED = [objcat.RenameColumn("place.x", "t"), objcat.RenameColumn("place.y", "x"), objcat.RenameColumn("place.t", "y")]
-MEANT: list[Any] = ["place.x = -7", pc.field("place", "x") == -7]
-"""A filter by a field that is called `y` in files which are older than the swap."""
-
-
-@pytest.mark.parametrize("where", MEANT, ids=["text", "expression"])
-@pytest.mark.parametrize("key", [["id"], None], ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-def test_filters_go_by_what_fields_of_structs_are_called_now(lake: objcat.Lake, kind: str, key: Any, where: Any) -> None:
-    schema = pa.schema([("id", pa.int64()), ("place", pa.struct([("x", pa.int32()), ("y", pa.int32())])), ("n", pa.int32())])
-    table = lake.create_table("t", schema, key=key, kind=kind, domain="d")
-    table.insert([{"id": i, "place": {"x": i, "y": -i}, "n": i} for i in range(-9, 10)])
-    table.alter(SWAPPED)
-    table.insert([{"id": 70, "place": {"x": -7, "y": 7}, "n": 70}, {"id": 71, "place": {"x": 7, "y": -7}, "n": 71}])
-
-    def ids(read: Any) -> list[int]:
-        return sorted(read.to_arrow()["id"].to_pylist())
-
-    assert ids(table.scan(where=where, columns=["id"])) == ids(table.incremental(since=-1, where=where)) == [7, 70]
-    with lake.transaction() as transaction:
-        assert ids(transaction["t"].scan(where=where)) == [7, 70]
-    table.update({"n": "place.y"}, where=where)
-    assert table.scan(where=where).to_arrow()["n"].to_pylist() == [7, 7]
-    table.delete(where)
-    assert ids(table.scan()) == [*(i for i in range(-9, 10) if i != 7), 71]
-
-
-def test_an_erasure_goes_by_what_fields_of_structs_are_called_now(lake: objcat.Lake) -> None:
-    table = lake.create_table("t", pa.schema([("id", pa.int64()), ("who", pa.struct([("x", pa.int32()), ("y", pa.int32())]))]), key=["id"])
-    table.insert([{"id": i, "who": {"x": i, "y": -i}} for i in range(1, 5)])
-    table.alter([replace(change, path=change.path.replace("place", "who")) for change in SWAPPED])
-    table.savepoint()
-    with pytest.raises(InvalidInput, match="at slots 2: release them first"):
-        table.erase("who.x = -3")
-    table.release(slot=2)
-    done = table.erase("who.x = -3")
-    assert (done.deleted, done.found) == (1, 0)
-    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 4]
 
 
 # ---- other reads -------------------------------------------------------------------------------------------------
