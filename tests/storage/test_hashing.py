@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -314,6 +316,39 @@ def test_rows_beyond_one_block_and_one_chunk() -> None:
 def test_one_long_string_among_short_ones() -> None:
     texts = ["short", "long" * 20_000 + "est", None, ""]
     assert spark_hash([pa.array(texts)]).tolist() == reference([pa.string()], [[text] for text in texts])
+
+
+def test_texts_of_every_length_beside_one_another() -> None:
+    """Both ways to hash, and rows that change from the one to the other in the middle."""
+    random = np.random.default_rng(11)
+    for rows, longest in ((1, 70), (3, 9), (40, 300), (400, 40), (3_000, 12), (2_000, 2_000)):
+        values: list[bytes | None] = [random.bytes(int(size)) for size in random.integers(0, longest + 1, rows)]
+        values += [None, b"", random.bytes(longest * 20 + rows % 4)]
+        keys = [pa.array(range(len(values)), pa.int64()), pa.array(values, pa.binary())]
+        expected = reference([pa.int64(), pa.binary()], list(enumerate(values)))
+        assert spark_hash(keys).tolist() == expected, (rows, longest)
+        assert spark_hash([column.slice(1) for column in keys]).tolist() == expected[1:]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_what_is_done_for_a_long_text_does_not_grow_with_it(rows: int) -> None:
+    """Counted in functions that are called: one for each word of a text would be minutes for some megabytes."""
+
+    def calls(length: int) -> int:
+        column, count = pa.array(["x" * length] * rows), 0
+
+        def called(_frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(called)
+        try:
+            spark_hash([column])
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(400_001) <= calls(401) + 10
 
 
 @pytest.mark.parametrize("column", [pa.array([], kind) for kind, _ in KINDS] + [chunked([], pa.string())], ids=lambda c: str(c.type))
