@@ -102,7 +102,7 @@ def plan_compaction(
     where = parse_filter(strategy.where, snapshot.spec.table_schema)
     pruning = None if where is None else where.to_pruning()
     unmerged = snapshot.file_groups(manifests, where=pruning, homes=homes, unmerged=True)
-    chosen = tuple(group.home for group in choose(unmerged, strategy))
+    chosen = tuple(group.home for group in choose(unmerged, strategy, snapshot.spec, lambda: snapshot.live_partitions(manifests)))
     if homes is None and strategy == EVERYTHING:
         chosen += index_due(snapshot, manifests, whole=whole_index)
     return CompactionPlan(view.slot, chosen) if chosen else None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
 from objcat.arguments import one_of, whole_number
 from objcat.errors import InvalidInput
-from objcat.table import FileGroup
+from objcat.table import FileGroup, TableSpec
+from objcat.table.newest import newest_first
 
 LOG_BYTES, LOG_COUNT, NEWEST = "log_bytes", "log_count", "newest"
 ORDERS = (LOG_BYTES, LOG_COUNT, NEWEST)
@@ -19,12 +20,13 @@ ORDERS = (LOG_BYTES, LOG_COUNT, NEWEST)
 class CompactionStrategy:
     """What a compaction takes: the file groups that meet every condition which is given, in some order, up to a bound of bytes.
 
-    log_bytes_min, log_count_min: only groups with at least so many bytes, or so many runs, of log rows. partitions_newest: only the so many
-    last partitions in the order of their names, which is that of time where partitions are days or hours. partitions_older: only what is
-    not in the so many last ones, which a compaction of the newest leaves. where: only groups that may hold a row for which this filter, as
-    of a scan, is true. io_bytes_max: what is read and written at most, in bytes; the first group is taken whatever its size, or it would
-    wait for ever. order: who comes first where that bound leaves some out: `log_bytes`, the most bytes of log rows; `log_count`, the most
-    runs of them; `newest`, the last partition. All groups with something to merge when nothing is given. Raises InvalidInput.
+    log_bytes_min, log_count_min: only groups with at least so many bytes, or so many runs, of log rows. partitions_newest: only groups in
+    the so many newest partitions of all that the table has, whether they have anything to merge or not; newest by the values of the
+    partition columns. partitions_older: only groups in all the others, so one job can take the newest and another one the rest. where: only
+    groups that may hold a row for which this filter, as of a scan, is true. io_bytes_max: what is read and written at most, in bytes; the
+    first group is taken whatever its size, or it would wait for ever. order: who comes first where that bound leaves some out: `log_bytes`,
+    the most bytes of log rows; `log_count`, the most runs of them; `newest`, the newest partition. All groups with something to merge when
+    nothing is given. Raises InvalidInput.
     """
 
     log_bytes_min: int | None = None
@@ -48,22 +50,31 @@ class CompactionStrategy:
 EVERYTHING = CompactionStrategy()
 
 
-def choose(groups: Sequence[FileGroup], strategy: CompactionStrategy) -> list[FileGroup]:
-    """The groups that a strategy takes, sorted by home. groups: those with something to merge, that may pass its filter."""
-    names = sorted({group.home.partition for group in groups}, reverse=True)
-    if strategy.partitions_newest is not None:
-        names = names[: strategy.partitions_newest]
-    elif strategy.partitions_older is not None:
-        names = names[strategy.partitions_older :]
-    wanted = set(names)
+def choose(
+    groups: Sequence[FileGroup], strategy: CompactionStrategy, spec: TableSpec, partitions: Callable[[], Collection[str]]
+) -> list[FileGroup]:
+    """The groups that a strategy takes, sorted by home.
+
+    groups: those with something to merge, that may pass its filter. partitions: gives all that the table has; asked only when it matters.
+    """
+    wanted = _partitions(strategy, spec, partitions)
     chosen = [
         group
         for group in groups
-        if group.home.partition in wanted
+        if (wanted is None or group.home.partition in wanted)
         and log_bytes(group) >= (strategy.log_bytes_min or 0)
         and log_count(group) >= (strategy.log_count_min or 0)
     ]
-    return sorted(_within(chosen, strategy), key=lambda group: group.home)
+    return sorted(_within(chosen, strategy, spec), key=lambda group: group.home)
+
+
+def _partitions(strategy: CompactionStrategy, spec: TableSpec, partitions: Callable[[], Collection[str]]) -> frozenset[str] | None:
+    """Those that a strategy takes; None for all."""
+    if strategy.partitions_newest is not None:
+        return frozenset(newest_first(partitions(), spec)[: strategy.partitions_newest])
+    if strategy.partitions_older is not None:
+        return frozenset(newest_first(partitions(), spec)[strategy.partitions_older :])
+    return None
 
 
 def log_bytes(group: FileGroup) -> int:
@@ -94,13 +105,14 @@ def io_bytes(group: FileGroup) -> int:
     return read + base_bytes(group) + log_bytes(group)
 
 
-def _within(groups: list[FileGroup], strategy: CompactionStrategy) -> list[FileGroup]:
+def _within(groups: list[FileGroup], strategy: CompactionStrategy, spec: TableSpec) -> list[FileGroup]:
     """As many as the bound of bytes allows, in the order of the strategy; one that does not fit leaves room for smaller ones."""
     if strategy.io_bytes_max is None:
         return groups
     match strategy.order:
         case "newest":
-            ordered = sorted(sorted(groups, key=log_bytes, reverse=True), key=lambda group: group.home.partition, reverse=True)
+            places = {name: place for place, name in enumerate(newest_first({group.home.partition for group in groups}, spec))}
+            ordered = sorted(sorted(groups, key=log_bytes, reverse=True), key=lambda group: places[group.home.partition])
         case "log_count":
             ordered = sorted(groups, key=log_count, reverse=True)
         case _:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,60 @@ def test_a_strategy_takes_what_it_says(table: objcat.Table, strategy: dict[str, 
     assert merged(table, **strategy) == list(days)
     assert table.scan().to_arrow().sort_by([("day", "ascending"), ("id", "ascending")]) == before
     assert table.stats().groups_unmerged == 3 - len(days)
+
+
+def test_the_newest_partitions_are_those_of_the_table_and_not_of_what_is_left_to_merge(table: objcat.Table) -> None:
+    assert merged(table, partitions_newest=1) == [DAYS[2]]
+    assert merged(table, partitions_newest=1) == []
+    assert merged(table, partitions_older=1) == list(DAYS[:2])
+    assert table.stats().groups_unmerged == 0
+
+
+VALUES: list[tuple[pa.DataType, str, list[Any]]] = [
+    (pa.int64(), "p", [-100, -9, 2, 10]),
+    (pa.int64(), "truncate(p, 10)", [-100, -9, 2, 10]),
+    (pa.float64(), "p", [float("-inf"), -2.5, 1e-7, 3.0, 1e16, float("nan")]),
+    (pa.decimal128(6, 2), "p", [Decimal("-10.50"), Decimal("-2.00"), Decimal("9.99"), Decimal("10.00")]),
+    (pa.string(), "p", ["10", "9", "~", "\u00e9"]),
+    (pa.date32(), "p", [dt.date(1969, 12, 31), dt.date(2025, 9, 30), dt.date(2025, 10, 1)]),
+    (pa.timestamp("us"), "year(p)", [dt.datetime(1, 1, 1), dt.datetime(999, 1, 1), dt.datetime(2025, 10, 1)]),
+    (pa.timestamp("us", "UTC"), "hour(p)", [dt.datetime(2025, 9, 30, 9, tzinfo=dt.UTC), dt.datetime(2025, 9, 30, 10, tzinfo=dt.UTC)]),
+    (pa.bool_(), "p", [False, True]),
+    (pa.binary(), "p", [b"\x09", b"\x10", b"\xff"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "by", "values"), VALUES, ids=[f"{by} of {kind}" for kind, by, _ in VALUES])
+def test_the_newest_partition_is_the_greatest_value(tmp_path: Path, kind: pa.DataType, by: str, values: list[Any]) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("p", kind)])
+    table = objcat.connect(tmp_path).create_table(
+        "t", schema, key=["id"], key_scope="partition", partition_by=[by], index=objcat.Bucket(1), properties={"auto_clean": "false"}
+    )
+    table.upsert(pa.table({"id": range(len(values) + 1), "p": pa.array([values[-1], None, *values[:-1]], kind)}, schema=schema))
+    told: list[int] = []
+    for _ in range(len(values) + 1):
+        table.compact(strategy=CompactionStrategy(io_bytes_max=1, order="newest"))
+        merged_now = {row["id"] for row in table.scan(mode="read_optimised").to_arrow().to_pylist()}
+        told += sorted(merged_now.difference(told))
+    # The greatest value was given first, the null second, and the others ascending.
+    assert told == [0, *range(len(values), 1, -1), 1]
+    table.upsert(pa.table({"id": range(len(values) + 1), "p": pa.array([values[-1], None, *values[:-1]], kind)}, schema=schema))
+    done = table.compact(strategy=CompactionStrategy(partitions_older=1))
+    assert done is not None and len(done.homes) == len(values)
+
+
+def test_partitions_of_an_earlier_partitioning_are_the_oldest(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), pa.field("z", pa.int64(), nullable=False), pa.field("a", pa.int64(), nullable=False)]
+    )
+    table = objcat.connect(tmp_path).create_table("t", schema, key=["id", "z", "a"], partition_by=["z"], index=objcat.Bucket(1))
+    table.upsert([{"id": 1, "z": 9, "a": 1}])
+    table.set_partitioning(["a"])
+    table.upsert([{"id": 2, "z": 8, "a": 2}])
+    done = table.compact(strategy=CompactionStrategy(partitions_newest=1))
+    assert done is not None and [home.partition for home in done.homes] == ["a=2"]
+    done = table.compact(strategy=CompactionStrategy(partitions_older=1))
+    assert done is not None and [home.partition for home in done.homes] == ["z=9"]
 
 
 def test_a_bound_of_bytes_leaves_out_the_large_and_takes_the_small(table: objcat.Table) -> None:
