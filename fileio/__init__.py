@@ -119,3 +119,7 @@ __all__ = [
     "open_store",
     "require_written",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

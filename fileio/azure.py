@@ -48,7 +48,6 @@ from fileio.errors import (
     CredentialsError,
     FileIOError,
     InvalidConfig,
-    MissingDependency,
     NotFound,
     PermissionDenied,
     StoreFull,
@@ -57,6 +56,7 @@ from fileio.errors import (
     Unsupported,
     UploadLost,
 )
+from fileio.libraries import library
 from fileio.transport import is_untrusted, why_unreachable
 
 if TYPE_CHECKING:
@@ -78,10 +78,7 @@ def open_azure(container: str, options: AzureOptions) -> Backend:
     """The backend over a whole container. Sends no request. Raises InvalidConfig, or MissingDependency without azure-storage-blob."""
     if not re.fullmatch(r"\$root|\$web|(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]", container):
         raise InvalidConfig(f"{container!r} cannot be a container: Azure wants 3 to 63 lower-case letters, digits and single hyphens")
-    try:
-        import azure.storage.blob  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("az:// needs azure-storage-blob: run pip install 'objcat[azure]'") from error
+    library("azure.storage.blob", needed_by="az:// needs", extra="azure")
     return AzureBackend(container, resolve(options))
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fileio.base import Range
 from fileio.config import Secret, hide_in_logs, read_secret, redact
-from fileio.errors import InvalidConfig, MissingDependency
+from fileio.errors import InvalidConfig
+from fileio.libraries import library
 from fileio.ranges import size_told
 
 if TYPE_CHECKING:
@@ -130,10 +131,9 @@ def credential_of(settings: AzureOptions) -> Any:
         return settings.sas_token.reveal().lstrip("?")
     if settings.sas_token_file:
         return _sas_file_class()(settings.sas_token_file)
-    try:
-        import azure.identity
-    except ImportError as error:
-        raise MissingDependency("az:// without a key or SAS token needs azure-identity: run pip install 'objcat[azure]'") from error
+    library("azure.identity", needed_by="az:// without a key or SAS token needs", extra="azure")
+    import azure.identity
+
     # Without a handler anywhere, its warnings would go to stderr, over many lines; our error says what to do.
     logging.getLogger("azure.identity").addHandler(logging.NullHandler())
     if settings.client_secret:

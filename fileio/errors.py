@@ -93,3 +93,7 @@ class StoreUnfit(InvalidConfig):
 
 class MissingDependency(InvalidConfig):
     """The SDK that this scheme needs is not installed."""
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name, value in globals().items() if isinstance(value, type))

@@ -43,7 +43,7 @@ from fileio.base import (
     Written,
 )
 from fileio.env import default_env, on_fork
-from fileio.errors import BucketNotFound, FileIOError, MissingDependency, NotFound, Throttled, Unavailable, Unsupported
+from fileio.errors import BucketNotFound, FileIOError, NotFound, Throttled, Unavailable, Unsupported
 from fileio.gcs_client import (
     ConditionFailed,
     GCSOptions,
@@ -60,6 +60,7 @@ from fileio.gcs_client import (
     range_header,
 )
 from fileio.gcs_upload import CHUNK_BYTES_MULTIPLE, CONTENT_TYPE, ResumableUpload
+from fileio.libraries import library
 from fileio.ranges import bounds, size_told
 
 T = TypeVar("T")
@@ -78,10 +79,7 @@ def open_gcs(bucket: str, options: GCSOptions) -> Backend:
 
     Raises MissingDependency without google-cloud-storage, InvalidConfig when options contradict one another or are malformed.
     """
-    try:
-        import google.cloud.storage  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency(f"gs://{bucket} needs google-cloud-storage: pip install 'objcat[gcs]'") from error
+    library("google.cloud.storage", needed_by="gs:// needs", extra="gcs")
     check_options(bucket, options)
     return GCSBackend(bucket, options)
 

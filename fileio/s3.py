@@ -36,6 +36,7 @@ from fileio.base import (
     Written,
 )
 from fileio.errors import FileIOError, InvalidConfig, MissingDependency, NotFound, Unavailable, Unsupported, UploadLost
+from fileio.libraries import library
 from fileio.ranges import bounds, size_told
 from fileio.s3_client import ABSENT_CODES, Failure, S3Client, S3Options, customer_key
 
@@ -48,10 +49,7 @@ _UNFIT_FOR_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 def open_s3(bucket: str, options: S3Options) -> Backend:
     """A backend over the whole bucket. Sends no request. Raises MissingDependency when boto3 is absent, InvalidConfig."""
-    try:
-        import boto3
-    except ImportError as error:
-        raise MissingDependency("s3:// needs boto3, which is not installed: pip install 'objcat[s3]'") from error
+    boto3 = library("boto3", needed_by="s3:// needs", extra="s3")
     if tuple(map(int, boto3.__version__.split(".")[:2])) < _BOTO3_VERSION:
         # An older one drops the conditions of a copy without a word.
         raise MissingDependency(

@@ -20,6 +20,7 @@ from objcat.table import Bloom, Bucket, Memory, Record, Simple
 from objcat.table.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
 from objcat.timeline import AppVersion, CommittedAt, RolledBackAt
 from objcat.transaction import Transaction
+from objcat.version import VERSION
 from objcat.write import CommitResult
 
 __all__ = [
@@ -44,8 +45,15 @@ __all__ = [
     "Table",
     "Transaction",
     "WidenColumn",
+    "__version__",
     "connect",
     "create_table_at",
     "errors",
     "table_at",
 ]
+
+__version__ = VERSION
+
+
+def __dir__() -> list[str]:
+    return __all__

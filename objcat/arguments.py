@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from fileio.config import nearest
+from fileio.libraries import library
 from objcat.errors import InvalidInput
 
 T = TypeVar("T")
@@ -116,6 +117,7 @@ def instances(value: Any, kind: type[T], *, what: str, such_as: str) -> list[T]:
 def session(value: Any) -> Any:
     """A session of Spark, of whatever kind, that runs."""
     if not hasattr(value, "createDataFrame"):
+        library("pyspark", needed_by="a session of Spark needs", extra="spark")
         raise InvalidInput(f"spark is {shown(value)}: give a session, SparkSession.builder.getOrCreate()")
     context = getattr(value, "_sc", None)
     if context is not None and context._jsc is None:

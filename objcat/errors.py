@@ -176,3 +176,7 @@ class CommitUnknown(ObjcatError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (str(self), self.txn))
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name, value in globals().items() if isinstance(value, type))

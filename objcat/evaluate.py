@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
+from fileio.libraries import library
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
-from objcat.libraries import library
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.duckdb_text import duckdb_text
 from objcat.spool import Rows
@@ -288,7 +288,7 @@ class _Session:
     """A DuckDB of its own that can reach nothing but what is registered. A context manager."""
 
     def __init__(self, zone: str = "UTC") -> None:
-        duckdb = library("duckdb", needed_by="update() and merge() of rows in this process need")
+        duckdb = library("duckdb", needed_by="update() and merge() of rows in this process need", extra="local")
         self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
         # Of UTC+05:30 DuckDB would leave the minutes out.
         known = "UTC" if zone == "Z" else re.sub(r"^(UTC|UT|GMT)?(?=[+-])", "GMT", zone)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fileio.libraries import library
 from fileio.store import FileIO
 from objcat.arguments import moment_ms, name_list, session, shown
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
-from objcat.libraries import library
 from objcat.read.changes import ChangesPlan, Range, clusterings_of, plan_changes, with_widest
 from objcat.read.commits import Commits
 from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
@@ -72,11 +72,11 @@ class Feed:
 
     def to_pandas(self) -> Any:
         """All rows as a pandas frame. As `to_arrow`; raises MissingDependency."""
-        return library("pandas", needed_by="to_pandas() needs").DataFrame(self.to_arrow().to_pandas())
+        return library("pandas", needed_by="to_pandas() needs", extra="local").DataFrame(self.to_arrow().to_pandas())
 
     def to_polars(self) -> Any:
         """All rows as a polars frame. As `to_arrow`; raises MissingDependency."""
-        return library("polars", needed_by="to_polars() needs").DataFrame(self.to_arrow())
+        return library("polars", needed_by="to_polars() needs", extra="local").DataFrame(self.to_arrow())
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """A lazy Spark DataFrame, in no order. What an incremental read reads is native where a scan is, unless a RESTORE is in its range;

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.config import nearest
+from fileio.libraries import library
 from fileio.store import FileIO
 from objcat.arguments import session, shown, text
 from objcat.errors import CorruptTable, InvalidInput
-from objcat.libraries import library
 from objcat.predicate.implied import implied_by
 from objcat.read import ScanPlan, narrow_plan
 from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
@@ -99,12 +99,12 @@ class Scan:
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a pandas frame. Raises MissingDependency."""
-        frame: pd.DataFrame = library("pandas", needed_by="to_pandas() needs").DataFrame(self.to_arrow().to_pandas())
+        frame: pd.DataFrame = library("pandas", needed_by="to_pandas() needs", extra="local").DataFrame(self.to_arrow().to_pandas())
         return frame
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as a polars frame. Raises MissingDependency."""
-        frame: pl.DataFrame = library("polars", needed_by="to_polars() needs").DataFrame(self.to_arrow())
+        frame: pl.DataFrame = library("polars", needed_by="to_polars() needs", extra="local").DataFrame(self.to_arrow())
         return frame
 
     def to_polars_lazy(self) -> pl.LazyFrame:
@@ -113,7 +113,7 @@ class Scan:
         Pinned to the snapshot; polars applies the filters, which mean what they mean to it. Raises MissingDependency; `collect` raises what
         a scan raises, inside of polars' own error.
         """
-        polars = library("polars", needed_by="to_polars_lazy() needs")
+        polars = library("polars", needed_by="to_polars_lazy() needs", extra="local")
         from objcat.dataset import lazy_frame
 
         return lazy_frame(polars, self.to_dataset(), is_pure=self.limit is None)
@@ -134,7 +134,7 @@ class Scan:
 
         connection: DuckDB's default one when None. No name is registered there. Raises MissingDependency.
         """
-        found = library("duckdb", needed_by="to_duckdb() needs")
+        found = library("duckdb", needed_by="to_duckdb() needs", extra="local")
         if connection is not None and not isinstance(connection, found.DuckDBPyConnection):
             raise InvalidInput(f"connection is {shown(connection)}: give duckdb.connect(...), or leave it out")
         relation: duckdb.DuckDBPyRelation = (connection or found.default_connection()).from_arrow(self.to_dataset())

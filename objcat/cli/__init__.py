@@ -18,6 +18,7 @@ from fileio import FileIOError
 from objcat.cli import contents, health, history, lakes, maintain, profiles, report, rows, services, store, upkeep
 from objcat.cli.common import EXIT_WRONG
 from objcat.errors import ObjcatError
+from objcat.version import VERSION
 
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -50,12 +51,19 @@ class Commands(TyperGroup):
 app = typer.Typer(name="objcat", cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
+def _tell_version(value: bool) -> None:
+    if value:
+        print(f"objcat {VERSION}")
+        raise typer.Exit
+
+
 @app.callback()
 def _objcat(
     profile: Annotated[
         str | None,
         typer.Option("--profile", envvar=profiles.PROFILE_VARIABLE, help="The lake and its options by a name, see `objcat profiles`."),
     ] = None,
+    _version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and end.")] = False,
 ) -> None:
     """Lakehouse tables on a bucket and nothing else."""
     profiles.chosen.set(None if profile is None else profiles.find_profile(profile))

@@ -1,7 +1,16 @@
-"""The Spark engine: DataFrames in and out. The only place that imports pyspark."""
+"""The Spark engine: DataFrames in and out. The only place that imports pyspark. Raises MissingDependency where it is not installed."""
 
-from objcat.spark.configure import configure
-from objcat.spark.foreach import foreach_batch
-from objcat.spark.views import views
+from fileio.libraries import library
+
+for _module in ("py4j", "pyspark"):
+    library(_module, needed_by="objcat.spark needs", extra="spark")
+
+from objcat.spark.configure import configure  # noqa: E402 - a sentence where PySpark is missing comes before what needs it
+from objcat.spark.foreach import foreach_batch  # noqa: E402
+from objcat.spark.views import views  # noqa: E402
 
 __all__ = ["configure", "foreach_batch", "views"]
+
+
+def __dir__() -> list[str]:
+    return __all__

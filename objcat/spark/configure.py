@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from fileio.config import Secret
+from fileio.libraries import library
 from fileio.registry import describe_store
 from objcat.errors import InvalidInput
 
@@ -41,8 +42,9 @@ def configure(
     hold secrets in plain text; Spark hides them in its UI. jar: path or URL of the connector, instead of fetching it; needed for `gs`,
     whose connector is a jar that Maven coordinates of Spark cannot name (the `shaded` one of gcs-connector).
     Raises InvalidConfig for unknown options, InvalidInput for one that the connector has no setting for, for a scheme that Spark has no
-    connector for, and for `gs` without a jar.
+    connector for, and for `gs` without a jar; MissingDependency for a session on Spark Connect where a library of its client is missing.
     """
+    _check_connect(builder)
     store = describe_store(url, options)
     scheme, _, rest = store.url.partition("://")
     bucket = rest.split("/", 1)[0]
@@ -70,6 +72,13 @@ def configure(
         if values:
             config(name, _with(builder, name, values))
     return builder
+
+
+def _check_connect(builder: Any) -> None:
+    """Name the extra where the builder is for Spark Connect and a library of its client is missing. Raises MissingDependency."""
+    if os.environ.get("SPARK_REMOTE") or "spark.remote" in getattr(builder, "_options", {}):
+        for module in ("grpc", "grpc_status", "google.rpc", "pandas"):
+            library(module, needed_by="Spark Connect needs", extra="connect")
 
 
 def _text(value: Any) -> str:

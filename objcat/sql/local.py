@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from sqlglot import expressions as sql
 
+from fileio.libraries import library
 from objcat.errors import InvalidSql
-from objcat.libraries import library
 from objcat.predicate.duckdb_text import duckdb_text, strict_casts
 from objcat.scan import Scan
 from objcat.sql.needs import ALL, Need, needs_of
@@ -156,4 +156,4 @@ def _narrowest(spec: TableSpec) -> list[str]:
 
 
 def _duckdb() -> Any:
-    return library("duckdb", needed_by="SQL without Spark needs")
+    return library("duckdb", needed_by="SQL without Spark needs", extra="local")

@@ -40,3 +40,8 @@ def test_a_store_that_cannot_be_asked(place: ServerHandle, command: str, what: s
     assert done.stderr.startswith("objcat: ") and done.stderr.count("\n") == 1, done.stderr
     assert hint in done.stderr
     assert "not-the-secret" not in done.stderr
+
+
+def test_the_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"objcat {objcat.__version__}\n", "")
