@@ -9,7 +9,7 @@ ObjcatError                 root
 │   ├── InvalidPredicate    the text of a filter does not parse, or names an unknown column
 │   ├── InvalidSql          a statement does not parse, or asks for what is not there
 │   └── SeveralDomains      the tables of one transaction have several logs: create them with one domain
-├── MissingOnWorkers        a Spark worker lacks objcat, or has another version: install the driver's there; nothing was written
+├── MissingOnWorkers        a Spark worker lacks objcat, or has another version or Python: install the driver's there; nothing was written
 ├── SparkJobLost            a job was cancelled, or Spark lost what it ran on: nothing is visible; write again when Spark runs
 ├── SparkJobFailed          a job failed over what it was to compute: the message says Spark's reason; nothing is visible; mend the frame
 ├── TableNotFound           no table at that name: create it, or look at the nearest name
@@ -72,7 +72,7 @@ class SeveralDomains(InvalidInput):
 
 
 class MissingOnWorkers(ObjcatError):
-    """A Spark worker cannot import objcat, or another version of it than the driver's. Nothing was written."""
+    """A Spark worker cannot import objcat, has another version of it than the driver, or runs another Python. Nothing was written."""
 
 
 class SparkJobLost(ObjcatError):

@@ -16,7 +16,7 @@ from objcat.read.changes import ChangesPlan
 from objcat.read.incremental import HIDDEN, IncrementalPlan
 from objcat.spark.names import quoted
 from objcat.spark.native import native_root
-from objcat.spark.ship import opened, shipped
+from objcat.spark.ship import check_workers, opened, shipped
 from objcat.spark.snapshot import native_rows
 from objcat.storage.files import TXN_COLUMN
 from objcat.tasks.changes import ChangeTask, IncrementTask, read_changed
@@ -27,7 +27,7 @@ LISTED_MAX = 1024
 
 
 def feed_dataframe(spark: SparkSession, store: StoreDescription, plan: IncrementalPlan | ChangesPlan) -> DataFrame:
-    """The rows of a feed, lazily, in no order.
+    """The rows of a feed, lazily, in no order. Raises MissingOnWorkers where Python workers give them, and cannot.
 
     A filter that is an Arrow expression is applied in Python workers, and changes are found there; an incremental read is native where the
     session can read the store.
@@ -40,6 +40,7 @@ def feed_dataframe(spark: SparkSession, store: StoreDescription, plan: Increment
     tasks: list[IncrementTask] | list[ChangeTask] = plan.tasks(count_max=TASKS_MAX)
     if not tasks:
         return spark.createDataFrame([], schema)
+    check_workers(spark)
     numbered = spark.createDataFrame([(number, pickle.dumps(task)) for number, task in enumerate(tasks)], "number int, task binary")
     return numbered.repartition(min(len(tasks), TASKS_MAX), "number").mapInArrow(shipped(read_tasks, store), schema)
 

@@ -15,7 +15,7 @@ from objcat.read import ScanPlan
 from objcat.read.plan import COMMIT_COLUMNS
 from objcat.spark.names import quoted
 from objcat.spark.native import native_root, spark_schema
-from objcat.spark.ship import opened, shipped
+from objcat.spark.ship import check_workers, opened, shipped
 from objcat.spark.snapshot import native_rows
 from objcat.storage.files import TXN_COLUMN
 from objcat.tasks import ScanTask, scan_groups, scan_schema
@@ -31,7 +31,7 @@ def scan_dataframe(
     bounds: Callable[[], pa.Table],
     commits: Callable[[], pa.Table],
 ) -> DataFrame:
-    """The rows of a planned scan, lazily.
+    """The rows of a planned scan, lazily. Raises MissingOnWorkers where Python workers give them, and cannot.
 
     bounds: gives what is known of the columns of the files (`Snapshot.bounds`), by which Spark leaves files out. commits: gives when the
     rows were committed (`objcat.read.commits.commits_table`). A filter that is an Arrow expression is applied in Python workers; all else
@@ -58,6 +58,7 @@ def _through_arrow(spark: SparkSession, store: StoreDescription, plan: ScanPlan)
     tasks = plan.tasks(groups, count_max=max(1, min(len(groups), TASKS_MAX)))
     if not tasks:
         return spark.createDataFrame([], spark_schema(columns))
+    check_workers(spark)
     numbered = spark.createDataFrame([(number, pickle.dumps(task)) for number, task in enumerate(tasks)], "number int, task binary")
     return numbered.repartition(len(tasks), "number").mapInArrow(shipped(_read, store), spark_schema(columns))
 

@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from shutil import which
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -57,6 +59,29 @@ def shipped(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) -> Ba
     return run
 
 
+def nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """On a worker: the rows as they are."""
+    yield from batches
+
+
+_asked: WeakKeyDictionary[SparkSession, str] = WeakKeyDictionary()
+"""Sessions whose workers have run a function of ours, and the Python that they ran."""
+
+
+def check_workers(spark: SparkSession) -> None:
+    """Have a worker of the session run a function of ours, where its Python may be another one than the driver's; once for a session.
+
+    To be called before a frame is handed out whose rows Python workers give: what its actions raise is Spark's own. Raises
+    MissingOnWorkers, SparkJobLost.
+    """
+    command = str(spark.sparkContext.pythonExec) if hasattr(spark, "_jvm") else "that of the server"
+    if which(command) == sys.executable or _asked.get(spark) == command:
+        return
+    with in_one_sentence(spark, "objcat: look for objcat on the workers"):
+        spark.range(1).mapInArrow(shipped(nothing), "id long").collect()
+    _asked[spark] = command
+
+
 @cache
 def _worker_env() -> SystemEnv:
     return SystemEnv(memory_bytes=WORKER_BYTES)
@@ -94,6 +119,13 @@ def _in_our_words(error: Exception, spark: SparkSession, what: str) -> ObjcatErr
     missing = re.search(r"objcat is missing on the Spark worker .*", text)
     if missing is not None:
         return MissingOnWorkers(missing.group().rstrip("\\n'\""))
+    other = other_python(text)
+    if other is not None:
+        return MissingOnWorkers(
+            f"the Python of the Spark workers is not fit for objcat ({what}), as {other}: have workers run the driver's, {sys.executable}, "
+            "by PYSPARK_PYTHON in the environment before the session starts (or activate the virtual environment), or install objcat "
+            "in theirs; nothing was written"
+        )
     if "[AMBIGUOUS_REFERENCE]" in text:
         # Of what is asked here, users name nothing but the columns of their frames.
         return InvalidBatch(
@@ -110,6 +142,22 @@ def _in_our_words(error: Exception, spark: SparkSession, what: str) -> ObjcatErr
         return None
     reason = _reason(text)
     return _of_a_task(reason) or SparkJobFailed(f"Spark failed over what it was asked for ({what}): {reason}; nothing of it is visible")
+
+
+def other_python(text: str) -> str | None:
+    """Why the Python that workers run cannot run ours, in what Spark says; None where it can."""
+    absent = re.search(rf"ModuleNotFoundError: No module named '({'|'.join(_NEEDED)})[.']", text)
+    if absent is not None:
+        return f"it has no {absent[1]}"
+    version = re.search(r"Python in worker has different version: (\S+) than that in driver: ([\d.]+\d)", text)
+    if version is not None:
+        return f"it is Python {version[1]}, and the driver's is {version[2]}"
+    command = re.search(r'Cannot run program "([^"]+)"', text)
+    return None if command is None else f"the command {command[1]} cannot be run there"
+
+
+_NEEDED = ("pyarrow", "pyspark", "objcat", "fileio", "msgspec", "numpy", "sqlglot")
+"""What our functions import on a worker, and Spark before them."""
 
 
 def _reason(text: str) -> str:
