@@ -22,6 +22,7 @@ from objcat.arguments import is_unicode, shown
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.predicate.dialect import SparkText
 from objcat.predicate.duckdb_text import strict_casts
+from objcat.predicate.reach import beyond_rows
 from objcat.predicate.translate import terms_of
 from objcat.storage.batch import means_the_same
 from objcat.table import TableSpec
@@ -416,7 +417,9 @@ def _find(part: Tree, names: Sequence[str]) -> str | None:
 
 
 def _check_plain(tree: Tree, text: str) -> None:
-    """Refuse what looks at more than one row."""
+    """Refuse what looks at more than one row, or beyond rows."""
+    if (found := beyond_rows(tree)) is not None:
+        raise InvalidPredicate(f"{shown(text)} is refused: {found}; compute it in the source first")
     for node in tree.find_all(sql.Query, sql.AggFunc, sql.Window, sql.Star, sql.Placeholder, sql.Parameter):
         raise InvalidPredicate(
             f"{shown(text)} holds {shown(node.sql())}, which is not made of the columns of one row: compute it in the source first"

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
-from fileio.libraries import library
 from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.duckdb_text import duckdb_text
+from objcat.sandbox import connect_duckdb
 from objcat.spool import Rows
 from objcat.storage.batch import conform_delete, located
 from objcat.storage.files import constant
@@ -288,13 +288,11 @@ class _Session:
     """A DuckDB of its own that can reach nothing but what is registered. A context manager."""
 
     def __init__(self, zone: str = "UTC") -> None:
-        duckdb = library("duckdb", needed_by="update() and merge() of rows in this process need", extra="local")
-        self._connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
         # Of UTC+05:30 DuckDB would leave the minutes out.
         known = "UTC" if zone == "Z" else re.sub(r"^(UTC|UT|GMT)?(?=[+-])", "GMT", zone)
         try:
-            self._connection.execute(f"SET TimeZone = {duckdb_text(sql.Literal.string(known))}")
-        except duckdb.Error as error:
+            self._connection = connect_duckdb(needed_by="update() and merge() of rows in this process need", zone=known)
+        except LookupError as error:
             raise InvalidInput(
                 f"rows of a table without a key are computed in this process, to which the zone {zone!r} of the session is not known: set "
                 "spark.sql.session.timeZone to that of a place, as Europe/Rome; nothing was written"

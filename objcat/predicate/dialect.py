@@ -33,6 +33,17 @@ def told_to_spark(tree: Any) -> str:
     return spark_sql(tree.transform(_spelled_out))
 
 
+def without_variables(tree: Any) -> Any:
+    """A copy whose text Spark reads as it stands. `${env:HOME}` would become the driver's variable, wherever in a query it stands.
+
+    Raises InvalidSql for a name that has such a thing in it: there names cannot be said in another way.
+    """
+    for name in tree.find_all(sql.Identifier):
+        if "${" in name.name:
+            raise InvalidSql(f"the name {name.name!r} is a variable to Spark: call it otherwise in SQL, or rename the column")
+    return tree.transform(lambda node: _spelled_out(node) if "${" in node.name else node)
+
+
 def _spelled_out(node: Any) -> Any:
     is_text = isinstance(node, sql.RawString) or (isinstance(node, sql.Literal) and node.is_string)
     # What stands behind ESCAPE is no expression.

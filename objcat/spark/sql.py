@@ -15,7 +15,7 @@ from sqlglot import expressions as sql
 
 from objcat.arguments import SHOWN_CHARACTERS_MAX
 from objcat.errors import InvalidSql
-from objcat.predicate.dialect import spark_sql
+from objcat.predicate.dialect import spark_sql, without_variables
 from objcat.spark.native import spark_schema
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class SparkRunner:
 
     def rows(self, query: sql.Query, sources: Sequence[Source]) -> DataFrame:
         frames = {source.name: source.table.scan(as_of=source.as_of).to_spark(self.spark) for source in sources}
-        text = spark_sql(query)
+        text = spark_sql(without_variables(query))
         if frames:
             # Spark puts frames where the text names them in braces; braces of the text's own are doubled.
             text = text.replace("{", "{{").replace("}", "}}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -13,12 +12,14 @@ from sqlglot import expressions as sql
 from fileio.libraries import library
 from objcat.errors import InvalidSql
 from objcat.predicate.duckdb_text import duckdb_text, strict_casts
+from objcat.sandbox import connect_duckdb
 from objcat.scan import Scan
 from objcat.sql.needs import ALL, Need, needs_of
 from objcat.sql.runner import Source
 from objcat.table import TableSpec
 
 R = TypeVar("R")
+_NEEDED_BY = "SQL without Spark needs"
 
 
 class LocalRunner:
@@ -59,12 +60,8 @@ class _Running:
     """One query. What a scan raises inside of DuckDB comes out as it was raised."""
 
     def __init__(self, query: sql.Query, sources: Sequence[Source], errors: list[BaseException]) -> None:
-        duckdb = _duckdb()
         self._errors = errors
-        self._connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
-        with contextlib.suppress(duckdb.Error):
-            # Without the extension that knows zones there is only UTC.
-            self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection = connect_duckdb(needed_by=_NEEDED_BY)
         self._text = duckdb_text(strict_casts(query), identify=True)
         self._specs = {source.name: _spec(source) for source in sources}
         self._serve(sources, needs_of(query, {name: spec.table_schema.to_arrow() for name, spec in self._specs.items()}))
@@ -156,4 +153,4 @@ def _narrowest(spec: TableSpec) -> list[str]:
 
 
 def _duckdb() -> Any:
-    return library("duckdb", needed_by="SQL without Spark needs", extra="local")
+    return library("duckdb", needed_by=_NEEDED_BY, extra="local")

@@ -12,6 +12,7 @@ from sqlglot import expressions as sql
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from objcat.errors import InvalidSql
+from objcat.predicate.reach import beyond_rows, has_name
 from objcat.sql.names import shorten, table_name
 
 if TYPE_CHECKING:
@@ -63,15 +64,18 @@ class Runner(Protocol):
 def bind(tree: sql.Query, lake: Lake) -> tuple[sql.Query, list[Source]]:
     """A query whose tables have other names, and which tables these are. Names of its own (WITH) stay as they are.
 
-    Raises TableNotFound, InvalidSql.
+    Raises TableNotFound, and InvalidSql, also for a query that reaches beyond these tables.
     """
+    if (beyond := beyond_rows(tree)) is not None:
+        raise InvalidSql(f"{beyond}: a query reads the tables of the lake and nothing else")
     tree = tree.copy()
     mentioned: dict[int, sql.Table] = {}
     scopes = {id(scope.expression): scope for scope in traverse_scope(tree)}
     for scope in scopes.values():
-        for found in scope.sources.values():
-            if isinstance(found, sql.Table) and all(isinstance(part, sql.Identifier) for part in found.parts):
-                mentioned[id(found)] = found
+        for named in scope.sources.values():
+            if isinstance(named, sql.Table) and has_name(named):
+                mentioned[id(named)] = named
+    _check_bound(tree, mentioned)
     for column in list(tree.find_all(sql.Column)):
         # The table is known by the last part of its name from here on.
         shorten(column, _tables_above(column, scopes))
@@ -89,6 +93,16 @@ def bind(tree: sql.Query, lake: Lake) -> tuple[sql.Query, list[Source]]:
             node.set("alias", sql.TableAlias(this=sql.to_identifier(alias, quoted=True)))
         sources.append(source)
     return tree, sources
+
+
+def _check_bound(tree: sql.Query, mentioned: Mapping[int, sql.Table]) -> None:
+    """Refuse a table that nobody looked up: an engine would look for it elsewhere."""
+    own = {cte.alias.lower() for cte in tree.find_all(sql.CTE)}
+    for node in tree.find_all(sql.Table):
+        if has_name(node) and id(node) not in mentioned and (node.args.get("db") or node.name.lower() not in own):
+            raise InvalidSql(
+                f"the table {node.sql('spark')!r} stands where none is looked for: give each table of a FROM an alias of its own"
+            )
 
 
 def _tables_above(column: sql.Column, scopes: Mapping[int, Scope]) -> Iterator[sql.Table]:
