@@ -41,7 +41,7 @@ from fileio.base import (
     Version,
     Written,
 )
-from fileio.config import redact
+from fileio.config import check_proxy, redact
 from fileio.env import default_env, is_ending, on_fork
 from fileio.errors import (
     BucketNotFound,
@@ -79,6 +79,7 @@ def open_azure(container: str, options: AzureOptions) -> Backend:
     if not re.fullmatch(r"\$root|\$web|(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]", container):
         raise InvalidConfig(f"{container!r} cannot be a container: Azure wants 3 to 63 lower-case letters, digits and single hyphens")
     library("azure.storage.blob", needed_by="az:// needs", extra="azure")
+    check_proxy(options.proxy, where=f"az://{container}")
     return AzureBackend(container, resolve(options))
 
 

@@ -99,7 +99,7 @@ def resolve(options: AzureOptions) -> AzureOptions:
         )
     if options.connection_string and (options.account or options.endpoint):
         raise InvalidConfig("az:// finds account and endpoint in the option connection_string: leave out the options account and endpoint")
-    if options.endpoint and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", options.endpoint):
+    if options.endpoint and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", options.endpoint):
         raise InvalidConfig("az:// needs an endpoint such as 'https://account.blob.core.windows.net', without credentials or query")
     if not kinds:
         options = _with_environment(options)

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
+from urllib.request import getproxies_environment
 
 from fileio.errors import CredentialsError, InvalidConfig
 
@@ -77,6 +78,8 @@ _SECRET_TEXTS = (
     (re.compile(r"(?i)(private_key['\"]?\s*:\s*['\"])[^'\"]+"), r"\1***"),
     (re.compile(r"(?i)(bearer\s+|sharedkey\s+)[^\s'\"<>]+"), r"\1***"),
     (re.compile(r"(?i)(<(?:SecretAccessKey|SessionToken)>)[^<]+"), r"\1***"),
+    # A password with a slash or an @ in it: up to the last @.
+    (re.compile(r"(//)[^/@\s:]*:[^\s'\"<>]*@"), r"\1***@"),
     (re.compile(r"(//)[^/@\s]+@"), r"\1***@"),
 )
 
@@ -118,6 +121,22 @@ def hide_in_logs(packages: Iterable[str], secrets: Iterable[Secret | None]) -> N
     for name in list(logging.root.manager.loggerDict):
         if any(name == package or name.startswith(package + ".") for package in packages):
             logging.getLogger(name).addFilter(_hide_secrets)
+
+
+def check_proxy(proxy: Secret | None, *, where: str) -> None:
+    """Refuse a proxy, the given one or else those of the environment, with a user or password that libraries read as a host, a port or a
+    path: their errors would show it. Raises InvalidConfig, which does not.
+    """
+    given = {"the option 'proxy'": proxy.reveal()} if proxy is not None else {}
+    if proxy is None:
+        given = {f"the environment's {scheme}_proxy": url for scheme, url in getproxies_environment().items() if scheme != "no"}
+    for what, url in given.items():
+        user = url.partition("//")[2].rpartition("@")[0] if "//" in url else url.rpartition("@")[0]
+        if re.search(r"[/?#\\\s]", user):
+            raise InvalidConfig(
+                f"{where}: user and password of {what} hold a character that ends them: write / as %2F, ? as %3F, # as %23, \\ as %5C "
+                "and a space as %20"
+            )
 
 
 def quote_path(path: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fileio.base import ByteRange, Create, Overwrite, PutMode, Range, Suffix, Update
-from fileio.config import Secret, hide_in_logs, read_secret, redact
+from fileio.config import Secret, check_proxy, hide_in_logs, read_secret, redact
 from fileio.env import default_env
 from fileio.errors import (
     BucketNotFound,
@@ -93,10 +93,11 @@ def check_options(bucket: str, options: GCSOptions) -> None:
         raise InvalidConfig(f"{url}: the options {' and '.join(map(repr, given))} contradict each other: give one of them")
     if options.encryption_key is not None and options.kms_key is not None:
         raise InvalidConfig(f"{url}: the options 'encryption_key' and 'kms_key' contradict each other: give one of them")
-    if options.endpoint is not None and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", options.endpoint):
+    if options.endpoint is not None and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", options.endpoint):
         raise InvalidConfig(
             f"{url}: the option 'endpoint' must be a URL such as https://host:port without credentials, but is {redact(options.endpoint)!r}"
         )
+    check_proxy(options.proxy, where=url)
     if min(options.connect_timeout_s, options.read_timeout_s, options.max_connections) <= 0:
         raise InvalidConfig(f"{url}: the options 'connect_timeout_s', 'read_timeout_s' and 'max_connections' must be above 0")
     if options.ca_bundle is not None and not Path(options.ca_bundle).exists():

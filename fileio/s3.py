@@ -35,6 +35,7 @@ from fileio.base import (
     Version,
     Written,
 )
+from fileio.config import check_proxy
 from fileio.errors import FileIOError, InvalidConfig, MissingDependency, NotFound, Unavailable, Unsupported, UploadLost
 from fileio.libraries import library
 from fileio.ranges import bounds, size_told
@@ -57,6 +58,7 @@ def open_s3(bucket: str, options: S3Options) -> Backend:
         )
     if options.ca_bundle is not None and not os.path.exists(options.ca_bundle):
         raise InvalidConfig(f"option 'ca_bundle' names {options.ca_bundle!r}, which does not exist: give the path of a PEM file")
+    check_proxy(options.proxy, where=f"s3://{bucket}")
     return S3Backend(bucket, options)
 
 

@@ -47,6 +47,17 @@ STORES: Mapping[str, Callable[[str], tuple[str, Mapping[str, str]]]] = {
     "az-bad-string": lambda at: ("az", {"connection_string": f"AccountKey={ENCODED}"}),
     "az-proxy": lambda at: ("az", {"endpoint": f"{NOWHERE}/account", "account_key": ENCODED, "proxy": PROXY}),
 }
+SEPARATED = {"slash": "/", "at": "@", "hash": "#", "question": "?", "colon": ":", "digits": "1/", "backslash": "\\", "percent": "%2"}
+"""What people forget to escape in a password."""
+
+
+def _behind_proxy(scheme: str, separator: str) -> tuple[str, Mapping[str, str]]:
+    proxy = f"http://user:{HUSH}{separator}{HUSH}@127.0.0.1:9"
+    return {
+        "s3": ("s3", {"endpoint": NOWHERE, "region": "r", "access_key": "me", "secret_key": "x", "proxy": proxy}),
+        "gs": ("gs", {"endpoint": NOWHERE, "anonymous": "yes", "proxy": proxy}),
+        "az": ("az", {"endpoint": f"{NOWHERE}/account", "account_key": ENCODED, "proxy": proxy}),
+    }[scheme]
 
 
 class Answer:
@@ -150,3 +161,38 @@ def test_nothing_shows_a_secret(name: str, chatty: tuple[str, Answer], caplog: p
     shown += [formatter.format(record) for record in caplog.records]
     assert [text for text in shown if any(form in text for form in EVERY_FORM)] == []
     assert calls == len(ANSWERS) * len(acts) or name in ("gs-endpoint", "az-bad-string")
+
+
+@pytest.mark.parametrize("separator", SEPARATED)
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+@pytest.mark.parametrize("given", ["option", "environment", "endpoint"])
+def test_a_password_that_nobody_escaped_is_not_shown(
+    scheme: str, separator: str, given: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even a part of it, which libraries take for a host or a port."""
+    _, options = _behind_proxy(scheme, SEPARATED[separator])
+    proxy = options["proxy"]
+    if given != "option":
+        options = {name: value for name, value in options.items() if name != "proxy"}
+    if given == "environment":
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, proxy)
+        options = {**options, "endpoint": options["endpoint"].replace("127.0.0.1", "localhost.invalid")}
+    if given == "endpoint":
+        options = {**options, "endpoint": proxy}
+    shown: list[str] = []
+    with caplog.at_level(logging.DEBUG), pytest.raises(FileIOError) as caught:
+        _ask(f"{scheme}://bucket", options, shown)
+    shown += ["".join(traceback.format_exception(caught.value)), repr(caught.value)]
+    shown += [logging.Formatter().format(record) for record in caplog.records]
+    assert [text for text in shown if HUSH[:8] in text] == []
+    if "/" in SEPARATED[separator]:
+        assert "%2F" in str(caught.value) or given == "endpoint"
+
+
+def _ask(url: str, options: Mapping[str, str], shown: list[str]) -> None:
+    description = describe_store(url, options)
+    shown.append(repr(description))
+    with description.open(policy=RetryPolicy(attempts_max=1)) as store:
+        shown.append(repr(store))
+        store.get("k")
