@@ -26,7 +26,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal, Self, TypeAlias, get_args
 from urllib.parse import urlsplit
 
-FaultKind = Literal["drop_after", "drop_before", "status_after", "status_before", "delay", "delayed_landing", "duplicate", "cut"]
+FaultKind = Literal[
+    "drop_after", "drop_before", "status_after", "status_before", "delay", "delayed_landing", "duplicate", "cut", "cut_answer"
+]
 Match: TypeAlias = Callable[[str, str, str, Mapping[str, str]], bool]
 """(method, path, query, headers with lower-case names) -> whether the fault concerns the request. The path is as sent, percent-encoded."""
 
@@ -63,6 +65,7 @@ class Fault:
         delayed_landing  the client sees a reset now; the server gets the request when the test calls `FaultProxy.release`
         duplicate        the server gets the request twice; the client sees the second answer
         cut              the server gets half of the body, then the connection ends on both sides
+        cut_answer       the server completes the request; `at` bytes of its answer arrive (modulo their number), then the connection ends
     code, body: of status_*; without a body one in the manner of the store (see `error_body`), with its headers. headers: in addition.
     """
 
@@ -74,18 +77,22 @@ class Fault:
     body: bytes | None = None
     headers: Sequence[tuple[str, str]] = ()
     seconds: float | None = None
+    at: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(FaultKind):
             raise ValueError(f"{self.kind!r} is no kind of fault: the kinds are {', '.join(get_args(FaultKind))}")
         if self.times < 1 or self.nth < 1:
             raise ValueError(f"times ({self.times}) and nth ({self.nth}) count from 1")
+        if self.at < 0:
+            raise ValueError(f"at ({self.at}) counts bytes from 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """A request that came through. status: what the client saw, None when it saw no answer. upstream_status: what the server answered (of a
-    duplicate: the second time), None when it was not asked. fault: None when it was relayed as it was."""
+    duplicate: the second time), None when it was not asked. fault: None when it was relayed as it was. head_bytes: length of the answer's
+    head, 0 without an answer."""
 
     method: str
     path: str
@@ -93,6 +100,7 @@ class Exchange:
     status: int | None
     upstream_status: int | None
     fault: FaultKind | None
+    head_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -129,6 +137,31 @@ class _Answer:
     reason: str
     headers: Sequence[tuple[str, str]]
     body: bytes
+
+    def head(self, method: str) -> bytes:
+        """With the body's length, whatever framing the server used; HEAD, 204 and 304 keep the length that the server gave."""
+        bodiless = self._is_bodiless(method)
+        lines = [f"HTTP/1.1 {self.status} {self.reason}"]
+        for name, value in self.headers:
+            if name.lower() not in _HOP_BY_HOP and name.lower() != "transfer-encoding" and (bodiless or name.lower() != "content-length"):
+                lines.append(f"{name}: {value}")
+        if not bodiless:
+            lines.append(f"Content-Length: {len(self.body)}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    def bytes_for(self, method: str) -> bytes:
+        """All that a client gets."""
+        return self.head(method) + (b"" if self._is_bodiless(method) else self.body)
+
+    def _is_bodiless(self, method: str) -> bool:
+        return method == "HEAD" or self.status in (204, 304)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The beginning of an answer; the connection ends behind it."""
+
+    data: bytes
 
 
 class FaultProxy:
@@ -221,11 +254,11 @@ class FaultProxy:
 
     # ---- what a connection's thread calls
 
-    def _handle(self, request: _Request) -> _Answer | Literal["close", "reset"]:
+    def _handle(self, request: _Request) -> _Answer | _Part | Literal["close", "reset"]:
         """What the client gets. Recorded before it is sent, so a client that has its answer finds it in `exchanges`."""
         fault, released = self._fault_for(request)
         answer: _Answer | None = None
-        outcome: _Answer | Literal["close", "reset"]
+        outcome: _Answer | _Part | Literal["close", "reset"]
         match fault.kind if fault else None:
             case "drop_before":
                 outcome = "close"
@@ -245,11 +278,15 @@ class FaultProxy:
                 if kind == "delay" and fault:
                     released.wait(fault.seconds)
                 outcome = "close" if kind == "drop_after" else self._invented(fault) if kind == "status_after" else answer
+                if kind == "cut_answer" and fault:
+                    whole = answer.bytes_for(request.method)
+                    outcome = _Part(whole[: fault.at % len(whole)])
         self._record(
             request,
             status=outcome.status if isinstance(outcome, _Answer) else None,
             upstream_status=answer.status if answer else None,
             fault=fault.kind if fault else None,
+            head_bytes=len(answer.head(request.method)) if answer else 0,
         )
         return outcome
 
@@ -303,9 +340,11 @@ class FaultProxy:
             return name, self.url + value[len(upstream) :]
         return name, value
 
-    def _record(self, request: _Request, *, status: int | None, upstream_status: int | None, fault: FaultKind | None) -> None:
+    def _record(
+        self, request: _Request, *, status: int | None, upstream_status: int | None, fault: FaultKind | None, head_bytes: int = 0
+    ) -> None:
         with self._lock:
-            self._exchanges.append(Exchange(request.method, request.path, request.query, status, upstream_status, fault))
+            self._exchanges.append(Exchange(request.method, request.path, request.query, status, upstream_status, fault, head_bytes))
 
 
 def error_body(scheme: str, code: int) -> tuple[bytes, list[tuple[str, str]]]:
@@ -373,10 +412,12 @@ class _Connection(BaseHTTPRequestHandler):
             return
         outcome = self.server.proxy._handle(_Request(self.command, self.path, self.headers.items(), body, chunked))
         if isinstance(outcome, _Answer):
-            self._send(outcome)
+            self.wfile.write(outcome.bytes_for(self.command))
             return
         self.close_connection = True
-        if outcome == "reset":
+        if isinstance(outcome, _Part):
+            self.wfile.write(outcome.data)
+        elif outcome == "reset":
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.rfile.close()
             self.connection.close()
@@ -391,19 +432,6 @@ class _Connection(BaseHTTPRequestHandler):
         while self.rfile.readline().strip():
             pass
         return bytes(body)
-
-    def _send(self, answer: _Answer) -> None:
-        """The answer with its body's length, whatever framing the server used; HEAD, 204 and 304 keep the length that the server gave."""
-        bodiless = self.command == "HEAD" or answer.status in (204, 304)
-        self.send_response_only(answer.status, answer.reason)
-        for name, value in answer.headers:
-            if name.lower() not in _HOP_BY_HOP and name.lower() != "transfer-encoding" and (bodiless or name.lower() != "content-length"):
-                self.send_header(name, value)
-        if not bodiless:
-            self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        if not bodiless:
-            self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
         """Nothing: `FaultProxy.exchanges` is the log."""

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fileio.azure_client import PUT_BYTES_MAX, AzureOptions, container_client, credential_of, customer_key_of, resolve
 from fileio.base import (
@@ -57,11 +57,13 @@ from fileio.errors import (
     UploadLost,
 )
 from fileio.libraries import library
-from fileio.transport import is_untrusted, why_unreachable
+from fileio.transport import UNREADABLE, is_untrusted, why_unreachable
 
 if TYPE_CHECKING:
     from azure.core.exceptions import AzureError
     from azure.storage.blob import BlobClient, BlobProperties
+
+T = TypeVar("T")
 
 _MIB = 1024 * 1024
 _APPEND_BYTES_MAX = 100 * _MIB
@@ -144,10 +146,17 @@ class AzureBackend(Backend):
         def hear(answer: Any) -> None:
             sent.append(answer.http_response.headers.get("date", ""))
 
-        try:
+        def ask() -> GetResult:
             # Always with an offset: without one the SDK answers 416 (an empty object) by a second GET, whose etag may be a newer object's.
             download = self._blob(key).download_blob(start, length, raw_response_hook=hear, **self._reading, **condition)
             data = next(download.chunks(), b"")
+            properties = download.properties
+            size = int(properties.content_range.rpartition("/")[2])  # type: ignore[union-attr]
+            sent_ms = _ms(parsedate_to_datetime(sent[-1])) if sent and sent[-1] else None
+            return GetResult(_meta(key, properties, size), data, min(start, size), sent_ms)
+
+        try:
+            return _asked(ask)
         except AzureError as error:
             status = getattr(error, "status_code", None)
             if status == 304 and if_none_match is not None:
@@ -157,10 +166,6 @@ class AzureBackend(Backend):
             if status == 412:
                 raise Unavailable(f"{self._url}/{key} changed while its last bytes were read: read it again") from None
             raise self._failure(error, "read", key) from None
-        properties = download.properties
-        size = int(properties.content_range.rpartition("/")[2])  # type: ignore[union-attr]
-        sent_ms = _ms(parsedate_to_datetime(sent[-1])) if sent and sent[-1] else None
-        return GetResult(_meta(key, properties, size), data, min(start, size), sent_ms)
 
     def _get_nothing(self, key: str, start: int, end: int | None, if_none_match: Version | None) -> GetResult | NotModified:
         """The answer to a range that holds no byte of the object."""
@@ -185,11 +190,14 @@ class AzureBackend(Backend):
     def head(self, key: str) -> ObjectMeta:
         from azure.core.exceptions import AzureError
 
-        try:
+        def ask() -> ObjectMeta:
             properties = self._blob(key).get_blob_properties(**self._reading)
+            return _meta(key, properties, properties.size)
+
+        try:
+            return _asked(ask)
         except AzureError as error:
             raise self._failure(error, "look at", key) from None
-        return _meta(key, properties, properties.size)
 
     def list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
         """The store's `startFrom` includes its key, and a store may ignore it: what is not greater than `start_after` is dropped here.
@@ -204,16 +212,20 @@ class AzureBackend(Backend):
         asked: dict[str, Any] = {"name_starts_with": prefix or None, "results_per_page": min(limit, 5000)}
         if start_after is not None and start_after > prefix:
             asked["start_from"] = _start_from(prefix, start_after, delimiter)
-        try:
+        after = start_after or ""
+
+        def ask() -> ListPage:
             items = self._client.walk_blobs(delimiter=delimiter, **asked) if delimiter else self._client.list_blobs(**asked)
             pages: Any = items.by_page(continuation_token=cursor)
             page = list(next(pages, ()))
+            objects = [_meta(item.name, item, item.size) for item in page if not isinstance(item, BlobPrefix) and item.name > after]
+            prefixes = [item.name for item in page if isinstance(item, BlobPrefix) and (item.name > after or after.startswith(item.name))]
+            return ListPage(objects, prefixes, pages.continuation_token or None)
+
+        try:
+            return _asked(ask)
         except AzureError as error:
             raise self._failure(error, "list", prefix) from None
-        after = start_after or ""
-        objects = [_meta(item.name, item, item.size) for item in page if not isinstance(item, BlobPrefix) and item.name > after]
-        prefixes = [item.name for item in page if isinstance(item, BlobPrefix) and (item.name > after or after.startswith(item.name))]
-        return ListPage(objects, prefixes, pages.continuation_token or None)
 
     # ---- writing
 
@@ -241,7 +253,10 @@ class AzureBackend(Backend):
                 return created
         # The position is a condition of every append: a repeated request after a lost response cannot add the bytes twice.
         if not data:
-            meta = self.head(key)
+            try:
+                meta = self.head(key)
+            except Unavailable as error:
+                raise Throttled(f"nothing was appended to {self._url}/{key}, its size is not known: {error}") from error
             return Written(meta.version) if meta.size == offset else Conflict(meta.version)
         body = bytes(data)
         return self._mutate(
@@ -257,7 +272,10 @@ class AzureBackend(Backend):
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
         if self._settings.customer_key is not None:
             raise Unsupported(f"{self._url} cannot copy {source!r} under a customer key: read it and put() it to {target!r}")
-        size = self.head(source).size
+        try:
+            size = self.head(source).size
+        except Unavailable as error:
+            raise Throttled(f"nothing was written to {self._url}/{target}, the size of its source is not known: {error}") from error
         url, authorization = self._readable(source)
         proof: dict[str, Any] = {} if authorization is None else {"source_authorization": authorization}
         if size > _COPY_BYTES_MAX:
@@ -297,9 +315,9 @@ class AzureBackend(Backend):
 
         try:
             if len(keys) == 1:
-                self._blob(keys[0]).delete_blob()
+                _asked(lambda: self._blob(keys[0]).delete_blob())
                 return [DeleteResult(keys[0])]
-            answers = list(self._client.delete_blobs(*keys, raise_on_any_failure=False))
+            answers = _asked(lambda: list(self._client.delete_blobs(*keys, raise_on_any_failure=False)))
         except AzureError as error:
             failure = self._failure(error, "delete", keys[0] if len(keys) == 1 else f"{len(keys)} objects")
             if len(keys) == 1 and _is_gone(failure):
@@ -336,7 +354,7 @@ class AzureBackend(Backend):
         from azure.core.exceptions import AzureError
 
         try:
-            answer = call()
+            answer = _asked(call)
         except AzureError as error:
             status, code = _status(error), _code(error)
             if not isinstance(mode, Overwrite) and (code in _CONDITION_CODES or (code is None and status in (409, 412))):
@@ -418,7 +436,7 @@ class _AzureUpload(Upload):
         from azure.core.exceptions import AzureError
 
         try:
-            call()
+            _asked(call)
         except AzureError as error:
             if _code(error) in ("InvalidBlobOrBlock", "InvalidBlockId"):
                 # Names of somebody else's blocks have another length: they are in the way until the key is written, or for a week.
@@ -486,6 +504,18 @@ _BY_STATUS: Mapping[int, tuple[type[FileIOError], str]] = {
     404: (NotFound, ""),
     429: (Throttled, "the store wants it later"),
 }
+
+
+def _asked(call: Callable[[], T]) -> T:
+    """What the SDK answers. Where it, or we, cannot make sense of what the service said, that is an AzureError too."""
+    from azure.core.exceptions import AzureError, ServiceResponseError
+
+    try:
+        return call()
+    except AzureError:
+        raise
+    except UNREADABLE as error:
+        raise ServiceResponseError(f"the answer cannot be read ({type(error).__name__}: {error})", error=error) from error
 
 
 def _status(error: AzureError) -> int | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fileio.base import Range
 from fileio.config import Secret, hide_in_logs, read_secret, redact
 from fileio.errors import InvalidConfig
+from fileio.heads import whole_head_adapter
 from fileio.libraries import library
 from fileio.ranges import size_told
 
@@ -220,11 +221,10 @@ def customer_key_of(settings: AzureOptions) -> dict[str, Any]:
 def _transport(settings: AzureOptions) -> RequestsTransport:
     """Connections, with what the environment says about proxies and authorities read once instead of for every request."""
     import requests
-    from requests.adapters import HTTPAdapter
 
     session = requests.Session()
     session.trust_env = False
-    adapter = HTTPAdapter(pool_connections=4, pool_maxsize=settings.max_connections, max_retries=0)
+    adapter = whole_head_adapter()(pool_connections=4, pool_maxsize=settings.max_connections, max_retries=0)
     session.mount("https://", adapter)
     session.mount("http://", adapter)
     return _transport_class()(

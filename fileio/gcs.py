@@ -71,6 +71,9 @@ ONE_REQUEST_BYTES_MAX = 8 * 1024 * 1024
 BUCKET_SEEN_S = 60.0
 """How long a bucket that has answered is taken to be there, when an object is not: then one listing asks."""
 
+NO_BATCHES = frozenset({404, 405, 501})
+"""What a server answers to a batch that knows none. A bucket that is missing is told of each key by itself."""
+
 _LIST_FIELDS = "items(name,size,generation,updated),prefixes,nextPageToken"
 
 
@@ -225,14 +228,15 @@ class GCSBackend(Backend):
         size = data.nbytes if isinstance(data, memoryview) else len(data)
         if size > ONE_REQUEST_BYTES_MAX:
             return self._put_large(key, data, mode, metadata)
+        body, condition = io.BytesIO(data), generation_condition(mode)
 
         def send() -> PutOutcome:
             blob = self._blob(key, metadata)
             blob.upload_from_file(
-                io.BytesIO(data),
+                body,
                 size=size,
                 content_type=CONTENT_TYPE,
-                if_generation_match=generation_condition(mode),
+                if_generation_match=condition,
                 timeout=self._timeout,
                 retry=None,
             )
@@ -299,10 +303,11 @@ class GCSBackend(Backend):
 
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
         """A resumable session under the condition. A condition that fails already is answered by `complete`."""
+        condition = generation_condition(mode)
 
         def start() -> str:
             session_url: str = self._blob(key, metadata).create_resumable_upload_session(
-                content_type=CONTENT_TYPE, if_generation_match=generation_condition(mode), timeout=self._timeout, checksum=None, retry=None
+                content_type=CONTENT_TYPE, if_generation_match=condition, timeout=self._timeout, checksum=None, retry=None
             )
             return session_url
 
@@ -315,13 +320,15 @@ class GCSBackend(Backend):
             raise
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
+        condition = generation_condition(mode)
+
         def send() -> PutOutcome:
             blob = self._blob(target, metadata)
             blob.content_type = CONTENT_TYPE
             token = None
             while True:
                 token, _, _ = blob.rewrite(
-                    self._blob(source), token=token, if_generation_match=generation_condition(mode), timeout=self._timeout, retry=None
+                    self._blob(source), token=token, if_generation_match=condition, timeout=self._timeout, retry=None
                 )
                 if token is None:
                     return _written(blob)
@@ -347,6 +354,10 @@ class GCSBackend(Backend):
                     self._bucket.blob(key).delete(timeout=self._timeout, retry=None)
         except ValueError:
             return None  # the answer had no parts
+        except Refused as refused:
+            if refused.status not in NO_BATCHES:
+                raise
+            return None
         answers = batch._responses
         if len(answers) != len(keys):
             return None

@@ -28,7 +28,8 @@ from fileio.errors import (
     Throttled,
     Unavailable,
 )
-from fileio.transport import is_untrusted, why_unreachable
+from fileio.heads import whole_head_adapter
+from fileio.transport import UNREADABLE, is_untrusted, why_unreachable
 
 THROTTLE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 _UPLOAD = "uploadType=multipart"
@@ -135,15 +136,15 @@ def make_client(options: GCSOptions) -> Any:
     """
     import google.auth.transport.requests
     import google.cloud.storage
-    import requests.adapters
 
+    adapter_class = whole_head_adapter()
     store_session_class, token_session_class = _session_classes()
     token_session = token_session_class(options)
-    token_session.mount("https://", requests.adapters.HTTPAdapter(max_retries=3))  # fetching a token changes nothing
+    token_session.mount("https://", adapter_class(max_retries=3))  # fetching a token changes nothing
     token_request = google.auth.transport.requests.Request(token_session)
     credentials = _credentials(options, token_request)
     session = store_session_class(options, credentials, token_request)
-    adapter = requests.adapters.HTTPAdapter(pool_connections=2, pool_maxsize=options.max_connections, pool_block=True, max_retries=0)
+    adapter = adapter_class(pool_connections=2, pool_maxsize=options.max_connections, pool_block=True, max_retries=0)
     session.mount("https://", adapter)
     session.mount("http://", adapter)
     where = None if options.endpoint is None else {"api_endpoint": options.endpoint.rstrip("/")}
@@ -336,7 +337,8 @@ def classify(error: Exception, url: str, key: str | None, options: GCSOptions, b
         return Unavailable(f"{name}: cannot reach {endpoint}, {why}: check option 'endpoint', the proxy and the network")
     # Answers below 400 that lack what they must have become errors in the SDK: of these two kinds.
     unusable = (sdk.InvalidResponse, google.api_core.exceptions.GoogleAPICallError)
-    if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError, sdk.DataCorruption, OSError, *unusable)):
+    broken = (requests.RequestException, urllib3.exceptions.HTTPError, sdk.DataCorruption, OSError)
+    if isinstance(error, (*broken, *unusable, *UNREADABLE)):
         return Unavailable(f"{name}: no valid answer: {type(error).__name__}: {text}")
     return None
 

@@ -9,6 +9,7 @@ import os
 import re
 from calendar import timegm
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from email.utils import parsedate
 from typing import Any
 
@@ -45,6 +46,7 @@ _BOTO3_VERSION = (1, 41)
 _EXPRESS_SUFFIX = "--x-s3"
 _OF_A_PAGE = frozenset({"Name", "IsTruncated", "Contents"})
 """What an answer to a listing has, and none that is not S3's."""
+_OF_AN_OBJECT = frozenset({"Key", "Size"})
 _UNFIT_FOR_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
@@ -141,7 +143,7 @@ class S3Backend(Backend):
             response = self._client.send("list_objects_v2", prefix, **arguments)
         except Failure as failure:
             raise failure.answered().error from None
-        if not _OF_A_PAGE & response.keys():
+        if not (_OF_A_PAGE & response.keys() and all(entry.keys() >= _OF_AN_OBJECT for entry in response.get("Contents", ()))):
             raise Unavailable(f"listing {prefix!r} in {self.url}: the answer is no page of keys: check option 'endpoint' and the network")
         after = start_after or ""
         objects = [
@@ -341,7 +343,7 @@ def _sent_ms(response: Mapping[str, Any]) -> int | None:
 
 
 def _meta(key: str, answer: Mapping[str, Any], size: int) -> ObjectMeta:
-    if "ETag" not in answer or "LastModified" not in answer:
+    if "ETag" not in answer or not isinstance(answer.get("LastModified"), datetime):
         raise Unavailable(f"the store's answer about {key!r} names no etag or no time: check that option 'endpoint' is an S3 server")
     metadata = {name.lower(): value for name, value in answer.get("Metadata", {}).items()}
     return ObjectMeta(key, size, Version(answer["ETag"].strip('"')), int(answer["LastModified"].timestamp() * 1000), metadata)

@@ -32,6 +32,7 @@ from fileio.errors import (
     Unavailable,
     Unsupported,
 )
+from fileio.s3_heads import insist_on_whole_heads
 from fileio.transport import is_untrusted
 
 SSE_KINDS = ("AES256", "aws:kms", "aws:kms:dsse")
@@ -421,6 +422,7 @@ def _make_client(options: S3Options) -> Any:
         config=config,
         **({} if options.role_arn is not None else _static_credentials(options)),
     )
+    insist_on_whole_heads(client)
     client.meta.events.register("before-call.s3", _expect_continue)
     client.meta.events.register("before-call.s3.HeadBucket", _ask_for_a_region_once)
     hide_in_logs(("botocore", "boto3", "urllib3"), options.secrets)
@@ -444,6 +446,7 @@ def _make_session(options: S3Options) -> Any:
         config=_transport_config(options),
         **_static_credentials(options),
     )
+    insist_on_whole_heads(sts)
     request = {"RoleArn": options.role_arn, "RoleSessionName": "objcat"}
     if options.external_id is not None:
         request["ExternalId"] = options.external_id

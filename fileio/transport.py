@@ -10,6 +10,9 @@ from typing import Any
 _CONNECTING = frozenset({"NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "ConnectTimeout", "ProxyError"})
 """Classes of urllib3, and of what stands on it, for a connection that never came about."""
 
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+"""What an SDK raises where an answer lacks what it must have, or says it in a way that nobody can read."""
+
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """The error and whatever it wraps, outermost first."""
@@ -43,4 +46,4 @@ def why_unreachable(error: BaseException) -> str | None:
     return None
 
 
-__all__ = ["causes", "is_untrusted", "why_unreachable"]
+__all__ = ["UNREADABLE", "causes", "is_untrusted", "why_unreachable"]

@@ -209,3 +209,44 @@ def test_the_start_of_an_upload_needs_its_name(server: Server, backend: Backend)
     except FileIOError:
         return
     assert not isinstance(outcome, Written)
+
+
+HALF: dict[str, tuple[int, tuple[tuple[str, str], ...], bytes]] = {
+    "only an id": (200, (("x-ms-request-id", "1"),), b"abc"),
+    "no etag": (200, (("x-ms-request-id", "1"), ("Last-Modified", "Sun, 22 Nov 2026 10:00:00 GMT")), b"abc"),
+    "no time": (200, (("x-ms-request-id", "1"), ("ETag", '"abc"')), b"abc"),
+    "a part of nothing": (206, (("x-ms-request-id", "1"), ("ETag", '"abc"'), ("Content-Range", "bytes")), b"abc"),
+    "half of a time": (200, (("x-ms-request-id", "1"), ("ETag", '"abc"'), ("Last-Modified", "Sun, 22 N")), b"abc"),
+    "half of a document": (200, (("x-ms-request-id", "1"), ("Content-Type", "application/xml")), XHTML[:60]),
+    "half of an object": (200, (("x-ms-request-id", "1"), ("Content-Type", "application/json")), b'{"items": [{"na'),
+    "an object of other fields": (
+        200,
+        (("x-ms-request-id", "1"), ("Content-Type", "application/json")),
+        b'{"items": [{}], "size": "many"}',
+    ),
+}
+"""What the store would have said, had nothing been lost on the way."""
+
+
+@pytest.mark.parametrize("answer", HALF)
+def test_half_of_an_answer_ends_in_an_error_of_ours(server: Server, backend: Backend, answer: str) -> None:
+    server.status, server.headers, server.body = HALF[answer]
+    calls = {**READS, "head": lambda store: store.head("k"), "tail": lambda store: store.get("k", Suffix(2), None)}
+    for name, read in calls.items():
+        if backend.url.startswith("s3:") and answer == "half of a time" and name not in ("head", "list", "list folded"):
+            continue  # the SDK leaves the connection of a body that it does not come to to the garbage collector, which warns of it
+        try:
+            found = read(backend)
+        except FileIOError:
+            continue
+        # Bytes are what they are where the answer names a version and a time; a listing of one cannot be empty.
+        assert name in ("whole", "range", "rest", "tail", "head") and found is not None, name
+    for name, write in WRITES.items():
+        outcome = write(backend)
+        assert isinstance(outcome, Unknown | Written), name
+        assert not isinstance(outcome, Written) or outcome.version == "abc", name
+    for call in (lambda: backend.delete_batch(["k", "l"]), lambda: backend.copy("k", "l", Create(), {"writeid": "1"})):
+        try:
+            call()
+        except FileIOError:
+            continue

@@ -731,6 +731,23 @@ def test_deletes_and_reads_are_asked_again(behind_emulator: Behind, fault: str) 
     assert list(at.competitor.list_keys()) == []
 
 
+@pytest.mark.parametrize("code", [404, 405, 501])
+def test_a_server_that_refuses_batches_is_asked_key_by_key(behind_emulator: Behind, code: int) -> None:
+    """And asked for a batch once only."""
+    at = behind_emulator
+    keys = [f"k{number}" for number in range(5)]
+    for key in keys:
+        at.competitor.put(key, b"abc")
+    at.next(f"status_before {code}", "POST", "/batch/")
+    assert [(result.key, result.error) for result in at.store.delete([*keys[:2], "missing"])] == [
+        (key, None) for key in [*keys[:2], "missing"]
+    ]
+    assert [result.error for result in at.store.delete(keys[2:])] == [None] * 3
+    assert list(at.competitor.list_keys()) == []
+    assert sum(exchange.method == "POST" for exchange in at.proxy.exchanges) == 1
+    assert sum(exchange.method == "DELETE" for exchange in at.proxy.exchanges) == 6
+
+
 def test_a_small_write_and_a_read_are_one_request_each(behind: Behind) -> None:
     behind.store.put("k", b"abc", Create())
     behind.store.get("k")
