@@ -6,6 +6,7 @@ Memory: a writer holds at most `parallelism + 1` parts, a reader at most `prefet
 from __future__ import annotations
 
 import io
+import sys
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -86,9 +87,10 @@ class WriteStream(io.RawIOBase):
 
     Objects of at most one part are one put; larger ones are uploaded in parts while the caller goes on writing. For one thread at a time.
 
-    Leaving a `with` block closes, leaving it by an exception aborts; a stream that is dropped is aborted, with a ResourceWarning. A wrapper
-    that closes what it wraps (`io.TextIOWrapper`, `io.BufferedWriter`) closes it after an exception too, and so publishes a short object:
-    `detach()` the wrapper at the end of its work instead, inside this stream's block.
+    Leaving a `with` block closes, leaving it by an exception aborts; a stream that is dropped is aborted, with a ResourceWarning. Whoever
+    closes it while an exception is handled that came after its opening (`finally`, or a wrapper such as `io.TextIOWrapper` or a stream of
+    Arrow that leaves its own block) aborts it too, with a RuntimeWarning: what was written until then is perhaps half an object. Use
+    `finish()` where it is a whole one.
     """
 
     def __init__(self, target: UploadTarget, key: str, mode: PutMode, metadata: Mapping[str, str], settings: StreamSettings) -> None:
@@ -108,6 +110,7 @@ class WriteStream(io.RawIOBase):
         self._sending_max = settings.parallelism if self._capabilities.parallel_parts else 1
         self._outcome: PutOutcome | None = None
         self._failure: BaseException | None = None
+        self._handled_before = id(sys.exception())
 
     # ---- what a file is
 
@@ -166,9 +169,19 @@ class WriteStream(io.RawIOBase):
         return outcome
 
     def close(self) -> None:
-        """Finish, and raise NotWritten unless the outcome is Written. A closed or aborted stream stays as it is."""
-        if not self.closed:
+        """Finish, and raise NotWritten unless the outcome is Written. A closed or aborted stream stays as it is.
+
+        While an exception is handled that came after the opening, the stream is aborted instead, with a RuntimeWarning.
+        """
+        if self.closed:
+            return
+        handled = sys.exception()
+        if handled is None or id(handled) == self._handled_before:
             require_written(self.finish(), f"{self._key!r}")
+        else:
+            self._give_up(handled)
+            why = f"nothing is written to {self._key!r}: its stream was closed while {type(handled).__name__} was handled"
+            warnings.warn(why, RuntimeWarning, stacklevel=2)
 
     def abort(self) -> None:
         """Give up: nothing becomes visible and no upload is left behind. Harmless when repeated, and after the end of the stream.
@@ -185,11 +198,8 @@ class WriteStream(io.RawIOBase):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.close()
-            return
-        try:
-            self.abort()
-        except FileIOError as left:
-            error.add_note(f"the upload of {self._key!r} could not be removed: {left}")
+        else:
+            self._give_up(error)
 
     def __del__(self) -> None:
         # The base class would close, and so publish what is perhaps half an object.
@@ -200,6 +210,13 @@ class WriteStream(io.RawIOBase):
         warnings.warn(f"the stream that writes {self._key!r} was dropped unfinished: nothing is written", ResourceWarning, stacklevel=2)
 
     # ---- how
+
+    def _give_up(self, error: BaseException) -> None:
+        """Abort because of an error, which counts for more than what goes wrong with that."""
+        try:
+            self.abort()
+        except FileIOError as left:
+            error.add_note(f"the upload of {self._key!r} could not be removed: {left}")
 
     def _check_open(self) -> None:
         if isinstance(self._failure, Exception):

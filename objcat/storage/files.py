@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fileio.base import Create, ObjectMeta, Version
+from fileio.base import Create, ObjectMeta, Version, require_written
 from fileio.errors import FileIOError, NotFound, ObjectChanged
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
@@ -352,7 +352,7 @@ class _FileWriter:
         """The size of the file, and the bounds of its columns. Raises NotWritten, storage errors."""
         self._begun(0).close()
         size = int(self._out.tell())
-        self._out.close()
+        require_written(self._out.finish(), repr(self._out.name))
         return size, bounds_of(self._footers[0], self._schema, always=self._bounded)
 
     def abort(self) -> None:

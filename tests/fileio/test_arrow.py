@@ -148,3 +148,32 @@ def test_it_pickles_as_its_description_and_equals_itself(filesystem: FileSystem,
     assert again == filesystem
     assert again.open_input_stream("k").read() == b"body"
     assert filesystem != arrow_filesystem(open_store("memory://another"))
+
+
+@pytest.mark.parametrize("before", [b"", b"what was there"])
+def test_a_block_that_raises_leaves_no_truncated_object(filesystem: FileSystem, store: FileIO, before: bytes) -> None:
+    """The streams of Arrow, and writers that open one, close it on their way out."""
+    if before:
+        for path in ("out", "out.gz", "out.parquet"):
+            store.put(path, before)
+    with pytest.raises(ZeroDivisionError), pytest.warns(RuntimeWarning, match="out"):
+        write_half(filesystem, "out")
+    with pytest.raises(ZeroDivisionError), pytest.warns(RuntimeWarning, match=r"out.gz"):
+        write_half(filesystem, "out.gz")
+    with pytest.raises(ZeroDivisionError), pytest.warns(RuntimeWarning, match=r"out.parquet"):
+        write_half_a_table(filesystem)
+    assert {path: store.read(path) for path in store.list_keys()} == (
+        dict.fromkeys(("out", "out.gz", "out.parquet"), before) if before else {}
+    )
+
+
+def write_half(filesystem: FileSystem, path: str) -> None:
+    with filesystem.open_output_stream(path) as out:
+        out.write(b"half of it")
+        raise ZeroDivisionError
+
+
+def write_half_a_table(filesystem: FileSystem) -> None:
+    with pq.ParquetWriter("out.parquet", TABLE.schema, filesystem=filesystem) as writer:
+        writer.write_table(TABLE)
+        raise ZeroDivisionError

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -349,6 +349,45 @@ def test_leaving_the_block_by_an_exception_aborts(length: int) -> None:
         _fail_within(store.open_write(KEY, settings=SMALL), length)
     assert not store.exists(KEY)
     assert memory.uploads_in_progress == []
+
+
+def _fail_before_closing(stream: WriteStream, length: int) -> None:
+    try:
+        stream.write(_bytes(length))
+        raise ZeroDivisionError
+    finally:
+        stream.close()
+
+
+def _fail_within_wrapper(stream: WriteStream, length: int) -> None:
+    with io.BufferedWriter(stream, buffer_size=7) as writer:
+        writer.write(_bytes(length))
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("fail", [_fail_before_closing, _fail_within_wrapper])
+@pytest.mark.parametrize("length", [5, 35])
+def test_closing_on_the_way_out_of_an_exception_aborts(fail: Callable[[WriteStream, int], None], length: int) -> None:
+    store, memory = _store()
+    with pytest.raises(ZeroDivisionError), pytest.warns(RuntimeWarning, match=KEY):
+        fail(store.open_write(KEY, settings=SMALL), length)
+    assert not store.exists(KEY)
+    assert memory.uploads_in_progress == []
+
+
+def test_an_exception_that_was_there_before_the_stream_is_no_reason_to_abort() -> None:
+    store, _ = _store()
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        stream = store.open_write(KEY, settings=SMALL)
+        stream.write(b"whole")
+        stream.close()
+        finished = store.open_write("data/other", settings=SMALL)
+        with pytest.raises(NotFound):
+            store.read("data/missing")
+        finished.close()
+    assert store.read(KEY) == b"whole" and store.exists("data/other")
 
 
 def test_when_not_even_the_abort_gets_through_the_first_error_stays_and_a_note_tells() -> None:
