@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from fileio.env import Env
+from objcat.terminal import visible
 
 QUIET_S = 2.0
 """Work that ends sooner shows nothing."""
@@ -24,10 +25,11 @@ def shown_progress(env: Env, what: str, total: int) -> Iterator[Callable[[int], 
         yield lambda _steps: None
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     bar = Progress(console=Console(stderr=True), transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-    task = bar.add_task(what, total=total)
+    task = bar.add_task(escape(visible(what)), total=total)
     began_s, lock = env.monotonic_s(), threading.Lock()
 
     def advance(steps: int) -> None:

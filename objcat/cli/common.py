@@ -1,20 +1,11 @@
-"""What the commands share: exit codes, options, opening what a URL names, and texts for people."""
+"""What the commands share: exit codes, options, and opening what a URL names."""
 
 from __future__ import annotations
 
-import base64
-import json
-import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from fileio import InvalidConfig
 from objcat.cli.profiles import chosen
@@ -88,60 +79,3 @@ def lake_and_name(url: str, option: list[str] | None) -> tuple[Lake, str]:
     place, options = placed(url, option)
     above, name = split_url(place)
     return connect(above, options), name
-
-
-@contextmanager
-def progress(what: str, *, shown: bool = True) -> Iterator[None]:
-    """Shows what goes on as long as it lasts, on a terminal only."""
-    console = Console(stderr=True)
-    if not shown or not console.is_terminal:
-        yield
-        return
-    with console.status(what, spinner="dots"):
-        yield
-
-
-def json_text(value: Any) -> str:
-    """One line of JSON. Times are ISO text, decimals and numbers that JSON lacks are text, bytes are base64."""
-    try:
-        return json.dumps(value, default=_plain, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(value), default=_plain)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
-    return value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    if isinstance(value, Decimal):
-        return str(value)
-    return str(value)
-
-
-def time_text(when_ms: int) -> str:
-    """ISO text in UTC, to the second."""
-    return datetime.fromtimestamp(when_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")[:-6]
-
-
-def cell(value: Any) -> Text:
-    """A value in a column for people: numbers with separators, unknown ones as a dash."""
-    if value is None:
-        return Text("-")
-    if isinstance(value, dict):
-        return Text(", ".join(f"{key}={text}" for key, text in value.items()))
-    return Text(f"{value:,}" if isinstance(value, int) else str(value))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table as Shown
 from rich.text import Text
 
 from objcat.arguments import whole_number
-from objcat.cli.common import Json, Option, TableUrl, cell, json_text, open_table
+from objcat.cli.common import Json, Option, TableUrl, open_table
+from objcat.cli.output import cell, draw, say, say_json, sheet, words
 from objcat.read.explain import bytes_text
 from objcat.table.schema import type_text
 
@@ -50,22 +47,21 @@ def schema(
         "properties": dict(sorted(spec.properties.items())),
     }
     if as_json:
-        print(json_text({"name": table.name, **facts, "columns": columns}))
+        say_json({"name": table.name, **facts, "columns": columns})
         return
-    shown = Shown(title=f"{table.name} at slot {snapshot.slot}", title_justify="left", box=box.SIMPLE)
+    shown = sheet(f"{table.name} at slot {snapshot.slot}")
     for title in ("column", "type", "null", "key"):
         shown.add_column(title, overflow="fold")
     for column in columns:
         # Whatever the schema says, rows hold no null there.
         never = column["key"] or column["column"] == facts["ordering"]
         null = "yes" if column["nullable"] and not never else "no"
-        shown.add_row(Text(str(column["column"])), Text(str(column["type"])), null, "key" if column["key"] else "")
-    console = Console()
-    console.print(shown)
+        shown.add_row(words(str(column["column"])), words(str(column["type"])), null, "key" if column["key"] else "")
+    draw(shown)
     for name, value in facts.items():
         if name != "slot" and value:
             told = ", ".join(f"{k or '(all)'}={v}" for k, v in value.items() if v not in ([], None)) if isinstance(value, dict) else value
-            console.print(Text(f"{name.replace('_', ' ')}: {', '.join(told) if isinstance(told, list) else told}"), soft_wrap=True)
+            draw(words(f"{name.replace('_', ' ')}: {', '.join(told) if isinstance(told, list) else told}"))
 
 
 def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
@@ -73,7 +69,7 @@ def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
     table = open_table(url, option)
     found = table.stats()
     if as_json:
-        print(json.dumps(dataclasses.asdict(found)))
+        say_json(dataclasses.asdict(found))
         return
     facts = {
         "rows": f"{found.rows:,}" if found.rows_exact else f"at most {found.rows:,}: log rows may replace or delete others",
@@ -83,12 +79,12 @@ def stats(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
         "base files": f"{found.base_files:,} with {found.base_rows:,} rows in {bytes_text(found.base_bytes)}",
         "log objects": f"{found.log_objects:,} with {found.log_rows:,} rows in {bytes_text(found.log_bytes)}",
     }
-    shown = Shown(title=f"{table.name} at slot {found.slot}", title_justify="left", box=box.SIMPLE, show_header=False)
+    shown = sheet(f"{table.name} at slot {found.slot}", headed=False)
     shown.add_column("what", style="bold", no_wrap=True)
     shown.add_column("is", overflow="fold")
     for name, value in facts.items():
-        shown.add_row(Text(name), Text(value))
-    Console().print(shown)
+        shown.add_row(words(name), words(value))
+    draw(shown)
 
 
 def files(url: TableUrl, option: Option = None, limit: Limit = LIMIT, as_json: Json = False) -> None:
@@ -109,21 +105,20 @@ def _show(rows: pa.Table, title: str, limit: int, *, as_json: bool) -> None:
     whole_number(limit, what="limit")
     if as_json:
         for row in rows.to_pylist():
-            print(json.dumps({name: dict(value) if isinstance(value, list) else value for name, value in row.items()}))
+            say_json({name: dict(value) if isinstance(value, list) else value for name, value in row.items()})
         return
     names = [name for name in rows.column_names if not pa.types.is_map(rows.schema.field(name).type)]
-    shown = Shown(title=title, title_justify="left", box=box.SIMPLE)
+    shown = sheet(title)
     for name in names:
         is_number = pa.types.is_integer(rows.schema.field(name).type)
         shown.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in rows.slice(0, limit or rows.num_rows).to_pylist():
         shown.add_row(*(_cell(name, row[name]) for name in names))
-    console = Console()
-    console.print(shown)
+    draw(shown)
     left = rows.num_rows - limit
     if limit and left > 0:
-        console.print(f"{left:,} more: --limit 0 shows all")
+        say(f"{left:,} more: --limit 0 shows all")
 
 
 def _cell(name: str, value: Any) -> Text:
-    return Text(bytes_text(value)) if name.endswith("bytes") and value is not None else cell(value)
+    return words(bytes_text(value)) if name.endswith("bytes") and value is not None else cell(value)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table as Shown
-from rich.text import Text
 
-from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, json_text, open_table, placed, progress
+from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, open_table, placed
+from objcat.cli.output import draw, progress, say, say_json, sheet, steps, words
 from objcat.doctor import Report, Severity, examine, examine_names
 from objcat.handle import Table
 from objcat.lake import connect
@@ -39,23 +34,15 @@ def doctor(
     """
     url, options = placed(url, option)
     healthy = True
-    with Console(stderr=True).status("examining", spinner="dots") if not as_json else nullcontext() as status:
-
-        def tell(what: str) -> None:
-            if status is not None:
-                status.update(f"examining {what}")
-
-        for report in _reports(url, options, deep=deep, tell=tell):
+    with steps("examining", shown=not as_json) as shown:
+        for report in _reports(url, options, deep=deep, tell=lambda what: shown.tell(f"examining {what}")):
             healthy = healthy and report.healthy
             if as_json:
                 findings = [asdict(finding) for finding in report.findings]
-                print(json.dumps({"url": report.url, "healthy": report.healthy, "looked_at": report.counts, "findings": findings}))
+                say_json({"url": report.url, "healthy": report.healthy, "looked_at": report.counts, "findings": findings})
             else:
-                if status is not None:
-                    status.stop()
-                _print_report(report)
-                if status is not None:
-                    status.start()
+                with shown.away():
+                    _print_report(report)
     if not healthy:
         raise typer.Exit(EXIT_NO)
 
@@ -98,7 +85,7 @@ def rollback(
     for one in swept:
         _print_outcome(one.txn, one.outcome, files=one.files, as_json=as_json)
     if not swept and not as_json:
-        print("nothing to settle, and nothing left over")
+        say("nothing to settle, and nothing left over")
 
 
 def _would_roll_back(table: Table, txn: str | None, older_than_s: float, *, as_json: bool) -> None:
@@ -108,35 +95,34 @@ def _would_roll_back(table: Table, txn: str | None, older_than_s: float, *, as_j
     chosen = [one for one in left if named in (None, one.txn)]
     for one in chosen:
         if as_json:
-            print(json_text({"dry_run": True, **asdict(one)}))
+            say_json({"dry_run": True, **asdict(one)})
             continue
         fate = "would be rolled back" if one.slot is None else f"is {'committed' if one.committed else 'rolled back'} at slot {one.slot}"
-        print(f"{one.txn} {fate}; {len(one.files):,} files of it would be deleted")
+        say(f"{one.txn} {fate}; {len(one.files):,} files of it would be deleted")
     if not as_json:
-        print("nothing was changed" if chosen else "nothing to settle, and nothing left over")
+        say("nothing was changed" if chosen else "nothing to settle, and nothing left over")
 
 
 def _print_outcome(txn: str, outcome: Resolution, *, files: int | None = None, as_json: bool) -> None:
     if as_json:
         deleted = outcome.files if files is None and isinstance(outcome, RolledBackAt) else files or 0
-        print(json_text({"txn": txn, "committed": isinstance(outcome, CommittedAt), "slot": outcome.slot, "files": deleted}))
+        say_json({"txn": txn, "committed": isinstance(outcome, CommittedAt), "slot": outcome.slot, "files": deleted})
     elif isinstance(outcome, CommittedAt):
-        print(f"{txn} is committed at slot {outcome.slot}{f'; {files} leftovers were removed' if files else ''}")
+        say(f"{txn} is committed at slot {outcome.slot}{f'; {files} leftovers were removed' if files else ''}")
     else:
-        print(f"{txn} is rolled back at slot {outcome.slot}; {outcome.files} files were removed")
+        say(f"{txn} is rolled back at slot {outcome.slot}; {outcome.files} files were removed")
 
 
 def _print_report(report: Report) -> None:
-    console = Console()
     if report.findings:
-        shown = Shown(title=f"findings in {report.url}", title_justify="left", box=box.SIMPLE)
+        shown = sheet(f"findings in {report.url}")
         for title in ("", "what", "what was found, and what mends it"):
             shown.add_column(title, overflow="fold")
         for finding in report.findings:
             style = "bold red" if finding.severity is Severity.BROKEN else "dim"
-            said = Text(f"{finding.says}\n").append(finding.remedy, style="italic")
-            shown.add_row(Text(f"{finding.invariant} {finding.severity}", style=style), Text(finding.subject), said)
-        console.print(shown)
+            said = words(finding.says).append("\n").append(words(finding.remedy, style="italic"))
+            shown.add_row(words(f"{finding.invariant} {finding.severity}", style=style), words(finding.subject), said)
+        draw(shown)
     looked = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
     verdict = "every invariant holds" if report.healthy else "the table is not whole"
-    console.print(Text(f"{verdict} ({looked})", style="bold green" if report.healthy else "bold red"), soft_wrap=True)
+    draw(words(f"{verdict} ({looked})", style="bold green" if report.healthy else "bold red"))

@@ -7,14 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table as Shown
-from rich.text import Text
 
 from fileio.base import GetResult
 from fileio.errors import NotFound
-from objcat.cli.common import Option, TableUrl, cell, open_table, time_text
+from objcat.cli.common import Option, TableUrl, open_table
+from objcat.cli.output import cell, draw, instant_text, say_json, sheet, time_text, width, words
 from objcat.errors import InvalidInput
 from objcat.handle import Table
 from objcat.read.history import commit_facts
@@ -38,19 +35,19 @@ def log(
 ) -> None:
     """Show the commits of a table, oldest first: slot, action, time, what was written, and the metadata given with it."""
     table = open_table(url, option)
-    rows = [commit_row(entry, table.id) for entry in table.history()]
+    entries = table.history()
     if as_json:
-        for row in rows:
-            print(json.dumps(row))
+        for entry in entries:
+            say_json({**commit_row(entry, table.id), "committed_at": instant_text(entry.committed_at_ms)})
         return
-    console = Console()
-    shown = Shown(title=f"{table.name} in {table.fileio.url}", title_justify="left", box=box.SIMPLE)
+    rows = [commit_row(entry, table.id) for entry in entries]
+    shown = sheet(f"{table.name} in {table.fileio.url}")
     columns = {"slot": "slot", "action": "action", "committed_at": "committed (UTC)"}
     if requests:
         columns |= {"requests": "requests", "slots_lost": "slots lost", "attempts": "attempts"}
     else:
         columns |= {"rows": "rows", "bytes": "bytes"}
-        columns |= {"files": "files", "txn": "txn"} if console.width >= WIDE_COLUMNS else {}
+        columns |= {"files": "files", "txn": "txn"} if width() >= WIDE_COLUMNS else {}
         columns |= {"metadata": "metadata"}
     numbers = ("slot", "rows", "files", "bytes", "slots_lost", "attempts")
     for key, title in columns.items():
@@ -58,7 +55,7 @@ def log(
         shown.add_column(title, justify="right" if key in numbers else "left", no_wrap=not folds, overflow="fold" if folds else "ellipsis")
     for row in rows:
         shown.add_row(*(cell(row[key]) for key in columns))
-    console.print(shown)
+    draw(shown)
 
 
 def show(
@@ -74,7 +71,7 @@ def show(
         _show_intent(table, parse_txn(instant), as_json=as_json)
         return
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(entry), indent=2).decode())
+        say_json(json.loads(msgspec.json.encode(entry)), indent=2)
         return
     delta = _delta_of(entry, table.id)
     facts: dict[str, Any] = {
@@ -93,17 +90,16 @@ def show(
     facts |= {f"{part} of homes": _homes(homes) for part, homes in _touched(entry, table.id).items()}
     facts |= _changes_of_spec(table, entry, delta)
     facts["metadata"] = dict(entry.metadata) or None
-    console = Console()
-    _print_facts(console, f"slot {entry.slot} of {table.name}", facts)
-    files = Shown(title="files", title_justify="left", box=box.SIMPLE)
+    _print_facts(f"slot {entry.slot} of {table.name}", facts)
+    files = sheet("files")
     for title in ("kind", "home", "rows", "bytes", "path"):
         files.add_column(title, overflow="fold", justify="right" if title in ("rows", "bytes") else "left")
     for base in delta.bases:
-        files.add_row("base", str(base.home), cell(base.rows), cell(base.bytes), base.path)
+        files.add_row("base", words(str(base.home)), cell(base.rows), cell(base.bytes), words(base.path))
     for one in delta.logs:
-        files.add_row("log", f"{len(one.homes)} homes", cell(one.rows), cell(one.bytes), one.path)
+        files.add_row("log", f"{len(one.homes)} homes", cell(one.rows), cell(one.bytes), words(one.path))
     if files.row_count:
-        console.print(files)
+        draw(files)
 
 
 def commit_row(entry: Entry, table: str) -> dict[str, Any]:
@@ -145,7 +141,7 @@ def _show_intent(table: Table, txn: Txn, *, as_json: bool) -> None:
             continue
         assert isinstance(found, GetResult)
         if as_json:
-            print(found.data.decode())
+            say_json(json.loads(found.data))
             return
         intent = decode_intent(found.data, key=key)
         facts = {
@@ -157,7 +153,7 @@ def _show_intent(table: Table, txn: Txn, *, as_json: bool) -> None:
             "engine": intent.engine,
             "planned at slot": intent.base,
         }
-        _print_facts(Console(), f"transaction {txn} of {table.name}", facts)
+        _print_facts(f"transaction {txn} of {table.name}", facts)
         return
     raise InvalidInput(f"the table {table.name!r} knows no transaction {txn}: see `objcat log --json` for those that there are")
 
@@ -192,11 +188,11 @@ def _homes(homes: list[str]) -> str:
     return ", ".join(homes[:8]) + (f" and {len(homes) - 8:,} more" if len(homes) > 8 else "")
 
 
-def _print_facts(console: Console, title: str, facts: dict[str, Any]) -> None:
-    shown = Shown(title=title, title_justify="left", box=box.SIMPLE, show_header=False)
+def _print_facts(title: str, facts: dict[str, Any]) -> None:
+    shown = sheet(title, headed=False)
     shown.add_column("what", style="bold", no_wrap=True)
     shown.add_column("is", overflow="fold")
     for name, value in facts.items():
         if value is not None:
-            shown.add_row(Text(name), cell(value) if not isinstance(value, str) else Text(value))
-    console.print(shown)
+            shown.add_row(words(name), cell(value) if not isinstance(value, str) else words(value))
+    draw(shown)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table as Shown
 
-from objcat.cli.common import Json, LakeUrl, Option, cell, is_place, open_lake, time_text
+from objcat.cli.common import Json, LakeUrl, Option, is_place, open_lake
+from objcat.cli.output import cell, draw, instant_text, say, say_json, sheet, time_text
 from objcat.cli.profiles import chosen
 from objcat.lake import Lake
 
@@ -26,22 +24,22 @@ def ls(
     if url is not None and namespace is None and chosen.get() is not None and not is_place(url):
         url, namespace = None, url
     lake = open_lake(url, option)
-    rows = _dropped(lake, namespace) if dropped else _tables(lake, namespace)
+    rows = _dropped(lake, namespace, told=instant_text if as_json else time_text) if dropped else _tables(lake, namespace)
     if as_json:
         for row in rows:
-            print(json.dumps(row))
+            say_json(row)
         return
     what = "dropped tables" if dropped else "tables"
     if not rows:
         new = "" if lake.catalog.slot >= 0 else ": nothing was created there yet, or it is another URL"
-        print(f"no {what} in {lake.fileio.url}{f', namespace {namespace}' if namespace else ''}{new}")
+        say(f"no {what} in {lake.fileio.url}{f', namespace {namespace}' if namespace else ''}{new}")
         return
-    shown = Shown(title=f"{what} in {lake.fileio.url}", title_justify="left", box=box.SIMPLE)
+    shown = sheet(f"{what} in {lake.fileio.url}")
     for title in rows[0]:
         shown.add_column(title.replace("_", " "), overflow="fold")
     for row in rows:
         shown.add_row(*map(cell, row.values()))
-    Console().print(shown)
+    draw(shown)
 
 
 def _tables(lake: Lake, namespace: str | None) -> list[dict[str, str]]:
@@ -55,8 +53,9 @@ def _tables(lake: Lake, namespace: str | None) -> list[dict[str, str]]:
     return found + [{"name": f"{name}.", "id": "", "prefix": "", "domain": ""} for name in empty]
 
 
-def _dropped(lake: Lake, namespace: str | None) -> list[dict[str, str]]:
+def _dropped(lake: Lake, namespace: str | None, *, told: Callable[[int], str]) -> list[dict[str, str]]:
+    """told: how a time is said."""
     return [
-        {"name": table.name, "id": table.table, "prefix": table.binding.prefix, "dropped_at": time_text(table.at_ms)}
+        {"name": table.name, "id": table.table, "prefix": table.binding.prefix, "dropped_at": told(table.at_ms)}
         for table in lake.dropped_tables(namespace)
     ]

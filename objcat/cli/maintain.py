@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,7 +12,8 @@ import typer
 from fileio import FileIOError
 from fileio.env import Env, default_env
 from objcat.arguments import seconds
-from objcat.cli.common import EXIT_NO, Json, Option, json_text, placed
+from objcat.cli.common import EXIT_NO, EXIT_WRONG, Json, Option, placed
+from objcat.cli.output import say, say_error, say_json
 from objcat.errors import InvalidInput, ObjcatError, TableNotFound
 from objcat.handle import Table
 from objcat.lake import Lake, connect
@@ -56,9 +56,10 @@ def maintain(  # noqa: PLR0917 - typer makes an option of each
             if not watch:
                 raise
             # The next round tries again.
-            print(f"objcat: {error}", file=sys.stderr)
+            say_error(type(error).__name__, str(error), EXIT_WRONG)
         if not watch:
             break
+        sys.stdout.flush()
         env.sleep(every)
     if failed:
         raise typer.Exit(EXIT_NO)
@@ -67,10 +68,11 @@ def maintain(  # noqa: PLR0917 - typer makes an option of each
 def _print_metrics(tables: Sequence[Table], *, as_json: bool) -> None:
     found = [sample for table in tables for sample in samples_of(table.timeline, table.id, name=table.name)]
     if not as_json:
-        print(prometheus_text(found), end="")
+        for line in prometheus_text(found).removesuffix("\n").split("\n"):
+            say(line)
         return
     for sample in found:
-        print(json_text({"metric": sample.metric, "labels": dict(sample.labels), "value": sample.value}))
+        say_json({"metric": sample.metric, "labels": dict(sample.labels), "value": sample.value})
 
 
 def _lake(url: str, options: dict[str, str]) -> Lake | None:
@@ -93,12 +95,12 @@ def _print(done: Sequence[Maintained], *, as_json: bool) -> bool:
     """Returns whether a service failed."""
     for maintained in done:
         if as_json:
-            print(json.dumps(asdict(maintained)), flush=True)
+            say_json(asdict(maintained))
             continue
         for step in maintained.steps:
             at = "" if step.slot is None else f", slot {step.slot}"
             size = f", {step.bytes:,} bytes written" if step.bytes else ""
-            print(f"{maintained.table}: {step.service} {'done' if step.done else 'left'}{at}{size}: {step.why}", flush=True)
+            say(f"{maintained.table}: {step.service} {'done' if step.done else 'left'}{at}{size}: {step.why}")
     if not as_json and not any(maintained.steps for maintained in done):
-        print("nothing is due" if done else "there are no tables", flush=True)
+        say("nothing is due" if done else "there are no tables")
     return any(step.failed for maintained in done for step in maintained.steps)

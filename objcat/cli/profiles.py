@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -12,13 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table as Shown
-from rich.text import Text
 
 from fileio import InvalidConfig
 from fileio.config import nearest, redact
+from objcat.cli.output import draw, say, say_json, sheet, words
 
 PROFILE_VARIABLE = "OBJCAT_PROFILE"
 EXAMPLE = '[prod] url = "s3://bucket/lake" and below it [prod.options] region = "eu-central-1"'
@@ -104,14 +100,14 @@ def profiles(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
     rows = [{"name": one.name, "url": redact(_without_user(one.url)), "options": sorted(one.options)} for one in read_profiles().values()]
     if as_json:
         for row in rows:
-            print(json.dumps(row))
+            say_json(row)
         return
     if not rows:
-        print(f"no profiles in {profiles_path()}: write one into it, like {EXAMPLE}")
+        say(f"no profiles in {profiles_path()}: write one into it, like {EXAMPLE}")
         return
-    shown = Shown(title=f"profiles in {profiles_path()}", title_justify="left", box=box.SIMPLE)
+    shown = sheet(f"profiles in {profiles_path()}")
     for title in ("name", "url", "options"):
         shown.add_column(title, overflow="fold")
     for row in rows:
-        shown.add_row(Text(str(row["name"])), Text(str(row["url"])), Text(", ".join(row["options"])))
-    Console().print(shown)
+        shown.add_row(words(str(row["name"])), words(str(row["url"])), words(", ".join(row["options"])))
+    draw(shown)

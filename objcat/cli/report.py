@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from objcat.cli.common import Json, Option, TableUrl, json_text, open_table, progress, time_text
+from objcat.cli.common import Json, Option, TableUrl, open_table
 from objcat.cli.history import commit_row
+from objcat.cli.output import progress, say, say_json, time_text
 from objcat.errors import InvalidInput
 from objcat.handle import Table
 from objcat.read.explain import bytes_text
@@ -68,9 +69,9 @@ def report(
     finally:
         part.unlink(missing_ok=True)
     if as_json:
-        print(json_text({"file": file, "slot": table.snapshot.slot, "bytes": target.stat().st_size}))
+        say_json({"file": file, "slot": table.snapshot.slot, "bytes": target.stat().st_size})
     else:
-        print(f"{file} tells of {table.name} at slot {table.snapshot.slot}: open it in a browser")
+        say(f"{file} tells of {table.name} at slot {table.snapshot.slot}: open it in a browser")
 
 
 def render(table: Table) -> str:

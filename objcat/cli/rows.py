@@ -13,13 +13,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table as Shown
-from rich.text import Text
 
 from objcat.arguments import one_of, whole_number
-from objcat.cli.common import Json, LakeUrl, Option, TableUrl, is_place, json_text, open_lake, open_table, progress
+from objcat.cli.common import Json, LakeUrl, Option, TableUrl, is_place, open_lake, open_table
+from objcat.cli.output import draw, json_text, progress, say, say_json, sheet, words
 from objcat.cli.profiles import chosen
 from objcat.errors import InvalidInput
 from objcat.sql import Context, LocalRunner, run_reading
@@ -53,12 +50,12 @@ def query(
     if as_json:
         for batch in batches:
             for row in batch.to_pylist():
-                print(json_text(row))
+                say_json(row)
         return
     rows = pa.Table.from_batches([*first] if limit else batches, schema=found.schema)
     _show(rows.slice(0, limit or rows.num_rows))
     if limit and rows.num_rows > limit:
-        print(f"more than {limit:,} rows: --limit 0 shows all, `objcat export` writes a table to a file")
+        say(f"more than {limit:,} rows: --limit 0 shows all, `objcat export` writes a table to a file")
 
 
 def _until(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
@@ -72,14 +69,14 @@ def _until(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.Reco
 
 
 def _show(rows: pa.Table) -> None:
-    shown = Shown(box=box.SIMPLE)
+    shown = sheet()
     for field in rows.schema:
         is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        shown.add_column(Text(field.name), justify="right" if is_number else "left", overflow="fold")
+        shown.add_column(words(field.name), justify="right" if is_number else "left", overflow="fold")
     for row in rows.to_pylist():
-        shown.add_row(*(Text("null", style="dim") if value is None else Text(_text(value)) for value in row.values()))
-    Console().print(shown)
-    print(f"{rows.num_rows:,} rows")
+        shown.add_row(*(words("null", style="dim") if value is None else words(_text(value)) for value in row.values()))
+    draw(shown)
+    say(f"{rows.num_rows:,} rows")
 
 
 def _text(value: Any) -> str:
@@ -110,13 +107,9 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     if target is None:
         return
     if as_json:
-        print(
-            json_text(
-                {"file": file, "format": chosen_format, "slot": scan.plan.snapshot.slot, "rows": rows, "bytes": target.stat().st_size}
-            )
-        )
+        say_json({"file": file, "format": chosen_format, "slot": scan.plan.snapshot.slot, "rows": rows, "bytes": target.stat().st_size})
     else:
-        print(f"{rows:,} rows of {table.name} at slot {scan.plan.snapshot.slot} are in {file}")
+        say(f"{rows:,} rows of {table.name} at slot {scan.plan.snapshot.slot} are in {file}")
 
 
 def _format_of(file: str, given: str | None) -> str:

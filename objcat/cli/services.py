@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, json_text, lake_and_name, open_table, progress
+from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, lake_and_name, open_table
+from objcat.cli.output import progress, say, say_json
 from objcat.handle import Table
 from objcat.services import CleanPlan
 from objcat.services.savepoint import check_readable, check_slot
@@ -21,11 +22,11 @@ def compact(url: TableUrl, option: Option = None, as_json: Json = False) -> None
     with progress(f"compacting {table.name}", shown=not as_json):
         done = table.compact()
     if as_json:
-        _print_json(done)
+        _say_result(done)
     elif done is None:
-        print("nothing to compact: no file group has log rows")
+        say("nothing to compact: no file group has log rows")
     else:
-        print(f"slot {done.slot}: {len(done.homes):,} file groups are merged; {done.rows:,} rows were written in {done.files:,} files")
+        say(f"slot {done.slot}: {len(done.homes):,} file groups are merged; {done.rows:,} rows were written in {done.files:,} files")
 
 
 def cluster(  # noqa: PLR0917 - typer makes an option of each
@@ -48,11 +49,11 @@ def cluster(  # noqa: PLR0917 - typer makes an option of each
     with progress(f"clustering {table.name}", shown=not as_json):
         done = table.cluster(by or [], zorder=zorder, where=where, io_bytes_max=io_bytes)
     if as_json:
-        _print_json(done)
+        _say_result(done)
     elif done is None:
-        print("nothing to gain: the file groups are large enough, and in order")
+        say("nothing to gain: the file groups are large enough, and in order")
     else:
-        print(f"slot {done.slot}: {done.groups_before:,} file groups became {done.groups:,}; {done.rows:,} rows were written")
+        say(f"slot {done.slot}: {done.groups_before:,} file groups became {done.groups:,}; {done.rows:,} rows were written")
 
 
 def split(
@@ -67,11 +68,11 @@ def split(
     """Give a table, or a partition of it, more buckets, as one commit that moves no data; compaction gives each half files of its own."""
     done = open_table(url, option).split_buckets(partition=partition, count=count)
     if as_json:
-        _print_json(done)
+        _say_result(done)
     elif done is None:
-        print("nothing to do: it has that many buckets already")
+        say("nothing to do: it has that many buckets already")
     else:
-        print(f"slot {done.slot}: {done.partition or 'the table'} has {done.count:,} buckets")
+        say(f"slot {done.slot}: {done.partition or 'the table'} has {done.count:,} buckets")
 
 
 def clean(  # noqa: PLR0913, PLR0917 - typer makes an option of each
@@ -105,25 +106,25 @@ def clean(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     with progress(f"cleaning {table.name}", shown=not as_json):
         done = table.clean(**kept)
     if as_json:
-        _print_json(done)
+        _say_result(done)
     elif done.slot is None:
-        print(f"nothing to delete: slots from {done.bound:,} on are readable")
+        say(f"nothing to delete: slots from {done.bound:,} on are readable")
     else:
         made_sure = f"; {done.earlier:,} that earlier cleans listed are gone for certain" if done.earlier else ""
         left = f"; {done.failed:,} could not be deleted: clean again" if done.failed else ""
         deleted = f"{done.files - done.earlier:,} files were deleted{made_sure}{left}"
-        print(f"slot {done.slot}: slots from {done.bound:,} on are readable, {deleted}")
+        say(f"slot {done.slot}: slots from {done.bound:,} on are readable, {deleted}")
 
 
 def _would_clean(table: Table, plan: CleanPlan | None, *, as_json: bool) -> None:
     paths = [] if plan is None else sorted({*plan.removes, *plan.leftovers})
     bound = table.snapshot.log.marks(table.id).bound if plan is None else plan.bound
     if as_json:
-        print(json_text({"dry_run": True, "bound": bound, "files": len(paths), "paths": paths}))
+        say_json({"dry_run": True, "bound": bound, "files": len(paths), "paths": paths})
         return
     for path in paths:
-        print(path)
-    print(f"would delete {len(paths):,} files; slots from {bound:,} on would be readable; nothing was changed")
+        say(path)
+    say(f"would delete {len(paths):,} files; slots from {bound:,} on would be readable; nothing was changed")
 
 
 def savepoint(
@@ -136,11 +137,11 @@ def savepoint(
     """Keep a slot readable, whatever is cleaned, until `objcat release`."""
     done = open_table(url, option).savepoint(slot=slot, name=name)
     if as_json:
-        _print_json(done)
+        _say_result(done)
     elif done is None:
-        print("nothing to do: that slot is saved already")
+        say("nothing to do: that slot is saved already")
     else:
-        print(f"slot {done.slot}: slot {done.saved} stays readable until `objcat release` takes it back")
+        say(f"slot {done.slot}: slot {done.saved} stays readable until `objcat release` takes it back")
 
 
 def release(url: TableUrl, slot: Slot, option: Option = None, as_json: Json = False) -> None:
@@ -148,12 +149,12 @@ def release(url: TableUrl, slot: Slot, option: Option = None, as_json: Json = Fa
     table = open_table(url, option)
     done = table.release(slot=slot)
     if as_json:
-        _print_json(done)
+        _say_result(done)
     elif done is None:
         saved = sorted(table.snapshot.log.marks(table.id).saved)
-        print(f"nothing to do: slot {slot} is not saved; saved are {', '.join(map(str, saved)) or 'none'}")
+        say(f"nothing to do: slot {slot} is not saved; saved are {', '.join(map(str, saved)) or 'none'}")
     else:
-        print(f"slot {done.slot}: slot {done.saved} is released; the next `objcat clean` may delete what only it kept")
+        say(f"slot {done.slot}: slot {done.saved} is released; the next `objcat clean` may delete what only it kept")
 
 
 def restore(url: TableUrl, slot: Slot, option: Option = None, dry_run: DryRun = False, as_json: Json = False) -> None:
@@ -164,9 +165,9 @@ def restore(url: TableUrl, slot: Slot, option: Option = None, dry_run: DryRun = 
         return
     done = table.restore(to=slot)
     if as_json:
-        _print_json(done)
+        _say_result(done)
     else:
-        print(f"slot {done.slot}: the table is as it was at slot {done.restored}; `objcat restore` with {done.slot - 1} takes that back")
+        say(f"slot {done.slot}: the table is as it was at slot {done.restored}; `objcat restore` with {done.slot - 1} takes that back")
 
 
 def _would_restore(table: Table, slot: int, *, as_json: bool) -> None:
@@ -176,9 +177,9 @@ def _would_restore(table: Table, slot: int, *, as_json: bool) -> None:
     now, then = table.scan().count(), table.scan(as_of=slot).count()
     undone = log.slot - slot
     if as_json:
-        print(json_text({"dry_run": True, "restored": slot, "newest": log.slot, "undone": undone, "rows": now, "rows_restored": then}))
+        say_json({"dry_run": True, "restored": slot, "newest": log.slot, "undone": undone, "rows": now, "rows_restored": then})
     else:
-        print(f"would take back what {undone:,} slots did: {now:,} rows would be {then:,}, as at slot {slot}; nothing was changed")
+        say(f"would take back what {undone:,} slots did: {now:,} rows would be {then:,}, as at slot {slot}; nothing was changed")
 
 
 def undrop(
@@ -192,9 +193,9 @@ def undrop(
     lake, name = lake_and_name(url, option)
     back = lake.undrop_table(name, new_name=new_name, table=table)
     if as_json:
-        print(json_text({"name": back.name, "id": back.id, "slot": back.snapshot.slot}))
+        say_json({"name": back.name, "id": back.id, "slot": back.snapshot.slot})
     else:
-        print(f"{back.name} is back, as it was when it was dropped")
+        say(f"{back.name} is back, as it was when it was dropped")
 
 
 def erase(
@@ -218,15 +219,15 @@ def erase(
     with progress(f"erasing rows of {table.name}", shown=not as_json):
         done = table.erase(where, older_than_s=older_than)
     if as_json:
-        print(json_text(asdict(done)))
+        say_json(asdict(done))
     else:
         for path in done.files:
-            print(path)
+            say(path)
         rows = (
             "no row passed any more" if done.delete_slot is None else f"{done.deleted or 0:,} rows were deleted at slot {done.delete_slot}"
         )
-        print(f"{rows}; the {len(done.files):,} objects above are gone; slots from {done.readable_from:,} on are readable")
-        print(f"read again at slot {done.checked_slot}: {done.found:,} such rows")
+        say(f"{rows}; the {len(done.files):,} objects above are gone; slots from {done.readable_from:,} on are readable")
+        say(f"read again at slot {done.checked_slot}: {done.found:,} such rows")
     if done.found:
         raise typer.Exit(EXIT_NO)
 
@@ -234,17 +235,17 @@ def erase(
 def _would_erase(table: Table, where: str, *, as_json: bool) -> None:
     plan = table.plan_erasure(where)
     if as_json:
-        print(json_text({"dry_run": True, **asdict(plan)}))
+        say_json({"dry_run": True, **asdict(plan)})
         return
     for path in plan.files:
-        print(path)
+        say(path)
     files = f"these {len(plan.files):,} files and those that hold the rows now"
-    print(f"would delete {plan.rows:,} rows, {files}; {plan.slots:,} slots would expire")
+    say(f"would delete {plan.rows:,} rows, {files}; {plan.slots:,} slots would expire")
     if plan.saved:
-        print(f"would be refused: savepoints hold such rows; `objcat release` slots {', '.join(map(str, plan.saved))} first")
-    print("nothing was changed")
+        say(f"would be refused: savepoints hold such rows; `objcat release` slots {', '.join(map(str, plan.saved))} first")
+    say("nothing was changed")
 
 
-def _print_json(done: Any) -> None:
+def _say_result(done: Any) -> None:
     """The result of a service as JSON; null where there was nothing to do."""
-    print("null" if done is None else json_text(asdict(done)))
+    say_json(None if done is None else asdict(done))

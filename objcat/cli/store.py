@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from fileio import RetryPolicy, open_store
 from fileio.probe import ProbeReport, ProbeRow, Verdict, probe
 from objcat.cli.common import EXIT_NO, Json, Option, placed
+from objcat.cli.output import draw, say_json, sheet, steps, words
 
 _STYLES = {
     Verdict.KEPT: "green",
@@ -38,14 +35,10 @@ def store_check(
     """
     url, options = placed(url, option)
     policy = RetryPolicy(attempts_max=5, deadline_s=20.0)
-    with open_store(url, options, policy=policy) as store:
-        if as_json:
-            report = probe(store)
-        else:
-            with Console(stderr=True).status(f"checking {store.url}") as status:
-                report = probe(store, on_check=lambda row: status.update(f"checking {store.url}: {row.check}"))
+    with open_store(url, options, policy=policy) as store, steps(f"checking {store.url}", shown=not as_json) as shown:
+        report = probe(store, on_check=lambda row: shown.tell(f"checking {store.url}: {row.check}"))
     if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
+        say_json(report.to_dict(), indent=2)
     else:
         _print_report(report)
     if not report.fit:
@@ -53,19 +46,18 @@ def store_check(
 
 
 def _print_report(report: ProbeReport) -> None:
-    console = Console()
-    table = Table(title=f"What {report.url} keeps (* commits rely on it)", title_justify="left", box=box.SIMPLE)
+    table = sheet(f"What {report.url} keeps (* commits rely on it)")
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("what it means, and what was seen", overflow="fold")
     for row in report.rows:
         table.add_row(*_cells(row))
-    console.print(table)
-    console.print(Text(report.why, style="bold green" if report.fit else "bold red"), soft_wrap=True)
+    draw(table)
+    draw(words(report.why, style="bold green" if report.fit else "bold red"))
 
 
 def _cells(row: ProbeRow) -> tuple[Text, Text, Text]:
-    said = Text(row.meaning)
+    said = words(row.meaning)
     if row.detail:
-        said.append(f"\n{row.detail}", style="italic")
-    return Text(row.check + (" *" if row.required else "")), Text(row.verdict.value, style=_STYLES[row.verdict]), said
+        said.append("\n").append(words(row.detail, style="italic"))
+    return words(row.check + (" *" if row.required else "")), words(row.verdict.value, style=_STYLES[row.verdict]), said

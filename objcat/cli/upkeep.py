@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from objcat.cli.common import DryRun, Json, Option, TableUrl, json_text, lake_and_name, placed, progress
+from objcat.cli.common import DryRun, Json, Option, TableUrl, lake_and_name, placed
+from objcat.cli.output import progress, say, say_json
 from objcat.naming import find_dropped
 from objcat.services.purge import plan_purge
 from objcat.table import TablesFold
@@ -29,11 +30,11 @@ def archive(
     """
     done = archive_log(find_log(*placed(url, option)), keep_slots=keep_slots)
     if as_json:
-        print(json_text(asdict(done)))
+        say_json(asdict(done))
     elif done.tombstones:
-        print(f"{done.tombstones:,} slots below slot {done.end_slot} were archived, in {len(done.files)} history files")
+        say(f"{done.tombstones:,} slots below slot {done.end_slot} were archived, in {len(done.files)} history files")
     else:
-        print("nothing to archive")
+        say("nothing to archive")
 
 
 def collect(
@@ -50,14 +51,14 @@ def collect(
     timeline = find_log(*placed(url, option))
     done = plan_collection(timeline, keep=keep) if dry_run else collect_checkpoints(timeline, Committer(timeline.fileio), keep=keep)
     if as_json:
-        print(json_text({"dry_run": True, **asdict(done)} if dry_run else asdict(done)))
+        say_json({"dry_run": True, **asdict(done)} if dry_run else asdict(done))
     elif dry_run and done.voided:
         slots = ", ".join(map(str, done.voided))
-        print(f"would delete the checkpoints of slots {slots}: {done.objects:,} objects at least; nothing was changed")
+        say(f"would delete the checkpoints of slots {slots}: {done.objects:,} objects at least; nothing was changed")
     elif done.slot is None:
-        print("nothing to collect")
+        say("nothing to collect")
     else:
-        print(f"slot {done.slot}: checkpoints below slot {done.bound} are collected, {done.objects:,} objects were deleted")
+        say(f"slot {done.slot}: checkpoints below slot {done.bound} are collected, {done.objects:,} objects were deleted")
 
 
 def purge(
@@ -78,15 +79,15 @@ def purge(
         plan = plan_purge(Timeline(lake.fileio.child(dropped.binding.prefix), TablesFold()), dropped.table, older_than_s=older_than)
         paths = sorted({*plan.removes, *plan.leftovers})
         if as_json:
-            print(json_text({"dry_run": True, "bound": plan.bound, "files": len(paths), "paths": paths}))
+            say_json({"dry_run": True, "bound": plan.bound, "files": len(paths), "paths": paths})
             return
         for path in paths:
-            print(path)
-        print(f"would delete {len(paths):,} files of {name}, for good; nothing was changed")
+            say(path)
+        say(f"would delete {len(paths):,} files of {name}, for good; nothing was changed")
         return
     with progress(f"purging {name}", shown=not as_json):
         done = lake.purge_table(name, older_than_s=older_than, table=table)
     if as_json:
-        print(json_text(asdict(done)))
+        say_json(asdict(done))
     else:
-        print(f"{name} is purged: {done.files:,} files were deleted")
+        say(f"{name} is purged: {done.files:,} files were deleted")
