@@ -163,6 +163,12 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     return f"valid ones are {', '.join(names[:NAMED_MAX])}{more}"
 
 
+def secret_options(options_class: type) -> frozenset[str]:
+    """The names of the options whose values are secret."""
+    hints = typing.get_type_hints(options_class)
+    return frozenset(name for name, hint in hints.items() if hint is Secret or Secret in typing.get_args(hint))
+
+
 def parse_options(options_class: type[O], given: Mapping[str, Any], *, where: str) -> O:
     """An instance of the options dataclass from what a user gave. Raises InvalidConfig that names the nearest valid option."""
     hints = typing.get_type_hints(options_class)

@@ -40,6 +40,11 @@ def say_error(kind: str, said: str, code: int) -> None:
         say(f"objcat: {said}", error=True)
 
 
+def say_warning(kind: str, said: str) -> None:
+    """A warning on stderr: a sentence, or with --json an object of `warning` and `message`."""
+    say(json_text({"warning": kind, "message": said}) if wants_json() else f"objcat: {said}", error=True)
+
+
 def words(text: str, style: str = "") -> Text:
     """Text for a cell, a title or a status: no markup in it counts, and what would control the terminal is shown."""
     return Text(visible(text), style=style)

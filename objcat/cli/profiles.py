@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from fileio import InvalidConfig
-from fileio.config import nearest, redact
-from objcat.cli.output import draw, say, say_json, sheet, words
+from fileio.config import nearest, redact, secret_options
+from fileio.errors import MissingDependency
+from fileio.registry import scheme_of
+from objcat.cli.output import draw, say, say_json, say_warning, sheet, words
 
 PROFILE_VARIABLE = "OBJCAT_PROFILE"
 EXAMPLE = '[prod] url = "s3://bucket/lake" and below it [prod.options] region = "eu-central-1"'
@@ -51,7 +54,32 @@ def read_profiles() -> dict[str, Profile]:
     except tomllib.TOMLDecodeError as error:
         where = str(error)[str(error).rfind("(") :] if "(" in str(error) else ""
         raise InvalidConfig(f"the profiles in {path} are no TOML {where}: write them like {EXAMPLE}") from None
-    return {name: _profile(path, name, value) for name, value in found.items()}
+    profiles = {name: _profile(path, name, value) for name, value in found.items()}
+    _warn_of_rights(path, profiles.values())
+    return profiles
+
+
+_warned: set[Path] = set()
+"""Files that this process has warned of."""
+
+
+def _warn_of_rights(path: Path, profiles: Iterable[Profile]) -> None:
+    """Say once that others may read the secrets in the file, or write it: then it is theirs which bucket is meant."""
+    rights = path.stat().st_mode if os.name == "posix" else 0
+    writes, reads = rights & 0o022, rights & 0o044
+    if path in _warned or not (writes or (reads and any(map(_has_secret, profiles)))):
+        return
+    _warned.add(path)
+    what = "others may write" if writes else "others may read, and which has secrets"
+    say_warning("ProfilesOpen", f"the profiles are in {path}, a file that {what}: chmod 600 {shlex.quote(str(path))}")
+
+
+def _has_secret(profile: Profile) -> bool:
+    try:
+        _, scheme = scheme_of(profile.url)
+    except (InvalidConfig, MissingDependency):
+        return bool(profile.options)
+    return not secret_options(scheme.options_class).isdisjoint(profile.options)
 
 
 def find_profile(name: str) -> Profile:

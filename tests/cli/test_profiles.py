@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f'[here]\nurl = "{tmp_path}/lake/"\n[here.options]\nfsync = false\n\n[cloud]\nurl = "s3://bucket/lake"\n'
         f'[cloud.options]\nregion = "r"\nsecret_key = "{SECRET}"\n'
     )
+    path.chmod(0o600)
     return path
 
 
@@ -88,3 +90,39 @@ def test_without_a_file_it_says_where_to_write_one(profiles: Path) -> None:
     profiles.unlink()
     assert str(profiles) in run("--profile", "here", "ls").stderr
     assert run("profiles").stdout.startswith("no profiles in ")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of POSIX")
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True), (0o620, True), (0o666, True)])
+def test_a_file_with_secrets_that_others_may_reach_is_warned_of_once(profiles: Path, mode: int, warned: bool) -> None:
+    profiles.chmod(mode)
+    for arguments in (["--profile", "here", "profiles"], ["profiles"]):
+        done = run(*arguments)
+        assert done.returncode == 0 and "cloud" in done.stdout
+        assert (done.stderr.count("\n"), f"chmod 600 {profiles}" in done.stderr) == (1, True) if warned else not done.stderr
+        assert SECRET not in done.stderr
+        warned = False
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of POSIX")
+def test_the_warning_is_json_where_json_is_wanted(profiles: Path) -> None:
+    profiles.chmod(0o644)
+    done = run("--profile", "here", "ls", "--json")
+    told = json.loads(done.stderr)
+    assert set(told) == {"warning", "message"} and f"chmod 600 {profiles}" in told["message"] and json.loads(done.stdout)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of POSIX")
+def test_a_file_without_secrets_may_be_read_but_not_written_by_others(profiles: Path) -> None:
+    profiles.write_text('[here]\nurl = "s3://bucket/lake"\n[here.options]\nregion = "r"\n')
+    profiles.chmod(0o644)
+    assert run("profiles").stderr == ""
+    profiles.chmod(0o646)
+    assert "others may write" in run("profiles").stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of POSIX")
+def test_a_scheme_that_is_not_there_counts_as_one_with_secrets(profiles: Path) -> None:
+    profiles.write_text('[here]\nurl = "nowhere://bucket/lake"\n[here.options]\nanything = "r"\n')
+    profiles.chmod(0o644)
+    assert "chmod 600" in run("profiles").stderr
