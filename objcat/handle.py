@@ -301,10 +301,11 @@ class Table(Altered):
         """Replace partitions by a batch, as one commit: all of their rows go, whatever their ordering, and those of the batch come.
 
         where: which partitions, a filter over partition columns, of which the batch must be too; None: those in which the batch has rows
-        (of a table without partitions: the whole table). A commit of another that writes there first is replaced as well; one that comes
-        later finds the new rows. Partitions that the filter names and that another commit creates at the same time stay. Older slots keep
-        the rows. Else as `insert`. Raises InvalidInput when the filter names other columns or divides a partition, and where rows of the
-        batch live in a partition of an earlier partitioning that no filter names; else as `insert`.
+        (of a table without partitions: the whole table). A commit of another that writes there first is replaced as well, and the batch is
+        not written again for it; one that comes later finds the new rows. Partitions that the filter names and that another commit creates
+        at the same time stay. Older slots keep the rows. Else as `insert`. Raises InvalidInput when the filter names other columns or
+        divides a partition, and where rows of the batch live in a partition of an earlier partitioning that no filter names; else as
+        `insert`.
         """
         return overwrite(self, data, where=where, whole=False, metadata=metadata, app=app, schema_mode=schema_mode)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ from objcat.parts import Change
 from objcat.predicate import Predicate
 from objcat.read.plan import parse_filter
 from objcat.services.compute import Work, Written, run
-from objcat.services.overwrite import Touched, ends, held_of, partitions_where, replaces
+from objcat.services.overwrite import Touched, ends, held_of, partitions_where, renewed, replaces
+from objcat.services.perform import Proposal
 from objcat.storage.fitting import fitted
 from objcat.table import Snapshot, TableSpec
+from objcat.table.partition import IDENTITY
 from objcat.tasks import Filter, Operation
 from objcat.timeline import Action, AppVersion
 from objcat.write import CommitResult
@@ -39,9 +41,16 @@ def overwrite(
 
     def prepare(snapshot: Snapshot) -> Work:
         change = change_of(table.fileio, data, snapshot.spec, Operation.INSERT, schema_mode, table=table.name)
-        return replaces(table.fileio, snapshot, change, _touched(table, snapshot, change, where, whole=whole))
+        predicate = None if whole else parse_filter(where, snapshot.spec.table_schema)
+        touched = _touched(table, snapshot, predicate, whole=whole)
+        if predicate is not None:
+            _check_rows(change, predicate, snapshot.spec)
+        return replaces(table.fileio, snapshot, change, touched)
 
-    result = run(table, prepare, metadata=metadata, action=Action.REPLACE, app=app, spark=session_of(data))
+    def renew(proposal: Proposal, before: Snapshot, after: Snapshot) -> Proposal | None:
+        return renewed(table.fileio, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=whole))
+
+    result = run(table, prepare, metadata=metadata, action=Action.REPLACE, app=app, spark=session_of(data), renew=renew)
     assert result is not None, "a batch has rows"
     return result
 
@@ -55,19 +64,39 @@ def delete_partition(table: Written, where: str | pc.Expression, *, metadata: Ma
             raise InvalidInput("delete_partition() needs a filter over partition columns, e.g. \"city = 'Rome'\"")
         return ends(snapshot, table.manifests, partitions_where(table.fileio, snapshot, predicate))
 
-    return run(table, prepare, metadata=metadata, action=Action.REPLACE)
+    def renew(proposal: Proposal, before: Snapshot, after: Snapshot) -> Proposal | None:
+        return renewed(table.fileio, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=False))
+
+    return run(table, prepare, metadata=metadata, action=Action.REPLACE, renew=renew)
 
 
-def _touched(table: Written, snapshot: Snapshot, change: Change, where: Any, *, whole: bool) -> Touched | None:
-    spec = snapshot.spec
-    if whole or (where is None and not spec.partitioning.fields):
+def _touched(table: Written, snapshot: Snapshot, predicate: Filter | None, *, whole: bool) -> Touched | None:
+    if whole or (predicate is None and not snapshot.spec.partitioning.fields):
         return None
-    predicate = parse_filter(where, spec.table_schema)
     if predicate is None:
         return lambda batch: _of_batch(table, snapshot, frozenset(batch))
     named = partitions_where(table.fileio, snapshot, predicate)
-    _check_rows(change, predicate, spec)
     return lambda batch: _named_or_empty(table, snapshot, predicate, named, frozenset(batch))
+
+
+def _ends_now(table: Written, proposal: Proposal, after: Snapshot, where: Any, *, whole: bool) -> Collection[str] | None:
+    """The partitions that a proposal ends above later commits; None for all. Raises as `_touched`."""
+    spec, own = after.spec, proposal.footprint
+    if whole or (where is None and not spec.partitioning.fields):
+        return None
+    predicate = parse_filter(where, spec.table_schema)
+    if predicate is None or _is_said_by_names(predicate, spec):
+        # Rows that came to these partitions are as those that were there.
+        return own.overwrites
+    named = partitions_where(table.fileio, after, predicate)
+    written = frozenset(home.partition for home in (*own.creates, *own.appends))
+    return _named_or_empty(table, after, predicate, named, written)
+
+
+def _is_said_by_names(where: Filter, spec: TableSpec) -> bool:
+    """Whether a filter is true of all rows that a partition may ever have, or of none: its columns have one value there."""
+    plain = {spec.table_schema.by_id(field.column).name for field in spec.partitioning.fields if field.transform == IDENTITY}
+    return not spec.former and plain.issuperset(where.columns)
 
 
 def _of_batch(table: Written, snapshot: Snapshot, partitions: frozenset[str]) -> frozenset[str]:

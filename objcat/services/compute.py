@@ -20,7 +20,7 @@ from objcat.table.files import encode_delta
 from objcat.table.schema import Column
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import Operation
-from objcat.timeline import Action, AppVersion, Timeline, Txn
+from objcat.timeline import Action, AppVersion, Timeline, Txn, View
 from objcat.write import CommitResult
 
 DELETED = "_objcat_deleted"
@@ -46,6 +46,10 @@ class Outcome:
 
 Work: TypeAlias = Callable[[Txn], Proposal | None]
 """Reads a table, writes files under a transaction, and says what to commit; None when nothing changes."""
+
+
+Renew: TypeAlias = Callable[[Proposal, Snapshot, Snapshot], Proposal | None]
+"""What a proposal for one snapshot becomes for a later one, with the same files; None when they are not right there."""
 
 
 class Written(Protocol):
@@ -76,12 +80,17 @@ def run(
     action: Action | None = None,
     app: AppVersion | None = None,
     spark: Any = None,
+    renew: Renew | None = None,
 ) -> CommitResult | None:
-    """Run a computed write of a table, as one commit. spark: the session that computes it. Raises as `recompute`."""
+    """Run a computed write of a table, as one commit. spark: the session that computes it. renew: as of `recompute`, as what it raises."""
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     if app is not None:
         instance(app, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
-    return table.committed(lambda: recompute(table.timeline, table.id, prepare, metadata=told, action=action, app=app), spark=spark)
+
+    def write() -> Done[Work] | None:
+        return recompute(table.timeline, table.id, prepare, metadata=told, action=action, app=app, renew=renew)
+
+    return table.committed(write, spark=spark)
 
 
 def former_of(snapshot: Snapshot, manifests: Manifests) -> frozenset[str]:
@@ -98,12 +107,14 @@ def recompute(
     metadata: Mapping[str, str],
     action: Action | None = None,
     app: AppVersion | None = None,
+    renew: Renew | None = None,
 ) -> Done[Work] | None:
     """Write what is computed from a table, as one commit; None when nothing is.
 
     prepare: checks what is asked against a snapshot, and returns what does it; None when there is nothing to do. Where another commit
     touches a bucket that this one writes, all is computed again from the newest snapshot, so no update of either is lost. action: what the
-    log calls it; None: a commit as the kind of the table makes them. Raises what `prepare` and what it returns raise, AlreadyApplied and
+    log calls it; None: a commit as the kind of the table makes them. renew: spares that where what was written is right above the other
+    commit too. Raises what `prepare` and what it returns raise, AlreadyApplied and
     StreamRewound, CommitConflict (after as many attempts as the policy allows; nothing is visible), Fenced, TableClosed, CommitUnknown and
     storage errors.
     """
@@ -118,7 +129,19 @@ def recompute(
     view = timeline.open()
     if action is None:
         action = Action.COMMIT if snapshot_of(view, table, where=where).spec.rewrites else Action.DELTA_COMMIT
-    service = Service(action=action, table=table, plan=lambda view: prepare(snapshot_of(view, table, where=where)), run=run, app=app)
+
+    def renewed(proposal: Proposal, before: View[Tables], after: View[Tables]) -> Proposal | None:
+        assert renew is not None
+        return renew(proposal, snapshot_of(before, table, where=where), snapshot_of(after, table, where=where))
+
+    service = Service(
+        action=action,
+        table=table,
+        plan=lambda view: prepare(snapshot_of(view, table, where=where)),
+        run=run,
+        renew=None if renew is None else renewed,
+        app=app,
+    )
     try:
         return perform(timeline, service, view)
     except _NothingComputed:

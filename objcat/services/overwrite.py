@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
@@ -14,7 +15,7 @@ from objcat.placing import Locator
 from objcat.services.compute import Work, former_of
 from objcat.services.perform import Proposal
 from objcat.table import FileGroup, Manifests, Snapshot, TableDelta
-from objcat.table.files import encode_delta
+from objcat.table.files import decode_delta, encode_delta
 from objcat.tasks import Filter, ScanTask, scan_groups
 from objcat.timeline import Footprint, Home, Summary, Txn
 
@@ -43,13 +44,40 @@ def replaces(fileio: FileIO, snapshot: Snapshot, change: Change, touched: Touche
         ended = _ended(snapshot, manifests, ends)
         delta = msgspec.structs.replace(part.delta(snapshot), retires=ended)
         return Proposal(
-            footprint=msgspec.structs.replace(own, overwrites=EVERYTHING if ends is None else tuple(sorted(ends)), retires=ended),
+            footprint=msgspec.structs.replace(own, overwrites=_overwrites(ends), retires=ended),
             changes=encode_delta(delta),
             summary=_summary(part, may_lose=touched is not None and snapshot.spec.is_global and snapshot.spec.ordering is not None),
             files=tuple(delta.paths),
         )
 
     return work
+
+
+def renewed(
+    fileio: FileIO, proposal: Proposal, before: Snapshot, after: Snapshot, ends: Callable[[], Collection[str] | None]
+) -> Proposal | None:
+    """What a proposal of `replaces` or `ends` for one snapshot becomes for a later one, with the files that it has: it ends what is there
+    by then. ends: gives the partitions that end, None for all. None where the rows may have to be written otherwise, or elsewhere.
+
+    An overwrite reads no row that it replaces. So its files are right whatever was written to these partitions meanwhile, and only which
+    file groups end is another question. Raises as `ends`.
+    """
+    spec, own = after.spec, proposal.footprint
+    homes = (*own.creates, *own.appends)
+    if spec != before.spec or (homes and (spec.is_global or spec.former)):
+        return None
+    if any(before.table.bucket_count(home.partition) != after.table.bucket_count(home.partition) for home in homes):
+        return None
+    partitions = ends()
+    ended = _ended(after, Manifests(fileio), partitions)
+    assert proposal.changes is not None
+    delta = msgspec.structs.replace(decode_delta(proposal.changes), retires=ended)
+    footprint = msgspec.structs.replace(own, overwrites=_overwrites(partitions), retires=ended)
+    return replace(proposal, footprint=footprint, changes=encode_delta(delta))
+
+
+def _overwrites(partitions: Collection[str] | None) -> tuple[str, ...]:
+    return EVERYTHING if partitions is None else tuple(sorted(partitions))
 
 
 def _named(change: Change, snapshot: Snapshot, manifests: Manifests) -> Collection[str]:
@@ -79,7 +107,7 @@ def ends(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str]) 
     if not ended:
         return None
     return lambda _txn: Proposal(
-        footprint=Footprint(overwrites=tuple(sorted(partitions)), retires=ended),
+        footprint=Footprint(overwrites=_overwrites(partitions), retires=ended),
         changes=encode_delta(TableDelta(retires=ended)),
         summary=Summary(inserted=0, updated=0, deleted=None),
     )

@@ -40,7 +40,7 @@ from objcat.timeline import (
     View,
     new_txn,
 )
-from objcat.timeline.commit import check_app, interrupted, remove_files
+from objcat.timeline.commit import check_app, contended, interrupted, remove_files
 from objcat.version import writer_of
 
 P = TypeVar("P")
@@ -68,7 +68,9 @@ class Service(Generic[P]):
 
     plan: what there is to do as of a view, None for nothing; it writes nothing, and raises what refuses the service for good. run: does the
     work of a plan under a transaction. plan_txn: of the plan, when it was left for whoever executes it first. narrow: what is left of a
-    proposal when others took these homes, None when it has to be planned anew. app: when it must count once, however often it is tried.
+    proposal when others took these homes, None when it has to be planned anew. renew: what a proposal for one view becomes for a later one
+    where the files that it has written are right there too, None when they are not: then there is neither work nor a pause between two
+    slots. app: when it must count once, however often it is tried.
     """
 
     action: Action
@@ -77,6 +79,7 @@ class Service(Generic[P]):
     run: Callable[[P, Txn], Proposal]
     plan_txn: Txn | None = None
     narrow: Callable[[Proposal, frozenset[Home]], Proposal | None] = lambda _proposal, _taken: None
+    renew: Callable[[Proposal, View[Tables], View[Tables]], Proposal | None] | None = None
     app: AppVersion | None = None
 
 
@@ -124,7 +127,7 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
             continue
         if plan is None:
             return None
-        done = _once(timeline.fileio, committer, service, plan, view, again=again)
+        done = _once(timeline, committer, service, plan, view, again=again)
         if done is not None:
             return replace(done, attempts=attempt)
         if attempt > 1:
@@ -133,8 +136,11 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, view: View[Tables], *, again: bool) -> Done[P] | None:
+def _once(
+    timeline: Timeline[Tables], committer: Committer, service: Service[P], plan: P, view: View[Tables], *, again: bool
+) -> Done[P] | None:
     """One attempt; None when it was beaten, its traces are gone and another plan may do better."""
+    fileio = timeline.fileio
     txn = new_txn(fileio.env)
     began = fileio.metrics.snapshot()
     intent = committer.announce(txn, service.action, view.log, engine="service", plan_of=service.plan_txn)
@@ -155,7 +161,8 @@ def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, vi
         committer.intents.silence(txn)
         raise
     try:
-        outcome, kept = _claim(committer, service, candidate, proposal, skew_ms=skew_ms)
+        claim = _Claim(timeline, committer, service, view, candidate, proposal)
+        outcome = claim.run(skew_ms=skew_ms)
     except (CommitUnknown, SharedTransaction):
         raise
     except (ObjcatError, FileIOError) as error:
@@ -174,7 +181,8 @@ def _once(fileio: FileIO, committer: Committer, service: Service[P], plan: P, vi
             return None
         raise outcome.error()
     committer.retract(txn, plan=service.plan_txn)
-    unnamed = sorted({*proposal.files} - {*kept.files})
+    kept = claim.proposal
+    unnamed = [*sorted({*proposal.files} - {*kept.files}), *claim.superseded]
     if unnamed:
         remove_files(fileio, unnamed, why=txn)
     return Done(outcome.entry, plan, kept, view.log.advance([*outcome.read, outcome.entry]), outcome.slots_lost)
@@ -219,26 +227,86 @@ def _expired(fileio: FileIO, table: str, view: View[Tables]) -> SnapshotExpired 
     )
 
 
-def _claim(
-    committer: Committer, service: Service[P], candidate: Candidate, proposal: Proposal, *, skew_ms: int
-) -> tuple[Committed | Beaten, Proposal]:
-    """Claim a slot for a proposal, or for what is left of it after others took some of its homes. Committed.read goes back to its base."""
-    read: list[Entry] = []
-    while True:
-        outcome = committer.try_commit(candidate, skew_ms=skew_ms)
-        if isinstance(outcome, Committed):
-            return Committed(outcome.entry, (*read, *outcome.read), outcome.slots_lost), proposal
+HURRIED_TRIES = 4
+"""So many slots in turn are asked for without a look at what is above them. A look now and then finds the head from far behind."""
+
+
+class _Claim(Generic[P]):
+    """The claim of a slot for a proposal, or for what becomes of it beside others. For one thread.
+
+    proposal: what is claimed for now. superseded: objects that were written for the claim, and that its entry does not name.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline[Tables],
+        committer: Committer,
+        service: Service[P],
+        view: View[Tables],
+        candidate: Candidate,
+        proposal: Proposal,
+    ) -> None:
+        self._timeline, self._committer, self._service = timeline, committer, service
+        self._view, self._candidate = view, candidate
+        self.proposal = proposal
+        self.superseded: list[str] = []
+
+    def run(self, *, skew_ms: int) -> Committed | Beaten:
+        """`Committed.read` goes back to the view of the plan. Raises as `Committer.try_commit`."""
+        env, policy = self._timeline.fileio.env, self._committer.policy
+        began_s, lost, tries = env.monotonic_s(), 0, 0
+        read: list[Entry] = []
+        spilled = self._committer.spill(self._candidate)
+        while True:
+            hurries = self._service.renew is not None and tries % HURRIED_TRIES > 0
+            outcome = self._committer.try_commit(self._candidate, skew_ms=skew_ms, changes=spilled, hurries=hurries)
+            tries, lost = tries + 1, lost + outcome.slots_lost
+            if isinstance(outcome, Committed):
+                return Committed(outcome.entry, (*read, *outcome.read), lost)
+            proposal = self._narrowed(outcome) or self._renewed(outcome)
+            if proposal is None:
+                return outcome
+            if lost >= policy.slots_max or env.monotonic_s() - began_s > policy.deadline_s:
+                raise contended(self._candidate.txn, slots_lost=lost, slot=outcome.read[-1].slot)
+            read.extend(outcome.read)
+            before = self._candidate
+            self._move(proposal, outcome)
+            if self._candidate.changes != before.changes:
+                self.superseded += [] if spilled[1] is None else [spilled[1].path]
+                spilled = self._committer.spill(self._candidate)
+
+    def _narrowed(self, outcome: Beaten) -> Proposal | None:
         homes = [overlap.homes for _, overlap in outcome.overlaps]
-        left = service.narrow(proposal, frozenset(home for some in homes for home in some)) if all(homes) else None
-        if left is None:
-            return outcome, proposal
-        read.extend(outcome.read)
-        proposal = left
-        candidate = replace(
-            candidate,
-            base=candidate.base.advance(outcome.read),
-            changes={} if left.changes is None else {service.table: left.changes},
-            footprint={service.table: left.footprint},
-            summary=left.summary,
-            features=left.features,
+        if not all(homes):
+            return None
+        return self._service.narrow(self.proposal, frozenset(home for some in homes for home in some))
+
+    def _renewed(self, outcome: Beaten) -> Proposal | None:
+        table = self._service.table
+        if self._service.renew is None:
+            return None
+        if any(table in entry.footprint and entry.footprint[table].restores is not None for entry in outcome.read):
+            return None
+        before, self._view = self._view, self._timeline.advance(self._view, outcome.read)
+        try:
+            return self._service.renew(self.proposal, before, self._view)
+        except (*LOST_FILE, CheckpointCollected):
+            # Whoever plans anew finds out what became of them.
+            return None
+
+    def _move(self, proposal: Proposal, outcome: Beaten) -> None:
+        """Go on with another proposal, above what has come."""
+        table, summary = self._service.table, proposal.summary
+        self.proposal = proposal
+        self._candidate = replace(
+            self._candidate,
+            base=self._candidate.base.advance(outcome.read),
+            changes={} if proposal.changes is None else {table: proposal.changes},
+            footprint={table: proposal.footprint},
+            summary=msgspec.structs.replace(summary, slots_lost=self._lost(outcome)),
+            features=proposal.features,
         )
+
+    def _lost(self, outcome: Beaten) -> int:
+        own = self._candidate.summary
+        return outcome.slots_lost + (0 if own is None else own.slots_lost)

@@ -43,7 +43,7 @@ from objcat.timeline.entry import (
 )
 from objcat.timeline.intents import Intents, remove_files
 from objcat.timeline.log import Log
-from objcat.timeline.side import get_digests, spill
+from objcat.timeline.side import Spilled, get_digests, spill
 from objcat.timeline.state import AppVersion, LogState
 from objcat.timeline.turns import Turns
 from objcat.version import writer_of
@@ -185,9 +185,13 @@ class Committer:
             raise outcome.error()
         return outcome
 
-    def try_commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed | Beaten:
+    def try_commit(
+        self, candidate: Candidate, *, skew_ms: int = 0, changes: Spilled | None = None, hurries: bool = False
+    ) -> Committed | Beaten:
         """Claim a slot above the candidate's base.
 
+        changes: of the candidate, as `spill` has put them; they are put here when None. hurries: of a slot that is lost only that slot is
+        read, and the next one is asked for at once, without a pause: for a candidate that others have passed by before.
         skew_ms: from `announce`. The time of a commit is the store's, whatever the local clock says, and at least 1 ms after the commit
         before it. A store without a clock cannot tell who is right: there the local clock is recorded. One that is behind is recorded as
         1 ms after the commit before; one that is ahead takes the times of all later commits along, until the others have caught up.
@@ -195,7 +199,7 @@ class Committer:
         CommitUnknown and SharedTransaction (delete nothing), and storage errors that certainly had no effect.
         """
         try:
-            return self._try_commit(candidate, skew_ms=skew_ms)
+            return self._try_commit(candidate, changes, skew_ms=skew_ms, hurries=hurries)
         except CommitUnknown:
             self.intents.leave(candidate.txn)
             raise
@@ -204,11 +208,15 @@ class Committer:
                 self.intents.silence(candidate.txn)
             raise
 
-    def _try_commit(self, candidate: Candidate, *, skew_ms: int) -> Committed | Beaten:
+    def spill(self, candidate: Candidate) -> Spilled:
+        """Put the changes of a candidate where its entry will name them, for several tries with the same changes. Raises storage errors."""
+        return spill(self._fileio, candidate.txn, candidate.changes)
+
+    def _try_commit(self, candidate: Candidate, spilled: Spilled | None, *, skew_ms: int, hurries: bool) -> Committed | Beaten:
         env = self._fileio.env
         check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self._fileio.url)
         check_app(candidate.app, candidate.footprint, candidate.base)
-        changes, side = spill(self._fileio, candidate.txn, candidate.changes)
+        changes, side = spilled or self.spill(candidate)
         began_s = env.monotonic_s()
         turns = Turns(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
         state = candidate.base
@@ -235,8 +243,9 @@ class Committer:
                     pass
             slots_lost += 1  # For certain: a slot never changes hands.
             # Others go first before the log is read: what is claimed after a pause, upon an older look, is lost to whoever does not pause.
-            before = turns.wait(entry.slot)
-            later = self._judge(candidate, state, first=taken_by, expected=before)
+            before = 0 if hurries else turns.wait(entry.slot)
+            until = entry.slot if hurries else None
+            later = self._judge(candidate, state, first=taken_by, expected=before, until=until)
             turns.saw(later.read)
             read += later.read
             state = state.advance(later.read)
@@ -246,11 +255,7 @@ class Committer:
             if later.overlaps:
                 return Beaten(candidate.txn, later.overlaps, tuple(read), slots_lost)
             if slots_lost >= self.policy.slots_max or env.monotonic_s() - began_s > self.policy.deadline_s:
-                raise Contention(
-                    f"{candidate.txn} lost {slots_lost} slots in turn to other writers, the last one at slot {entry.slot}: "
-                    "write again, with fewer writers",
-                    winner_slot=entry.slot,
-                )
+                raise contended(candidate.txn, slots_lost=slots_lost, slot=entry.slot)
 
     def look_again(self, candidate: Candidate, beaten: Beaten) -> Beaten:
         """What the candidate cannot stand above, with what came since it was beaten: for whoever has waited before doing it again.
@@ -261,11 +266,13 @@ class Committer:
         assert later.own is None, "every slot that was tried is somebody else's"
         return replace(beaten, overlaps=(*beaten.overlaps, *later.overlaps), read=(*beaten.read, *later.read))
 
-    def _judge(self, candidate: Candidate, state: LogState, *, first: GetResult | None = None, expected: int = 0) -> _Later:
-        """Judge every entry above `state`. first, expected: see `Log.read_after`. Raises when the candidate may not go on."""
+    def _judge(
+        self, candidate: Candidate, state: LogState, *, first: GetResult | None = None, expected: int = 0, until: int | None = None
+    ) -> _Later:
+        """Judge every entry above `state`. first, expected, until: see `Log.read_after`. Raises when the candidate may not go on."""
         read: list[Entry] = []
         overlaps: list[tuple[Entry, Overlap]] = []
-        for entry in self._log.read_after(state.slot, window=2, expected=expected, first=first):
+        for entry in self._log.read_after(state.slot, until=until, window=2, expected=expected, first=first):
             own = _settled_by(candidate, entry)
             if own is not None:
                 return _Later(own, tuple(read), tuple(overlaps))
@@ -388,6 +395,14 @@ def interrupted(txn: Txn, error: Exception) -> CommitUnknown:
         f"whether {txn} was committed is not known, as it was interrupted while it asked for a slot ({type(error).__name__}: {error}): "
         "nothing was deleted; table.resolve(txn) settles it, before you write again",
         txn,
+    )
+
+
+def contended(txn: Txn, *, slots_lost: int, slot: int) -> Contention:
+    """What a writer is told that gives up. slot: the last one that it lost."""
+    return Contention(
+        f"{txn} lost {slots_lost} slots in turn to other writers, the last one at slot {slot}: write again, with fewer writers",
+        winner_slot=slot,
     )
 
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -19,6 +20,9 @@ from objcat.timeline.entry import Digests, Entry, SideObject, Txn, data_prefix
 INLINE_BYTES_MAX = 64 * 1024
 """Changes of an entry that are larger than this, encoded, go into a side object."""
 INLINE_DIGESTS_MAX = 512
+
+Spilled: TypeAlias = tuple[dict[str, msgspec.Raw], SideObject | None]
+"""Changes as an entry holds them: inline, or in a side object."""
 
 
 def put_side(fileio: FileIO, txn: Txn, kind: str, data: bytes) -> SideObject:
@@ -52,7 +56,7 @@ def read_intact(fileio: FileIO, path: str, sha256: str, *, named_by: str) -> byt
     return data
 
 
-def spill(fileio: FileIO, txn: Txn, changes: Mapping[str, msgspec.Raw]) -> tuple[dict[str, msgspec.Raw], SideObject | None]:
+def spill(fileio: FileIO, txn: Txn, changes: Mapping[str, msgspec.Raw]) -> Spilled:
     """Changes as an entry holds them: inline when they are small, else in a side object. Writes that object."""
     if sum(len(bytes(raw)) for raw in changes.values()) <= INLINE_BYTES_MAX:
         return dict(changes), None

@@ -23,6 +23,13 @@ KNOWN = (Actor("creator", 15, CreateMoving(index="record")), Actor("first", 12, 
 REPLACEMENT = play("replacement", 1, Replace("b1"))
 """Its key comes from the partition of `IN_PLACE`."""
 
+FLAT = (Actor("creator", 15, CreateMoving(moves=False)), Actor("first", 12, Move("a0")))
+"""A table without partitions, whose rows all have the first letter of one: so a replacement of that partition is one of the table."""
+FLAT_REWRITTEN = (Actor("creator", 15, CreateMoving(COPY_ON_WRITE, moves=False)), Actor("first", 12, Move("a0")))
+"""The same, copy on write."""
+REPLACEMENT_OF_ALL = play("replacement", 1, Replace("a1"))
+BESIDE = (play("other row", 2, Move("a2", bucket=1)), play("update", 3, Move("a3")))
+
 MOVE_CELLS: tuple[Cell, ...] = (
     Cell(name="move, move", actors=MOVES, prelude=PLACED, all_succeed=True, states_min=167),
     Cell(name="move, move: copy on write", actors=MOVES, prelude=REPLACED, all_succeed=True, states_min=188),
@@ -44,6 +51,37 @@ MOVE_CELLS: tuple[Cell, ...] = (
         prelude=MEASURED,
         all_succeed=True,
         states_min=730,
+    ),
+    # Files of a replacement that reads nothing stay as they are when others come first: only what ends is said anew.
+    Cell(name="replacement of all, other row", actors=(REPLACEMENT_OF_ALL, BESIDE[0]), prelude=FLAT, all_succeed=True, states_min=300),
+    Cell(
+        name="replacement of all, update", actors=(REPLACEMENT_OF_ALL, BESIDE[1]), prelude=FLAT_REWRITTEN, all_succeed=True, states_min=330
+    ),
+    Cell(
+        name="replacement of all, replacement of all",
+        actors=(REPLACEMENT_OF_ALL, play("replacement", 2, Replace("a4", bucket=1))),
+        prelude=FLAT,
+        all_succeed=True,
+        states_min=650,
+    ),
+    Cell(
+        name="replacement of all, other row, update",
+        actors=(REPLACEMENT_OF_ALL, *BESIDE),
+        prelude=FLAT,
+        all_succeed=True,
+        states_min=12_500,
+        slow=True,
+    ),
+    Cell(
+        name="replacement of all, other row: 1 fault at the log",
+        actors=(REPLACEMENT_OF_ALL, BESIDE[0]),
+        prelude=FLAT,
+        faults_max=1,
+        where=LOG,
+        faults=FRESH,
+        all_succeed=True,
+        states_min=5_200,
+        slow=True,
     ),
     Cell(
         name="move, move: 1 fault at the log",

@@ -40,7 +40,7 @@ from objcat.timeline import (
 )
 from objcat.timeline.entry import Keys
 from objcat.timeline.intents import HEARTBEAT_S
-from objcat.timeline.side import put_digests
+from objcat.timeline.side import Spilled, put_digests
 from objcat.write import WriteOperation, commit_parts
 from tests.explorer.actors import (
     Acknowledged,
@@ -76,9 +76,11 @@ class WatchedCommitter(Committer):
         self._me = me
         self.beaten: str | None = None
 
-    def try_commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed | Beaten:
+    def try_commit(
+        self, candidate: Candidate, *, skew_ms: int = 0, changes: Spilled | None = None, hurries: bool = False
+    ) -> Committed | Beaten:
         try:
-            outcome = super().try_commit(candidate, skew_ms=skew_ms)
+            outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
         except CommitUnknown as error:
             self._me.note(Undecided(error.txn))
             raise

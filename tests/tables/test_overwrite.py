@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
+from fileio.testing.faults import FaultyBackend, Request
+from objcat.doctor import examine
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.timeline import Action
 from tests.tables.racing import RacingBackend
@@ -231,7 +234,8 @@ def test_beside_others(kind: str, settings: dict[str, Any]) -> None:
     write = other.upsert if settings["key"] else other.insert
     # What comes first is replaced; another partition is nobody's business.
     backend.races = [lambda: write(batch(range(40, 42), cities="bc", v=1))]
-    assert table.insert_overwrite(batch(range(50, 51), cities="b")).attempts == 2
+    done = table.insert_overwrite(batch(range(50, 51), cities="b"))
+    assert (done.attempts, done.slots_lost) == (1, 1)
     assert {row for row in rows(table) if row[1] == "b"} == {(50, "b", 50)} and (41, "c", 42) in rows(table)
     # A write that is under way comes after the replacement.
     backend.races = [lambda: other.insert_overwrite(batch(range(60, 61), cities="b"))]
@@ -243,6 +247,156 @@ def test_beside_others(kind: str, settings: dict[str, Any]) -> None:
     backend.races = [lambda: other.delete_partition("city = 'a'")]
     (table.upsert if settings["key"] else table.insert)(batch(range(80, 81), cities="a"))
     assert {row for row in rows(table) if row[1] == "a"} == {(80, "a", 80)}
+
+
+# ---- beside writers that never rest
+
+Replace = Callable[[objcat.Table], Any]
+REPLACEMENTS: dict[str, tuple[Replace, set[tuple[Any, ...]]]] = {
+    "of the batch": (lambda table: table.insert_overwrite(batch(range(50, 60), cities="b")), {(i, "b", i) for i in range(50, 60)}),
+    "of a filter": (
+        lambda table: table.insert_overwrite(batch(range(50, 60), cities="b"), where="city = 'b'"),
+        {(i, "b", i) for i in range(50, 60)},
+    ),
+    "whole": (lambda table: table.overwrite(batch(range(50, 60), cities="b")), {(i, "b", i) for i in range(50, 60)}),
+    "taken away": (lambda table: table.delete_partition("city = 'b'"), set()),
+}
+
+
+BESIDE = [(kind, KEYS[0], replace) for kind in KINDS for replace in REPLACEMENTS] + [
+    (KINDS[0], settings, "of the batch") for settings in KEYS[1:]
+]
+
+
+class Beside:
+    """What one writer asks of a store, and what another one does meanwhile. before: called before each request but those of its own."""
+
+    def __init__(self, backend: MemoryBackend, before: Callable[[Beside, Request], None]) -> None:
+        self.requests: list[Request] = []
+        self._before, self._busy = before, False
+        self.store = FileIO(FaultyBackend(backend, before=self._called), env=FakeEnv(8))
+
+    def _called(self, request: Request) -> None:
+        if not self._busy:
+            self._busy = True
+            self.requests.append(request)
+            self._before(self, request)
+            self._busy = False
+
+    def count(self, kind: str, part: str) -> int:
+        return sum(request.kind == kind and part in request.key for request in self.requests)
+
+
+def upserter(backend: MemoryBackend, settings: dict[str, Any]) -> tuple[Callable[[], None], list[Any]]:
+    """Writes a row of the partition `b` at each call; and its commits."""
+    other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
+    write = other.upsert if settings["key"] else other.insert
+    done: list[Any] = []
+    return lambda: done.append(write(batch(range(100 + len(done), 101 + len(done)), cities="b", v=1))), done
+
+
+def assert_replaced(table: objcat.Table, slot: int, written: set[tuple[Any, ...]], theirs: list[Any]) -> None:
+    """At the slot of the replacement nothing else is there, and afterwards what was acknowledged later."""
+    assert {row for row in rows(table, as_of=slot) if row[1] == "b"} == written
+    later = {(100 + number, "b", 101 + number) for number, commit in enumerate(theirs) if commit.slot > slot}
+    assert {row for row in rows(table) if row[1] == "b"} == written | later
+
+
+@pytest.mark.parametrize(("kind", "settings", "replace"), BESIDE, ids=str)
+def test_a_replacement_wins_beside_a_writer_of_its_own_speed(kind: str, settings: dict[str, Any], replace: str) -> None:
+    """The writer commits whenever the replacement has sent as many requests as a small write itself: its file, a look, its slot. Looks that
+    the replacement sends side by side count as requests one after the other, so the writer is even a little faster."""
+    backend = MemoryBackend("busy")
+    table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, **settings)
+    upsert, theirs = upserter(backend, settings)
+
+    def before(beside: Beside, _request: Request) -> None:
+        if len(beside.requests) % 3 == 0:
+            upsert()
+
+    beside = Beside(backend, before)
+    work, written = REPLACEMENTS[replace]
+    done = work(objcat.Lake(beside.store).table("t"))
+    assert done.attempts == 1 and done.slots_lost <= 8
+    assert_replaced(table, done.slot, written, theirs)
+    for _ in range(3):
+        upsert()
+    assert_replaced(table, done.slot, written, theirs)
+    assert table.compact() is not None or kind == "copy_on_write"
+    assert_replaced(table, done.slot, written, theirs)
+    assert examine(table.timeline, deep=True).healthy
+
+
+@pytest.mark.parametrize(("kind", "settings", "replace"), BESIDE, ids=str)
+def test_a_slot_that_is_lost_costs_a_look_and_a_put(kind: str, settings: dict[str, Any], replace: str) -> None:
+    """Others take ten slots in turn, each in the moment in which it is asked for."""
+    backend = MemoryBackend("busy")
+    table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, **settings)
+    upsert, theirs = upserter(backend, settings)
+    asked: list[int] = []
+
+    def before(beside: Beside, request: Request) -> None:
+        if request.kind == "put" and "/log/" in f"/{request.key}":
+            asked.append(len(beside.requests))
+            if len(asked) <= 10:
+                upsert()
+
+    beside = Beside(backend, before)
+    work, written = REPLACEMENTS[replace]
+    done = work(objcat.Lake(beside.store).table("t"))
+    assert (done.attempts, done.slots_lost) == (1, 10)
+    assert_replaced(table, done.slot, written, theirs)
+    # Its data are written before the first slot is asked for, and never again.
+    assert not any("data/" in request.key for request in beside.requests[asked[0] :] if request.kind != "delete")
+    between = [later - earlier for earlier, later in pairwise(asked)]
+    assert sum(between) <= 3 * len(between) and max(between) <= 6
+    entry = table.history()[done.slot]
+    assert entry.action is Action.REPLACE and entry.base == done.slot - 1
+
+
+def test_a_replacement_is_planned_anew_where_rows_lie_otherwise_by_then() -> None:
+    backend = RacingBackend("anew")
+    table = make(FileIO(backend, env=FakeEnv(5)), **KEYS[0])
+    other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
+    changes: list[tuple[str, Callable[[], Any]]] = [
+        ("split", lambda: other.split_buckets(partition="city=b", count=4)),
+        ("a column", lambda: other.add_column("more", "bigint")),
+        ("restored", lambda: other.restore(to=2)),
+    ]
+    for number, (what, change) in enumerate(changes):
+        backend.races = [lambda change=change: (other.upsert(batch(range(90, 93), cities="b")), other.refresh(), change())]  # type: ignore[misc]
+        done = table.insert_overwrite(batch(range(50, 60), cities="b", v=number))
+        assert done.attempts == 2, what
+        assert {row for row in rows(table) if row[1] == "b"} == {(i, "b", i + number) for i in range(50, 60)}, what
+
+
+def test_a_replacement_that_names_many_files_puts_their_list_once() -> None:
+    """Changes of more than 64 KiB lie beside the log."""
+    backend = MemoryBackend("many")
+    lake = objcat.Lake(FileIO(backend, env=FakeEnv(5)))
+    table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(400))
+    table.upsert(batch(range(3)))
+    upsert, theirs = upserter(backend, KEYS[0])
+
+    def before(beside: Beside, request: Request) -> None:
+        if request.kind == "put" and "/log/" in f"/{request.key}" and len(theirs) < 5:
+            upsert()
+
+    beside = Beside(backend, before)
+    new = batch(range(1_000, 3_000), cities="b")
+    done = objcat.Lake(beside.store).table("t").overwrite(new)
+    assert done.slots_lost == 5 and table.scan(as_of=done.slot).count() == 2_000
+    # A home that a row of the other writer was the first of has to end too.
+    lists = [request.key for request in beside.requests if request.kind == "put" and "changes.json" in request.key]
+    assert 1 <= len(lists) <= 6
+    named = table.history()[done.slot].side
+    assert named is not None and [key for key in backend_keys(beside.store) if "changes.json" in key and done.txn in key] == [
+        key for key in lists if key.endswith(named.path.split("/")[-1])
+    ]
+
+
+def backend_keys(store: FileIO) -> list[str]:
+    return list(store.list_keys(""))
 
 
 def test_a_stream_that_loses_a_race_is_written_whole(tmp_path: Path) -> None:
