@@ -131,7 +131,8 @@ class Table(Altered):
         rewritten; when another commit rewrites one of them first, that bucket is done again, and only that one. A Spark DataFrame is
         computed again for it: cache or checkpoint one that does not give the same rows every time.
         data: an Arrow table, a pandas or polars frame or a list of dicts is written by this process, a Spark DataFrame by Spark. Columns
-        match by name; missing nullable ones are null. metadata: kept with the commit and shown in the log. app: makes a write that is
+        match by name; missing nullable ones are null, also those that only some of several dicts lack (`upsert_partial` leaves them as
+        they are). metadata: kept with the commit and shown in the log. app: makes a write that is
         tried again count once: when the table has this version of the application already, nothing is written, and the result says so in
         `already_applied`. schema_mode: "strict", the batch must fit the table; "add", columns and fields that the table lacks are added
         to it by the same commit; "widen", types become wider too, as `widen_column` does. None: the table's property `schema_mode`, else
@@ -247,7 +248,10 @@ class Table(Altered):
     def upsert_partial(self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult | None:
         """Insert or update rows by key, of which the batch has only some columns: the others stay as they are, and are null in new rows.
 
-        A merge that updates all columns of the batch: see `Merge.execute`, also for what it raises and returns.
+        A merge that updates all columns of the batch: see `Merge.execute`, also for what it raises and returns. In a list of dicts each row
+        may have other columns: what a dict lacks stays as it is, and None is null. Such rows count one after the other, as if each came by
+        itself, in one commit: of one key the later row wins, column by column. A frame or an Arrow table has the same columns in every row,
+        and null there is null.
         """
         return upsert_partial(self, data, metadata=metadata, app=app)
 

@@ -16,9 +16,10 @@ from fileio.store import FileIO
 from objcat.arguments import session, shown
 from objcat.batches import schema_of_batch, session_of
 from objcat.clauses import Act, Clause, Program, Value, When, delete_program, merge_program, parsed, update_program
+from objcat.edits.ragged import folded, is_ragged
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, InvalidSql
 from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
-from objcat.local import LocalEngine
+from objcat.local import LocalEngine, to_rows
 from objcat.predicate import parse_predicate
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.translate import BeyondScans, terms_of, utc_moment, with_moments
@@ -95,19 +96,23 @@ class Merge:
         given, schema = schema_of_batch(self.source)
 
         def prepare(snapshot: Snapshot) -> Work | None:
-            spec = snapshot.spec
-            _check_computable(spec, "merge()")
-            if spec.is_keyless:
-                raise InvalidInput(
-                    f"the table {self.table.name!r} has no key, by which rows could be matched: update or delete by a filter, or insert"
-                )
-            self.check(spec)
-            program = merge_program(spec, schema.names, self.clauses, self.on, self.aliases)
-            return self._prepared(given, schema, program, snapshot)
+            self.check_table(snapshot.spec)
+            program = merge_program(snapshot.spec, schema.names, self.clauses, self.on, self.aliases)
+            return self.prepared(given, schema, program, snapshot)
 
         return run(self.table, prepare, metadata=metadata, app=app, spark=session_of(given))
 
-    def _prepared(self, given: Any, schema: pa.Schema, program: Program, snapshot: Snapshot) -> Work:
+    def check_table(self, spec: TableSpec) -> None:
+        """Raises InvalidInput for a table that takes no merge."""
+        _check_computable(spec, "merge()")
+        if spec.is_keyless:
+            raise InvalidInput(
+                f"the table {self.table.name!r} has no key, by which rows could be matched: update or delete by a filter, or insert"
+            )
+        self.check(spec)
+
+    def prepared(self, given: Any, schema: pa.Schema, program: Program, snapshot: Snapshot) -> Work:
+        """What runs a program over a source, which can be read again, and the rows of a snapshot. Raises as `execute`."""
         fileio, manifests = self.table.fileio, self.table.manifests
         plan = _plan(snapshot, manifests, None)
         if not isinstance(given, (pa.Table, Spooled)):
@@ -209,6 +214,8 @@ def _of_rows(table: Written, snapshot: Snapshot, program: Program, where: Any, s
 
 def upsert_partial(table: Written, data: Any, *, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult | None:
     """See `Table.upsert_partial`."""
+    if is_ragged(data):
+        return _upsert_ragged(table, data, metadata=metadata, app=app)
     given, schema = schema_of_batch(data, table.spec.table_schema)
 
     def check(spec: TableSpec) -> None:
@@ -221,6 +228,23 @@ def upsert_partial(table: Written, data: Any, *, metadata: Mapping[str, str] | N
 
     merge = Merge(table, given, check=check).when_matched_update().when_not_matched_insert()
     return merge.execute(metadata=metadata, app=app)
+
+
+def _upsert_ragged(
+    table: Written, data: list[dict[str, Any]], *, metadata: Mapping[str, str] | None, app: AppVersion | None
+) -> CommitResult | None:
+    """A partial upsert of rows of which some say other columns than others."""
+
+    def prepare(snapshot: Snapshot) -> Work | None:
+        merge = Merge(table, data)
+        merge.check_table(snapshot.spec)
+        rows = to_rows(data, snapshot.spec.table_schema)
+        assert isinstance(rows, pa.Table), "a list of dicts is a table"
+        given = folded(data, rows, snapshot.spec, former_of(snapshot, table.manifests))
+        program = merge_program(snapshot.spec, given.rows.column_names, given.clauses, None, ALIASES)
+        return merge.prepared(given.rows, given.rows.schema, program, snapshot)
+
+    return run(table, prepare, metadata=metadata, app=app)
 
 
 def soft_delete(

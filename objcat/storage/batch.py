@@ -206,6 +206,11 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     return relabelled(values, physical)
 
 
+def fitted_column(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    """The values of a batch as a column takes them, under its logical names. Raises InvalidBatch when they do not cast without loss."""
+    return relabelled(_cast(values, column), arrow_type(column.type))
+
+
 def _placing(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     """As `_cast`, of a column by whose values rows are found: no row is found again by text that nobody can read."""
     values = _cast(values, column)

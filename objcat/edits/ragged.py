@@ -1,0 +1,190 @@
+"""Rows of which each says other columns: made one row for each key, with what its columns become, for a merge.
+
+Such rows are written as if each came by itself, one after the other: a column that a row lacks stays as it is. In a table with an ordering
+column a row that is older than what is there does nothing then, and nobody knows what is there before the table is read. So a key may have
+several *steps*: rows that count or do not count together. The merge decides, step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import expressions as sql
+
+from fileio.config import nearest
+from objcat.clauses import Act, Clause, Tree, When
+from objcat.errors import InvalidBatch
+from objcat.storage.batch import fitted_column, keyed, ordered
+from objcat.table import TableSpec
+
+NOTHING = -1
+"""In the place of a row's number: there is none."""
+
+
+def is_ragged(data: Any) -> bool:
+    """Whether a batch is rows of which some say other columns than others."""
+    are_rows = isinstance(data, list) and all(isinstance(row, dict) for row in data)
+    return are_rows and any(row.keys() != data[0].keys() for row in data)
+
+
+@dataclass(slots=True)
+class _Step:
+    """Rows of one key that count together. rank: of their ordering value; None where they say none, and always count. values: by column the
+    number of the row that says it last."""
+
+    rank: int | None
+    values: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Rows of a batch with each key once, and the clauses of the merge that writes them."""
+
+    rows: pa.Table
+    clauses: tuple[Clause, ...]
+
+
+def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, former: Collection[str]) -> Folded:
+    """What `said` comes to, one row for each key.
+
+    rows: the same, as a table in which whatever a row does not say is null. former: the partitions of former partitionings that have a file
+    group. Raises InvalidBatch and NullKey as a write of each row would.
+    """
+    names = rows.column_names
+    _check(said, names, spec)
+    columns = {name: fitted_column(rows.column(name), spec.table_schema.column(name)) for name in names}
+    keys = _keys(rows, spec, former)
+    ranks = _ranks(said, rows, spec)
+    steps: dict[tuple[int, ...], list[_Step]] = {}
+    for number, row in enumerate(said):
+        _add(steps.setdefault(keys[number], []), _Step(ranks[number], dict.fromkeys(row, number)))
+    every = list(steps.values())
+    firsts = [next(iter(chain[0].values.values())) for chain in every]
+    found: dict[str, pa.ChunkedArray] = {name: columns[name].take(pa.array(firsts)) for name in _located(spec)}
+    depth = max(map(len, every))
+    for place in range(depth):
+        here = [chain[place] if place < len(chain) else None for chain in every]
+        if spec.ordering is not None:
+            found[_here(place)] = pa.chunked_array([pa.array([step is not None for step in here])])
+        for name in names:
+            numbers = np.array([NOTHING if step is None else step.values.get(name, NOTHING) for step in here])
+            found[_given(place, name)] = pa.chunked_array([pa.array(numbers != NOTHING)])
+            found[_value(place, name)] = columns[name].take(pa.array(numbers, mask=numbers == NOTHING))
+    return Folded(pa.table(found), _clauses(spec, names, depth))
+
+
+def _add(chain: list[_Step], step: _Step) -> None:
+    """Put a row behind those of its key."""
+    if step.rank is not None:
+        newest = max((earlier.rank for earlier in chain if earlier.rank is not None), default=step.rank)
+        if step.rank < newest:
+            # Either that one counts, or what is there is newer than both.
+            return
+        while chain and chain[-1].rank is not None and chain[-1].rank < step.rank and chain[-1].values.keys() <= step.values.keys():
+            # Where it counts, so does this one, which says all that it says.
+            chain.pop()
+    if chain and chain[-1].rank == step.rank:
+        chain[-1].values.update(step.values)
+    else:
+        chain.append(step)
+
+
+def _check(said: Sequence[Mapping[str, Any]], names: Sequence[str], spec: TableSpec) -> None:
+    known = spec.table_schema.names
+    for name in names:
+        if name not in known:
+            raise InvalidBatch(f"the batch has the column {name!r}, which the table does not: {nearest(name, known)} Nothing was written.")
+    for name in _located(spec):
+        for number, row in enumerate(said):
+            if name not in row:
+                raise InvalidBatch(
+                    f"row {number} of the batch lacks the column {name!r}, by which rows of the table are found: give it in each row; "
+                    "nothing was written"
+                )
+
+
+def _located(spec: TableSpec) -> list[str]:
+    homes = [] if spec.is_global else spec.partition_columns
+    return list(dict.fromkeys(column.name for column in (*spec.key_columns, *homes)))
+
+
+def _keys(rows: pa.Table, spec: TableSpec, former: Collection[str]) -> list[tuple[int, ...]]:
+    """Of each row what tells its key and its partition from others."""
+    found = keyed(rows, spec)
+    codes = [_codes(found.column(column.physical)) for column in spec.key_columns]
+    if spec.partition_columns and not spec.is_global:
+        codes.append(spec.partition_of(found, former).codes.tolist())
+    return list(zip(*codes, strict=True))
+
+
+def _codes(values: pa.ChunkedArray) -> list[int]:
+    codes: list[int] = values.combine_chunks().dictionary_encode().indices.to_pylist()
+    return codes
+
+
+def _ranks(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec) -> list[int | None]:
+    """Of each row the place of its ordering value among all; None where it says none."""
+    column = spec.ordering_column
+    ranks: list[int | None] = [None] * len(said)
+    if column is None:
+        return ranks
+    numbers = [number for number, row in enumerate(said) if column.name in row]
+    values = ordered(rows.take(pa.array(numbers, pa.int64())), spec) if numbers else None
+    if values is not None:
+        for number, rank in zip(numbers, pc.rank(values, tiebreaker="dense").to_pylist(), strict=True):
+            ranks[number] = rank
+    return ranks
+
+
+# ---- what the merge does with a row of them
+
+
+def _here(place: int) -> str:
+    return f"_objcat_{place}_here"
+
+
+def _given(place: int, name: str) -> str:
+    return f"_objcat_{place}_given_{name}"
+
+
+def _value(place: int, name: str) -> str:
+    return f"_objcat_{place}_value_{name}"
+
+
+def _source(name: str) -> Tree:
+    return sql.column(name, table="source", quoted=True)
+
+
+def _target(name: str) -> Tree:
+    return sql.column(name, table="target", quoted=True)
+
+
+def _clauses(spec: TableSpec, names: Sequence[str], depth: int) -> tuple[Clause, ...]:
+    keys = {column.name for column in spec.key_columns}
+    ordering = None if spec.ordering_column is None else spec.ordering_column.name
+    measured = ordering if ordering in names else None
+
+    def counts(place: int) -> Tree:
+        """Whether a step counts against the row that is there."""
+        if measured is None:
+            return sql.true()
+        late = sql.LT(this=_source(_value(place, measured)), expression=_target(measured))
+        return sql.Not(this=sql.paren(sql.and_(_source(_given(place, measured)), late)))
+
+    def last(name: str, otherwise: Tree, condition: Callable[[int], Tree]) -> Tree:
+        case = sql.Case()
+        for place in reversed(range(depth)):
+            case = case.when(sql.and_(_source(_given(place, name)), condition(place)), _source(_value(place, name)))
+        return case.else_(otherwise)
+
+    own = [name for name in names if name not in keys]
+    updates = {name: last(name, _target(name), counts) for name in own}
+    inserts = {name: _source(name) for name in keys} | {name: last(name, sql.null(), lambda _: sql.true()) for name in own}
+    where = None if ordering is None else sql.or_(*(sql.and_(_source(_here(place)), counts(place)) for place in range(depth)))
+    matched = [Clause(When.MATCHED, Act.UPDATE, where, updates)] if updates else []
+    return (*matched, Clause(When.NOT_MATCHED, Act.INSERT, None, inserts))
