@@ -29,6 +29,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from fileio.base import (
     Backend,
@@ -110,6 +111,26 @@ def open_local(root: str, options: LocalOptions) -> Backend:
         what = "a link that leads nowhere" if os.path.islink(level) else "a file"
         raise InvalidConfig(f"{level!r} is {what}: name a directory to keep objects in")
     return LocalBackend(path, options)
+
+
+def temporaries_of(url: str, *, older_than_s: float) -> list[str]:
+    """The paths of what is being written below a store of files, as yet under no key; none for other stores.
+
+    What processes left that are dead and have written nothing for so long is removed before. url: of the store, or of a prefix in it.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return []
+    place = unquote(parts.path)
+    while True:
+        directory = os.path.join(place, HIDDEN, "tmp")
+        if os.path.isdir(directory):
+            sweep_temporaries(directory, older_than_ms=default_env().now_ms() - int(older_than_s * 1000))
+            return sorted(os.path.join(directory, name) for name in os.listdir(directory))
+        above = os.path.dirname(place)
+        if above == place:
+            return []
+        place = above
 
 
 def _is_directory(path: str) -> bool | None:

@@ -37,7 +37,8 @@ from objcat.timeline import Entry, Home, LogState, Timeline, Txn, View
 from objcat.timeline.archive import unnamed_history
 from objcat.timeline.conflicts import find_conflicts
 from objcat.timeline.entry import intent_key, is_txn, log_key
-from objcat.timeline.side import get_digests, with_changes
+from objcat.timeline.log import with_changes
+from objcat.timeline.side import get_digests
 
 BACKUP = "restore that object from a backup of the bucket, or its former version where the bucket keeps versions"
 

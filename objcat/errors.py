@@ -27,6 +27,7 @@ ObjcatError                 root
 │   ├── AlreadyApplied      this version of the application is in the table: go on with the next one
 │   ├── AlreadyDone         somebody else executed the same plan: there is nothing left to do
 │   └── StreamRewound       a RESTORE took back what the application had written: start it again from the version that the message names
+├── NotErased               a search found values of erased rows in objects that it names: erase again, which goes on
 ├── SharedTransaction       another operation has the id of this one: nothing of this one is visible, and nothing was deleted; write again
 ├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
 └── CommitUnknown           nobody can tell yet whether the commit landed: nothing was deleted; table.resolve(txn) settles it
@@ -118,6 +119,14 @@ class CheckpointCollected(ObjcatError):
 
 class CorruptTable(ObjcatError):
     """Metadata that contradicts itself, or an object that is missing, or not what was written, although metadata names it."""
+
+
+class NotErased(ObjcatError):
+    """Objects still hold values of rows that were erased, so that no certificate is given. objects: their keys."""
+
+    def __init__(self, message: str, objects: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.objects = objects
 
 
 class CommitConflict(ObjcatError):

@@ -28,7 +28,7 @@ from objcat.table.snapshot import snapshot_of
 from objcat.tasks.changes import read_changed
 from objcat.timeline import Entry, Timeline, Txn, View
 from objcat.timeline.checkpoint import TAIL_SLOTS_MAX
-from objcat.timeline.side import with_changes
+from objcat.timeline.log import with_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

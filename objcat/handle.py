@@ -39,7 +39,7 @@ from objcat.table.snapshot import snapshot_of
 from objcat.tasks import Layout, Operation
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, parse_txn, resolve
 from objcat.timeline.commit import check_still_there
-from objcat.timeline.side import with_changes
+from objcat.timeline.log import with_changes
 from objcat.write import CommitResult, WriteOperation, applied_at, result_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from objcat.table.files import decode_delta
 from objcat.timeline import Action, Entry, Txn, parse_txn
 from objcat.timeline.entry import intent_key, requested_key
 from objcat.timeline.intents import decode_intent
-from objcat.timeline.side import with_changes
+from objcat.timeline.log import with_changes
 
 WIDE_COLUMNS = 130
 """Width of a terminal from which on `log` shows files and transaction ids too; `--json` always does."""

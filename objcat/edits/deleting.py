@@ -16,6 +16,7 @@ from objcat.predicate.translate import BeyondScans
 from objcat.read import ScanPlan
 from objcat.scan import Scan
 from objcat.services.compute import Written
+from objcat.services.perform import Done
 from objcat.tasks import DeleteTask, WriteResult, WriteTask, rewrite_without
 from objcat.write import CommitResult
 
@@ -35,12 +36,21 @@ def delete_where(
 
 
 def delete_scanned(
-    table: Written, where: str | pc.Expression, *, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
+    table: Written,
+    where: str | pc.Expression,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    outright: bool = False,
 ) -> CommitResult | None:
-    """As `Table.delete`, by what a scan can filter by. Raises BeyondScans."""
+    """As `Table.delete`, by what a scan can filter by. outright: as of `services.delete_where`. Raises BeyondScans."""
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     engine = Keys(table, spark)
-    return table.committed(lambda: services.delete_where(table.timeline, table.id, where, engine=engine, metadata=told), spark=spark)
+
+    def write() -> Done[Any] | None:
+        return services.delete_where(table.timeline, table.id, where, engine=engine, metadata=told, outright=outright)
+
+    return table.committed(write, spark=spark)
 
 
 class Keys:

@@ -6,29 +6,38 @@ older slot. Each of them may be cut short, and each is finished by the next call
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from sqlglot import expressions as sql
+import pyarrow.compute as pc
 
 from fileio.errors import Unavailable
+from objcat.edits.certify import NOT_PROMISED, Examined, Search, is_data_file, literals_of, physical, sought_of, vocabulary_of
 from objcat.edits.deleting import delete_scanned
-from objcat.errors import Contention, CorruptTable, InvalidInput, SnapshotExpired
+from objcat.edits.keyed import Keyed, keys_text
+from objcat.edits.traces import Traces, pieces, trace
+from objcat.errors import Contention, CorruptTable, InvalidInput, NotErased, SnapshotExpired
 from objcat.local import to_rows
-from objcat.predicate.dialect import spark_sql
+from objcat.progress import shown_progress
+from objcat.read.plan import parse_filter
 from objcat.services import compact, plan_clean
+from objcat.services.compute import Work, run
+from objcat.services.forget import STEPS as FORGET_STEPS
+from objcat.services.forget import forget, own_files
+from objcat.services.overwrite import ends
 from objcat.storage.batch import key_values
-from objcat.storage.files import base_pieces, log_pieces, txn_of_path
+from objcat.storage.files import as_of_schema, base_pieces, log_pieces, txn_of_path
 from objcat.storage.fitting import logical
-from objcat.table import Snapshot
-from objcat.table.schema import Column
-from objcat.tasks import Filter
+from objcat.storage.merge import OP_COLUMN, OP_DELETE
+from objcat.table import Snapshot, Tables
+from objcat.tasks import Filter, scan_groups
 from objcat.tasks.current import parted
-from objcat.timeline import RolledBackAt
+from objcat.timeline import Action, RolledBackAt, View
+from objcat.timeline.checkpoint import Root, read_root
+from objcat.timeline.collect import valid_roots
+from objcat.timeline.sweep import Swept
 
 if TYPE_CHECKING:
     from objcat.handle import Table
@@ -37,6 +46,8 @@ KEYS_MAX = 1000
 """That one erasure takes by value."""
 ATTEMPTS_MAX = 10
 """Of a compaction that others forestall."""
+STEPS = 5
+"""Of an erasure, besides those of forgetting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +69,12 @@ class Certificate:
     deleted: rows; None where nobody counted them. delete_slot: of their delete, None when none passed any more. clean_slot: after which
     files went, None when there was nothing to delete. files: deleted, and gone from the store when this was made. checked_slot: the table
     at that slot was read again, and `found` rows passed: 0, unless somebody wrote such rows meanwhile.
+
+    examined: every object below the table's prefix by class, searched byte by byte and decoded, with `found` 0: else there is no
+    certificate. sought: values of the erased rows, all versions of them that were there, that were looked for. held_by_others: values that
+    rows hold which can still be read, and which were not. too_short: of those looked for, how many only where values are told from other
+    things, in columns and bounds, since among bytes they would be found by chance. under_way: objects that were left out, as the writes
+    that they belong to have no outcome yet. not_promised: what nobody who can see this store alone can say.
     """
 
     table: str
@@ -71,11 +88,17 @@ class Certificate:
     checked_slot: int
     found: int
     made_at_ms: int
+    examined: tuple[Examined, ...]
+    sought: int
+    held_by_others: int
+    too_short: int
+    under_way: int
+    not_promised: tuple[str, ...]
 
 
 def plan_erasure(table: Table, keys: str | Any) -> ErasurePlan:
     """As of `Table.plan_erasure`."""
-    where = _filter_of(table, keys)
+    where, _ = _meant(table, keys)
     rows = table.scan(where=where).count()
     view = table.timeline.open()
     plan = plan_clean(table.timeline, view, table.id, before=view.slot)
@@ -89,14 +112,148 @@ def plan_erasure(table: Table, keys: str | Any) -> ErasurePlan:
 
 def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
     """As of `Table.erase`."""
-    where = _filter_of(table, keys)
+    where, given = _meant(table, keys)
     _check_saved(table, where, left="nothing was erased")
-    # What no scan filters by could be deleted, but nobody could certify it.
-    deleted = delete_scanned(table, where)
-    _merge_all(table)
-    dead = [one for one in table.rollback_dead(older_than_s=older_than_s) if one.files]
-    timeline = table.timeline
+    view = table.timeline.open()
+    with shown_progress(table.fileio.env, "objcat: erase", STEPS + FORGET_STEPS) as advance:
+        traces = _traces(table, view, where, given)
+        advance(1)
+        # What no scan filters by could be deleted, but nobody could certify it.
+        deleted = delete_scanned(table, where, outright=True)
+        _end_tombstones(table, traces)
+        advance(1)
+        _merge_all(table)
+        _end_empty_partitions(table)
+        advance(1)
+        dead = [one for one in table.rollback_dead(older_than_s=older_than_s) if one.files]
+        files, cleaned = _clean(table, view, dead)
+        advance(1)
+        forgotten = forget(table.timeline, table.id, view, advance=advance)
+        # Once slots have expired, nobody can save them any more.
+        _check_saved(table, where, left="what no savepoint holds is erased; erase again then")
+        again = table.scan(where=where)
+        search, under_way = _searched(table, traces, literals_of(where), older_than_s=older_than_s)
+        advance(1)
+    if search.found:
+        raise NotErased(
+            f"{len(search.found)} objects of {table.name} still hold values of the rows that were erased, {min(search.found)} among them: "
+            "they were written or kept while this was at work; erase again, which goes on",
+            tuple(sorted(search.found)),
+        )
+    return Certificate(
+        table=table.name,
+        url=table.fileio.url,
+        where=where,
+        deleted=None if deleted is None else deleted.deleted,
+        delete_slot=None if deleted is None else deleted.slot,
+        clean_slot=cleaned if cleaned is not None else forgotten.clean_slot,
+        readable_from=forgotten.bound,
+        files=files,
+        checked_slot=again.plan.snapshot.slot,
+        found=again.count(),
+        made_at_ms=table.fileio.env.now_ms(),
+        examined=tuple(search.classes[kind] for kind in sorted(search.classes)),
+        sought=search.sought.count,
+        held_by_others=search.sought.held,
+        too_short=search.sought.short,
+        under_way=under_way,
+        not_promised=NOT_PROMISED,
+    )
+
+
+def _searched(table: Table, traces: Traces, literals: Collection[str], *, older_than_s: float) -> tuple[Search, int]:
+    """Search every object of the table for what only the rows held that were erased, and how many objects were left out since their
+    transactions are under way."""
+    timeline, fileio = table.timeline, table.fileio
+    listed = [meta for page in fileio.list() for meta in page.objects]
     view = timeline.open()
+    spec = table.refresh().spec
+    files = set(own_files(timeline, table.id, view))
+    foreign = {meta.key for meta in listed if is_data_file(meta.key) and meta.key not in files} | _manifests_of_others(table, view)
+    vocabulary = vocabulary_of(spec, name=table.name, url=fileio.url)
+    sought = sought_of(traces, spec, _readable(table, view), literals=literals, vocabulary=vocabulary)
+    search = Search(fileio, table.id, spec, sought, frozenset(foreign), is_shared=len(view.state) > 1)
+    txns = {txn_of_path(meta.key) for meta in listed if meta.key.startswith("data/")}
+    decided = view.outcomes.find_all(fileio, txns)
+    examined = [meta for meta in listed if not meta.key.startswith("data/") or txn_of_path(meta.key) in decided]
+    for meta in examined:
+        search.examine(meta)
+    search.examine_temporaries(older_than_s=older_than_s)
+    return search, len(listed) - len(examined)
+
+
+def _manifests_of_others(table: Table, view: View[Tables]) -> set[str]:
+    """Manifests of other tables that share the log."""
+    if len(view.state) <= 1:
+        return set()
+    found: set[str] = set()
+    for slot in valid_roots(table.fileio, view.slot):
+        root = read_root(table.fileio, slot)
+        if root is not None and isinstance(root.root, Root):
+            for other, state in table.timeline.fold.load(root.root.payload).items():
+                parts = () if other == table.id else (state, *(() if state.index is None else (state.index,)))
+                found |= {ref.path for part in parts for ref in part.manifest}
+    return found
+
+
+def _readable(table: Table, view: View[Tables]) -> Iterator[pa.Table]:
+    """All rows that can still be read: of the newest slot, and of those that savepoints keep."""
+    slots: list[int | None] = [None, *sorted(slot for slot in view.log.marks(table.id).saved)]
+    for slot in slots:
+        planned = table.scan(as_of=slot).plan
+        snapshot = planned.snapshot
+        for rows in scan_groups(table.fileio, planned.task(planned.groups)):
+            yield physical(rows, snapshot.spec)
+
+
+def _traces(table: Table, view: View[Tables], where: str, given: pa.Table | None) -> Traces:
+    """What the store holds of the rows meant, before anything is deleted."""
+    spec = table.refresh().spec
+    predicate = parse_filter(where, spec.table_schema)
+    assert predicate is not None, "an erasure has a filter"
+    return trace(table.fileio, spec, predicate, own_files(table.timeline, table.id, view), keys=given)
+
+
+def _end_tombstones(table: Table, traces: Traces) -> None:
+    """End deletes of these keys that compactions keep, as older rows could come late. A delete without an ordering value leaves nothing."""
+    snapshot = table.refresh()
+    spec = snapshot.spec
+    if spec.ordering_column is None or traces.keys is None:
+        return
+    keyed, ordering = Keyed(traces.keys), spec.ordering_column.physical
+    by_key = [column.physical for column in spec.key_columns]
+    wanted = list(dict.fromkeys([*by_key, *(() if spec.is_global else (column.physical for column in spec.partition_columns))]))
+    left = []
+    for path in sorted({rows.object.path for group in snapshot.file_groups(table.manifests) for rows in group.logs}):
+        for rows in pieces(table.fileio, path, spec):
+            deletes = rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), rows.column(ordering).is_valid()))
+            known = as_of_schema(deletes, wanted, spec.table_schema).select(wanted)
+            left.append(known.filter(keyed.mask(known)))
+    found = pa.concat_tables(left) if left else None
+    if found is not None and found.num_rows:
+        # A column of the key may be the ordering column, which a delete that ends everything must not have.
+        table.delete(logical(found.group_by(wanted).aggregate([]), spec.table_schema))
+
+
+def _end_empty_partitions(table: Table) -> None:
+    """End the file groups of partitions in which there is no row: their texts are values of rows."""
+
+    def prepare(snapshot: Snapshot) -> Work | None:
+        held: dict[str, bool] = {}
+        for group in snapshot.file_groups(table.manifests):
+            name = group.home.partition
+            held[name] = held.get(name, False) or bool(group.logs) or group.base is None or group.base.rows > 0
+        empty = sorted(name for name, is_held in held.items() if name and not is_held)
+        return ends(snapshot, table.manifests, empty) if empty else None
+
+    run(table, prepare, metadata=None, action=Action.REPLACE)
+
+
+def _clean(table: Table, view: View[Tables], dead: Sequence[Swept]) -> tuple[tuple[str, ...], int | None]:
+    """Delete the files that only older slots name. Returns what is gone, with what dead writers left, and the slot of the clean. Raises
+    Unavailable for files that are still there."""
+    timeline = table.timeline
+    view = timeline.refresh(view)
     plan = plan_clean(timeline, view, table.id, before=view.slot)
     cleaned = table.clean(before=view.slot)
     files = () if plan is None else tuple(sorted({*plan.removes, *plan.leftovers}))
@@ -108,22 +265,7 @@ def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
     if left:
         said = f"{len(left)} files of {table.name} that were to be deleted are still there, {min(left)} among them: the store kept them"
         raise Unavailable(f"{said}, or a savepoint, a RESTORE or another clean came in between; erase again")
-    # Once slots have expired, nobody can save them any more.
-    _check_saved(table, where, left="what no savepoint holds is erased; erase again then")
-    again = table.scan(where=where)
-    return Certificate(
-        table=table.name,
-        url=table.fileio.url,
-        where=where,
-        deleted=None if deleted is None else deleted.deleted,
-        delete_slot=None if deleted is None else deleted.slot,
-        clean_slot=cleaned.slot,
-        readable_from=cleaned.bound,
-        files=files,
-        checked_slot=again.plan.snapshot.slot,
-        found=again.count(),
-        made_at_ms=table.fileio.env.now_ms(),
-    )
+    return files, cleaned.slot
 
 
 def _merge_all(table: Table) -> None:
@@ -143,10 +285,11 @@ def _merge_all(table: Table) -> None:
     raise Contention(said, winner_slot=table.snapshot.slot)
 
 
-def _filter_of(table: Table, keys: str | Any) -> str:
-    """SQL text that is true for the rows meant: those of a filter, or those with these keys. Raises InvalidInput, InvalidBatch, NullKey."""
+def _meant(table: Table, keys: str | Any) -> tuple[str, pa.Table | None]:
+    """SQL text that is true for the rows meant: those of a filter, or those with these keys; and the keys, by physical names. Raises
+    InvalidInput, InvalidBatch, NullKey."""
     if isinstance(keys, str):
-        return keys
+        return keys, None
     spec = table.spec
     if spec.is_keyless:
         raise InvalidInput(f"{table.name} has no key: say which rows to erase by a filter, such as \"visitor = 'ana'\"")
@@ -155,38 +298,8 @@ def _filter_of(table: Table, keys: str | Any) -> str:
     if batch is None or not 0 < batch.num_rows <= KEYS_MAX:
         found = "a Spark DataFrame" if batch is None else f"{batch.num_rows:,} keys"
         raise InvalidInput(f"erase() was given {found}: give it from 1 to {KEYS_MAX:,} keys of this process, or a filter")
-    columns = spec.key_columns
     known = key_values(batch, spec)
-    if len(columns) == 1:
-        listed = ", ".join(_literal(value) for value in known.column(0).to_pylist())
-        return f"{_quoted(columns[0])} IN ({listed})"
-    rows = zip(*(known.column(column.physical).to_pylist() for column in columns), strict=True)
-    alike = (" AND ".join(f"{_quoted(column)} = {_literal(value)}" for column, value in zip(columns, row, strict=True)) for row in rows)
-    return " OR ".join(f"({one})" for one in alike)
-
-
-def _quoted(column: Column) -> str:
-    return sql.to_identifier(column.name, quoted=True).sql(dialect="spark")
-
-
-def _literal(value: Any) -> str:
-    """A value of a key as a filter writes it. Raises InvalidInput."""
-    match value:
-        case dt.datetime():
-            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP_LTZ"
-            return f"CAST('{value.isoformat()}' AS {kind})"
-        case dt.date():
-            return f"CAST('{value.isoformat()}' AS DATE)"
-        case float() if not math.isfinite(value):
-            # No comparison finds NaN: a filter would find no row, and certify that.
-            raise InvalidInput(f"the key {value} has no text in a filter: erase by one, as `id <> id` is true for NaN; nothing was erased")
-        case decimal.Decimal():
-            # sqlglot would round a negative one to the digits of Python's context.
-            return format(value, "f")
-        case bool() | int() | float() | str():
-            return spark_sql(sql.convert(value))
-    said = f"a key of type {type(value).__name__} has no text in a filter"
-    raise InvalidInput(f"{said}: erase by a filter on another column; nothing was erased")
+    return keys_text(spec, known), known
 
 
 def _check_saved(table: Table, where: str, *, left: str) -> None:
@@ -202,7 +315,7 @@ def _check_saved(table: Table, where: str, *, left: str) -> None:
 def _saved_with(table: Table, where: str) -> tuple[int, ...]:
     """Slots of savepoints whose files hold such rows, whether a reader sees them or newer ones, or columns that the filter cannot be asked
     of."""
-    return tuple(slot for slot in sorted(table.timeline.open().log.marks(table.id).saved) if _is_held_at(table, where, slot))
+    return tuple(slot for slot in sorted(table.refresh().log.marks(table.id).saved) if _is_held_at(table, where, slot))
 
 
 def _is_held_at(table: Table, where: str, slot: int) -> bool:

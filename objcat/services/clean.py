@@ -20,8 +20,7 @@ from objcat.table.policy import Retention
 from objcat.table.snapshot import snapshot_of
 from objcat.timeline import Action, Entry, Footprint, Home, Summary, Timeline, Txn, View
 from objcat.timeline.commit import remove_files
-from objcat.timeline.log import WINDOW_SLOTS_MAX
-from objcat.timeline.side import with_changes
+from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
 
 CLEANED_SLOTS_MIN = 32
 """So many slots a clean that nobody asked for expires at least."""

@@ -46,9 +46,17 @@ class Deletion:
 
 
 def delete_where(
-    timeline: Timeline[Tables], table: str, where: str | pc.Expression, *, engine: KeyEngine, metadata: Mapping[str, str]
+    timeline: Timeline[Tables],
+    table: str,
+    where: str | pc.Expression,
+    *,
+    engine: KeyEngine,
+    metadata: Mapping[str, str],
+    outright: bool = False,
 ) -> Done[Deletion] | None:
     """Delete the rows for which a filter is true, as one commit; None when there are none.
+
+    outright: leave no delete behind that a compaction has to keep; older rows that come late are let in again then.
 
     A merge-on-read table gets deletes of their keys; file groups of a copy-on-write table, and of one without a key, are rewritten. With an
     ordering column the deletes keep out what is older than the rows that they end. Where another commit touches the same homes first, the
@@ -60,7 +68,7 @@ def delete_where(
     def work_of(view: View[Tables]) -> Deletion | None:
         snapshot = snapshot_of(view, table, where=fileio.url)
         spec = snapshot.spec
-        plan = plan_scan(snapshot, manifests, where=where, columns=_columns(spec))
+        plan = plan_scan(snapshot, manifests, where=where, columns=_columns(spec, outright=outright))
         if spec.is_keyless:
             return Deletion(snapshot, plan) if plan.groups else None
         keys = engine.keys(plan)
@@ -70,7 +78,7 @@ def delete_where(
     action = Action.DELTA_COMMIT if not snapshot_of(view, table, where=fileio.url).spec.rewrites else Action.COMMIT
 
     def run(work: Deletion, txn: Txn) -> Proposal:
-        return replace(_run(fileio, manifests, engine, work, txn), metadata=metadata)
+        return replace(_run(fileio, manifests, engine, work, txn, outright=outright), metadata=metadata)
 
     try:
         return perform(timeline, Service(action=action, table=table, plan=work_of, run=run), view)
@@ -82,14 +90,14 @@ class _NothingToDelete(Exception):
     """Files that might hold such rows hold none."""
 
 
-def _columns(spec: TableSpec) -> list[str]:
-    """What says which rows are meant, and how old they are."""
-    ordering = [] if spec.ordering_column is None else [spec.ordering_column]
+def _columns(spec: TableSpec, *, outright: bool) -> list[str]:
+    """What says which rows are meant, and how old they are, which a delete outright does not ask."""
+    ordering = [] if spec.ordering_column is None or outright else [spec.ordering_column]
     columns = [*spec.key_columns, *spec.partition_columns, *ordering] or list(spec.table_schema.columns[:1])
     return list(dict.fromkeys(column.name for column in columns))
 
 
-def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion, txn: Txn) -> Proposal:
+def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion, txn: Txn, *, outright: bool) -> Proposal:
     snapshot, spec = work.snapshot, work.snapshot.spec
     if spec.is_keyless:
         assert work.plan.where is not None, "a delete has a filter"
@@ -110,7 +118,7 @@ def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion
         live = {group.home: group for group in snapshot.file_groups(manifests)}
         written = engine.write_located(Placing(fileio, manifests, snapshot, live), work.keys, task)
         return proposal_of(written, snapshot, keys=keys_of(fileio, txn, [written]))
-    return proposal_of(_write(engine, work.keys, task), snapshot)
+    return proposal_of(engine.write(work.keys, task) if outright else _write(engine, work.keys, task), snapshot)
 
 
 def _write(engine: KeyEngine, keys: Any, task: WriteTask) -> WriteResult:

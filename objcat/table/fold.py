@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from fileio.store import FileIO
-from objcat.errors import CorruptTable
+from objcat.errors import CheckpointCollected, CorruptTable
 from objcat.table.files import BaseFile, LogSlice, TableDelta, decode_delta
 from objcat.table.levels import save_table
 from objcat.table.manifest import ShardRef
@@ -45,7 +45,9 @@ class TablesFold:
         return {}
 
     def advance(self, state: Tables, entry: Entry, at: Callable[[int], Tables]) -> Tables:
-        """The tables after one more entry. Raises CorruptTable for one that breaks the protocol."""
+        """The tables after one more entry. Raises CorruptTable for one that breaks the protocol, and CheckpointCollected where an erasure
+        has made it forget partitions which these tables may hold."""
+        _check_erased(state, entry)
         if not entry.changes and not any(footprint.restores is not None for footprint in entry.footprint.values()):
             return state
         changed = dict(state)
@@ -58,7 +60,7 @@ class TablesFold:
             if known is None:
                 if delta.spec is None or entry.action is not Action.CREATE:
                     raise CorruptTable(f"slot {entry.slot} changes table {table}, which no slot before it creates")
-                known = TableState(delta.spec)
+                known = TableState(delta.spec, erasures=frozenset(entry.erased.get(table, ())))
             changed[table] = _with_index(_fold(known, delta, entry), delta.index, entry)
         return changed
 
@@ -95,6 +97,18 @@ def _decode(payload: msgspec.Raw) -> _Saved:
         return _SAVED.decode(payload)
     except msgspec.DecodeError as error:
         raise CorruptTable(f"a checkpoint holds tables that this objcat cannot read: {error}") from error
+
+
+def _check_erased(state: Tables, entry: Entry) -> None:
+    """An entry without partitions that an erasure emptied can be folded by whoever has never heard of them: since the table's creation,
+    which is the last to be told, or since a checkpoint above."""
+    for table, ids in entry.erased.items():
+        known = state.get(table)
+        if known is not None and not known.erasures.issuperset(ids):
+            raise CheckpointCollected(
+                f"an erasure has taken rows of table {table} out of slot {entry.slot}, and what was read of the log before holds them: "
+                "open the table again; if that ends here too, an erasure was cut short, and erasing again finishes it"
+            )
 
 
 def _loaded(saved: _SavedTable) -> TableState:

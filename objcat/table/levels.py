@@ -7,7 +7,7 @@ a row is written. Once all runs are one, it is folded into those base shards of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +16,13 @@ import pyarrow.compute as pc
 
 from fileio.env import map_io
 from fileio.store import FileIO
-from objcat.table.manifest import ShardRef, get_shard, put_shards
-from objcat.table.rows import Ints, Partitions, merge_rows, order_keys, rows_of
+from objcat.table.files import BaseFile, LogObject
+from objcat.table.manifest import Manifests, ShardRef, get_shard, put_shards
+from objcat.table.rows import Ints, Partitions, bounded_by, merge_rows, order_keys, rows_of
+from objcat.table.snapshot import Snapshot
 from objcat.table.spec import TableSpec
 from objcat.table.state import TableState
-from objcat.timeline import Home
+from objcat.timeline import Home, LogState
 
 SHARD_ITEMS = 16_384
 """Homes and log slices of a shard, about."""
@@ -103,6 +105,31 @@ def save_table(fileio: FileIO, state: TableState, folder: str) -> TableState:
     run = max([0, *runs]) + 1
     kept += put_shards(fileio, _shards(changed), folder, run=run)
     return replace(state, manifest=(*base, *kept), overlay={})
+
+
+def save_table_afresh(fileio: FileIO, state: TableState, folder: str, files: Mapping[str, BaseFile | LogObject]) -> TableState:
+    """The same table on manifests that stand on no former one: with the file groups that are live, the partitions that have some, and the
+    bounds of their own files.
+
+    files: by path, as entries name them; bounds of others are not known. Reads all manifests.
+    """
+    tables = [shard.rows(None) for shard in map_io(fileio.env, lambda ref: get_shard(fileio, ref), state.manifest)]
+    merged = merge_rows([*tables, rows_of(state.overlay.values(), state.spec)], state.spec, whole=lambda _: True)
+    live = Snapshot(LogState(), state).live_partitions(Manifests(fileio))
+    rows = merged.filter(pc.is_in(merged.column("partition"), value_set=pa.array(sorted(live), pa.string())))
+    bases, logs = rows.column("base_path").to_pylist(), rows.column("logs").to_pylist()
+    named = [[*([base] if base is not None else []), *(part["path"] for part in of_row)] for base, of_row in zip(bases, logs, strict=True)]
+    sizes = rows.column("base_rows").to_pylist()
+    found = [
+        [files.get(path) or _unknown(path, size if path == base else 0) for path in paths]
+        for paths, base, size in zip(named, bases, sizes, strict=True)
+    ]
+    refs = put_shards(fileio, _shards(bounded_by(rows, found, state.spec)), folder, run=0)
+    return replace(state, manifest=tuple(refs), overlay={})
+
+
+def _unknown(path: str, rows: int) -> BaseFile:
+    return BaseFile(path=path, bytes=0, rows=rows or 0, home=Home("", 0, 1))
 
 
 def _fold_into_base(

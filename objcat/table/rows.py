@@ -140,6 +140,17 @@ def rows_of(
     return pa.table(made)
 
 
+def bounded_by(rows: pa.Table, files: Sequence[Sequence[BaseFile | LogObject]], spec: TableSpec) -> pa.Table:
+    """The rows with bounds of just these files, one sequence of them for each row, in the place of those that they have."""
+    counts = pa.array([sum(file.rows for file in of_row) for of_row in files], pa.int64())
+    made = {name: counts if name == "rows" else rows.column(name) for name in CORE.names}
+    known = {column_id for of_row in files for file in of_row for column_id in file.bounds}
+    for column in bounded_columns(spec):
+        if column.id in known:
+            made |= _bounds(files, column)
+    return pa.table(made)
+
+
 def _slices(logs: Sequence[Sequence[LogSlice]]) -> pa.Array:
     flat = [part for of_row in logs for part in of_row]
     values: dict[str, list[Any]] = {

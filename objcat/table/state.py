@@ -18,6 +18,7 @@ class TableState:
 
     bucket_counts: of partitions that were split, as they are now. manifest: the shards of the checkpoint that it stands on. overlay: what
     entries since that checkpoint changed, by the home that they addressed. index: the record index of the table, where it has one.
+    erasures: those whose partitions the log did not mention any more when the table was folded from its creation on.
     """
 
     spec: TableSpec
@@ -25,6 +26,7 @@ class TableState:
     manifest: tuple[ShardRef, ...] = ()
     overlay: Mapping[Home, Change] = field(default_factory=dict)
     index: TableState | None = None
+    erasures: frozenset[str] = frozenset()
 
     def bucket_count(self, partition: str) -> int:
         """How many buckets a partition has now."""

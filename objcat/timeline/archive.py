@@ -68,7 +68,7 @@ def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
     if root is None or end <= 0:
         return Archived(0, 0)
     first = max(0, _first_whole(timeline.log, end) - WINDOW_SLOTS_MAX)
-    _read_back(timeline, root)
+    read_back(timeline, root)
     done = Archived(first, first)
     while done.end_slot < end:
         done = _archive_some(fileio, done, end)
@@ -137,7 +137,7 @@ def _first_whole(log: Log, end: int) -> int:
     return low
 
 
-def _read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
+def read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
     """Raises CorruptTable unless every object that a checkpoint stands on can be read."""
     timeline.fold.load(root.payload)
     paths = sorted({*timeline.fold.objects(root.payload), *(segment.path for segment in root.segments)})
@@ -147,7 +147,7 @@ def _read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
             timeline.fileio.get(path)
         except NotFound as error:
             raise CorruptTable(
-                f"the checkpoint at slot {root.slot} lacks {path}, so nothing below it was archived: restore it from a backup of the bucket"
+                f"the checkpoint at slot {root.slot} lacks {path}, so nothing below it was moved: restore it from a backup of the bucket"
             ) from error
 
     for begin in range(0, len(paths), WINDOW_SLOTS_MAX):

@@ -7,7 +7,9 @@ then are objects deleted, below n, that no root below n names.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fileio.base import Conflict, Create, Unknown, Update, Written
@@ -52,7 +54,7 @@ def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: 
     while True:
         attempt += 1
         view = timeline.open()
-        roots = [slot for slot, found in _survey(timeline.fileio, view.slot) if _is_valid(found)]
+        roots = valid_roots(timeline.fileio, view.slot)
         bound = max(roots[-keep:][0] if roots else 0, view.log.root_bound)
         kept = _kept(replace(view.log, root_bound=bound), roots)
         if kept.issuperset(roots):
@@ -60,8 +62,8 @@ def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: 
         outcome = _claim(timeline.fileio, committer, view, bound)
         if isinstance(outcome, Committed):
             log = view.log.advance([*outcome.read, outcome.entry])
-            voided = _fence(timeline.fileio, log)
-            return CollectedCheckpoints(log.slot, log.root_bound, voided, _sweep(timeline, log))
+            voided = fence(timeline.fileio, log, partial(_kept, log))
+            return CollectedCheckpoints(log.slot, log.root_bound, voided, sweep_objects(timeline, log))
         if attempt == ATTEMPTS_MAX:
             raise outcome.error(attempts=attempt)
 
@@ -82,6 +84,11 @@ def plan_collection(timeline: Timeline[Any], *, keep: int) -> CollectedCheckpoin
     needed = {path for slot in kept for path in named.get(slot, ())}
     gone = {path for slot in survey.keys() - kept for path in named[slot]} - needed
     return CollectedCheckpoints(None, bound, tuple(sorted(survey.keys() - kept)), len(gone))
+
+
+def valid_roots(fileio: FileIO, slot: int) -> list[int]:
+    """The slots up to `slot` that have a checkpoint, ascending."""
+    return [at for at, found in _survey(fileio, slot) if _is_valid(found)]
 
 
 def _is_valid(found: FoundRoot | None) -> bool:
@@ -127,9 +134,10 @@ def _claim(fileio: FileIO, committer: Committer, view: View[Any], bound: int) ->
     return outcome
 
 
-def _fence(fileio: FileIO, log: LogState) -> tuple[int, ...]:
+def fence(fileio: FileIO, log: LogState, keeps: Callable[[list[int]], set[int]]) -> tuple[int, ...]:
     """Give every slot below the CLEAN at `log.slot` a root, and make those void that are not kept. Returns the slots of these.
 
+    keeps: of slots with a root, those that keep it.
     Upwards, twice: so a void root proves that all slots below it are done, and that its pointer leads to what is left of them.
     """
     older = -1
@@ -137,7 +145,7 @@ def _fence(fileio: FileIO, log: LogState) -> tuple[int, ...]:
         if _is_valid(found if found is not None else _put_void(fileio, slot, older=older)):
             older = slot
     valid = {slot: found for slot, found in _survey(fileio, log.slot - 1) if found is not None and isinstance(found.root, Root)}
-    kept = _kept(log, list(valid))
+    kept = keeps(list(valid))
     older = -1
     voided = []
     for slot, found in valid.items():
@@ -181,7 +189,7 @@ def _kept(log: LogState, roots: list[int]) -> set[int]:
     return kept
 
 
-def _sweep(timeline: Timeline[Any], log: LogState) -> int:
+def sweep_objects(timeline: Timeline[Any], log: LogState) -> int:
     """Delete the objects of checkpoints below `log.slot` that no root names. Returns how many.
 
     Roots from the CLEAN on are not asked: what they share with older ones, roots from the bound on name too. That holds as long as these

@@ -418,8 +418,8 @@ def _check_is_ours(own: Entry, found: Entry) -> None:
 
     Files have names of their own, so operations that do the same are one: a committer that was asked twice, say.
     """
-    if found.txn != own.txn or found.history is not None:
-        return  # Another txn settles a ROLLBACK. What stands in the place of an archived entry no longer says what changed.
+    if found.txn != own.txn or found.history is not None or found.erased:
+        return  # Another txn settles a ROLLBACK. What stands in the place of an archived or an erased entry does not say what changed.
     if _did(decode_entry(encode_entry(own), key=log_key(own.slot))) != _did(found):
         raise SharedTransaction(
             f"slot {found.slot} is of another operation that has the id of this one, {own.txn}: nothing of this one is visible, and its "

@@ -70,6 +70,7 @@ Rule: TypeAlias = Callable[[Part, Part], tuple[Home, ...] | None]
 """Judges a candidate against a later part: None when both may stand, else the homes of the candidate to do again (none: plan again)."""
 
 PLAN_AGAIN: tuple[Home, ...] = ()
+ERASED = "it was planned below an erasure, and the log has forgotten what the other commit did in partitions that are empty since"
 
 
 def find_conflicts(
@@ -87,11 +88,22 @@ def find_conflicts(
         if later is None:
             continue
         mine, theirs = Part(action, footprint, digests_of), Part(entry.action, later, digests_of)
+        if entry.erased.get(table):
+            found.append(Overlap(ERASED, _all_or_again(mine), table))
+            continue
         for sentence, rule in RULES.items():
             homes = rule(mine, theirs)
             if homes is not None:
                 found.append(Overlap(sentence, homes, table))
     return found
+
+
+def _all_or_again(mine: Part) -> tuple[Home, ...]:
+    """All that the candidate touched, when that can be said in homes."""
+    own = mine.footprint
+    if own.overwrites or own.read_partitions or own.splits or own.schema is not None:
+        return PLAN_AGAIN
+    return tuple(dict.fromkeys((*mine.written, *own.rmw, *own.reads)))
 
 
 # Files and log rows of homes.

@@ -15,7 +15,10 @@ from fileio.env import Env
 from objcat.errors import CorruptTable, InvalidInput, UnsupportedFormat
 
 FORMAT_VERSION = 1
-READER_FEATURES: frozenset[str] = frozenset({"base_order"})
+ERASED_PARTITIONS = {"erased_partitions": "0.1.0"}
+"""What a reader must understand of an entry that says nothing any more of partitions that an erasure has emptied: it cannot be folded upon
+a state that holds rows of them. Of that entry alone, and not of those above it."""
+READER_FEATURES: frozenset[str] = frozenset({"base_order", *ERASED_PARTITIONS})
 """What this client understands when it reads."""
 WRITER_FEATURES: frozenset[str] = frozenset()
 """What this client understands when it writes."""
@@ -163,7 +166,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     changes: by table id, meaningful to whoever keeps the log; when they are large they are in `side`, and `changes` is empty.
     apps: by table id, the version that each application has reached. plan: the txn of the plan that it executes. rollback_of: the txn
     that a ROLLBACK fences. metadata: the user's own. history: this is a tombstone; the changes, the footprint, the writer, the summary and
-    the metadata are there.
+    the metadata are there. erased: by table id, that an erasure took values away from what the entry says of the table; the ids of those
+    erasures that took whole partitions away.
     """
 
     format: int
@@ -184,6 +188,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     summary: Summary | None = None
     metadata: dict[str, str] = {}
     history: HistoryRow | None = None
+    erased: dict[str, tuple[str, ...]] = {}
 
 
 class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -41,9 +41,13 @@ def encode_history(bodies: Sequence[bytes], entries: Sequence[Entry]) -> bytes:
 
 def decode_history(data: bytes, *, path: str) -> list[Entry]:
     """The entries of a history file, in the order of its rows. Raises CorruptTable, UnsupportedFormat."""
+    return [decode_entry(body, key=f"{log_key(slot)} in {path}") for slot, body in decode_bodies(data, path=path)]
+
+
+def decode_bodies(data: bytes, *, path: str) -> list[tuple[int, bytes]]:
+    """The slots of a history file and their bytes, in the order of its rows. Raises CorruptTable."""
     try:
         table = pq.read_table(pa.BufferReader(data), columns=["slot", "entry"])
     except (pa.ArrowException, OSError) as error:
         raise CorruptTable(f"{path} is not a history file of objcat ({error}): restore that object from a backup of the bucket") from error
-    rows = zip(table.column("slot").to_pylist(), table.column("entry").to_pylist(), strict=True)
-    return [decode_entry(body, key=f"{log_key(slot)} in {path}") for slot, body in rows]
+    return list(zip(table.column("slot").to_pylist(), table.column("entry").to_pylist(), strict=True))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from fileio.base import GetResult
 from fileio.env import map_io
 from fileio.errors import BucketNotFound, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.entry import Entry, decode_entry, log_key
+from objcat.timeline.entry import Entry, SideObject, decode_entry, log_key
 from objcat.timeline.side import get_side
 
 WINDOW_SLOTS_MAX = 32
@@ -69,19 +73,30 @@ class Log:
 
     def _whole(self, stub: Entry, archived: dict[int, Entry]) -> Entry:
         """The entry of a slot, wherever it is. archived: entries of history files that were read already; it takes in a further one."""
-        if stub.history is None:
-            return stub
-        if stub.slot not in archived:
-            from objcat.timeline.history import decode_history
-
-            file = stub.history.file
-            archived |= {entry.slot: entry for entry in decode_history(get_side(self._fileio, file), path=file.path)}
+        for _ in range(REREADS_MAX):
+            if stub.history is None:
+                return stub
+            if stub.slot in archived:
+                break
+            try:
+                archived |= self._history(stub.history.file)
+            except CorruptTable:
+                # An erasure puts another history file in the place of one, and deletes the former.
+                again = self._insist(stub.slot, self.read_stub(stub.slot))
+                if again.history == stub.history:
+                    raise
+                stub = again
         entry = archived.pop(stub.slot, None)
         if entry is None or entry.txn != stub.txn:
-            raise CorruptTable(
-                f"{log_key(stub.slot)} says that {stub.history.file.path} holds its entry, which it does not: restore both from one backup"
-            )
+            named = "its history file" if stub.history is None else stub.history.file.path
+            raise CorruptTable(f"{log_key(stub.slot)} says that {named} holds its entry, which it does not: restore both from one backup")
         return entry
+
+    def _history(self, file: SideObject) -> dict[int, Entry]:
+        """The entries of a history file by slot. Raises CorruptTable."""
+        from objcat.timeline.history import decode_history
+
+        return {entry.slot: entry for entry in decode_history(get_side(self._fileio, file), path=file.path)}
 
     def _fill_gaps(self, first: int, found: list[Entry | None]) -> list[Entry]:
         """The entries up to the first slot that is truly absent. A 404 below a slot that was seen is asked again: the slot must exist."""
@@ -104,3 +119,30 @@ def _stub_of(slot: int, found: GetResult) -> Entry:
     if entry.slot != slot:
         raise CorruptTable(f"{key} holds the entry of slot {entry.slot}: restore that object from a backup of the bucket")
     return entry
+
+
+def with_changes(fileio: FileIO, entries: Sequence[Entry]) -> list[Entry]:
+    """The entries with their changes, wherever they are kept: one GET, in parallel, for each that has them in a side object.
+
+    One whose side object an erasure has taken away comes as its slot is by now.
+    """
+
+    def fill(entry: Entry) -> Entry:
+        if entry.side is None or entry.changes:
+            return entry
+        try:
+            data = get_side(fileio, entry.side)
+        except CorruptTable:
+            again = Log(fileio).read_known(entry.slot)
+            if again.side == entry.side:
+                raise
+            return fill(again)
+        try:
+            changes = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        except msgspec.DecodeError as error:
+            raise CorruptTable(f"{entry.side.path} does not hold the changes of slot {entry.slot}: {error}") from error
+        return msgspec.structs.replace(entry, changes=changes)
+
+    if not any(entry.side is not None for entry in entries):
+        return list(entries)
+    return map_io(fileio.env, fill, entries)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
 
 from fileio.base import Create, require_written
-from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.entry import Digests, Entry, SideObject, Txn, data_prefix
+from objcat.timeline.entry import Digests, SideObject, Txn, data_prefix
 
 INLINE_BYTES_MAX = 64 * 1024
 """Changes of an entry that are larger than this, encoded, go into a side object."""
@@ -61,23 +60,6 @@ def spill(fileio: FileIO, txn: Txn, changes: Mapping[str, msgspec.Raw]) -> Spill
     if sum(len(bytes(raw)) for raw in changes.values()) <= INLINE_BYTES_MAX:
         return dict(changes), None
     return {}, put_side(fileio, txn, "changes.json", msgspec.json.encode(changes))
-
-
-def with_changes(fileio: FileIO, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with their changes, wherever they are kept: one GET, in parallel, for each that has them in a side object."""
-
-    def fill(entry: Entry) -> Entry:
-        if entry.side is None or entry.changes:
-            return entry
-        try:
-            changes = msgspec.json.decode(get_side(fileio, entry.side), type=dict[str, msgspec.Raw])
-        except msgspec.DecodeError as error:
-            raise CorruptTable(f"{entry.side.path} does not hold the changes of slot {entry.slot}: {error}") from error
-        return msgspec.structs.replace(entry, changes=changes)
-
-    if not any(entry.side is not None for entry in entries):
-        return list(entries)
-    return map_io(fileio.env, fill, entries)
 
 
 def put_digests(fileio: FileIO, txn: Txn, data: bytes) -> Digests:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from objcat.arguments import text, whole_number
 from objcat.errors import CorruptTable
-from objcat.timeline.entry import Action, Entry
+from objcat.timeline.entry import ERASED_PARTITIONS, Action, Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +90,9 @@ class LogState:
             if entry.slot != state.slot + 1:
                 raise CorruptTable(f"slot {entry.slot} does not follow slot {state.slot}: open the table again")
             state = replace(state, slot=entry.slot, committed_at_ms=entry.committed_at_ms)
-            if entry.features:
-                state = replace(state, features={**state.features, **entry.features})
+            lasting = {name: since for name, since in entry.features.items() if name not in ERASED_PARTITIONS}
+            if lasting:
+                state = replace(state, features={**state.features, **lasting})
             if entry.writer_features:
                 state = replace(state, writer_features={**state.writer_features, **entry.writer_features})
             touched = {table: _fold(state.marks(table), table, entry) for table in (*entry.footprint, *entry.apps)}

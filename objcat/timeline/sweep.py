@@ -13,8 +13,8 @@ from objcat.errors import CorruptTable, InvalidInput
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, new_txn, parse_txn, requested_key, txn_time
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
+from objcat.timeline.log import with_changes
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
-from objcat.timeline.side import with_changes
 from objcat.timeline.view import Timeline, View
 
 

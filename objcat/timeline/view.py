@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -17,9 +17,8 @@ from objcat.errors import CheckpointCollected, CorruptTable, InvalidInput
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import Root, VoidRoot
 from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
-from objcat.timeline.log import Log
+from objcat.timeline.log import Log, with_changes
 from objcat.timeline.outcomes import Outcomes, Segment
-from objcat.timeline.side import with_changes
 from objcat.timeline.state import LogState
 
 logger = logging.getLogger("objcat.timeline")
@@ -190,6 +189,29 @@ class Timeline(Generic[S]):
             self._hint(published)
         return published
 
+    def publish_afresh(self, slot: int, renew: Callable[[S, str], S]) -> Root | None:
+        """Save a slot that may have a root as a checkpoint whose state `renew` has written anew; None when that slot has a root already.
+
+        renew: given the state and a folder for new objects, the same state standing on objects of its own. Raises as `publish`.
+        """
+        folder = f"{checkpoint.folder_of(slot)}{self.fileio.env.new_id()}/"
+        target = self.at(slot)
+        if target.checkpoint == slot:
+            return None
+        payload, _ = self.fold.save(self.fileio, renew(target.state, folder), folder)
+        outcomes = target.outcomes.spilled(self.fileio, folder)
+        root = _root_of(target, payload, outcomes)
+        match checkpoint.put_root(self.fileio, root, Create()):
+            case Written():
+                self._hint(View(target.log, target.state, slot, outcomes))
+                return root
+            case Unknown(cause):
+                raise cause
+            case Conflict():
+                own = self._objects(payload, outcomes.segments)
+                self.fileio.delete(sorted(path for path in own if path.startswith(folder)))
+                return None
+
     def rebase(self, view: View[S], standing: View[S]) -> View[S]:
         """The same slot as `view`, on the newer checkpoint that `standing` is at; `view` itself when that is not newer, or later.
 
@@ -241,9 +263,12 @@ class Timeline(Generic[S]):
     def _catch_up(self, view: View[S], *, window: int, reach: int) -> View[S]:
         """The newest view, by reading up to `reach` entries one after another, and by jumping when there are more."""
         entries = self.log.read_after(view.slot, until=view.slot + reach, window=window)
-        if len(entries) < reach:
-            return self.advance(view, entries)
-        return self._jump(self.advance(view, entries), view.slot + reach)
+        try:
+            advanced = self.advance(view, entries)
+        except CheckpointCollected:
+            # An erasure has forgotten partitions of which the view holds rows: the newest checkpoint stands above that.
+            return self._jump(self._empty(), view.slot + len(entries))
+        return advanced if len(entries) < reach else self._jump(advanced, view.slot + reach)
 
     def _jump(self, view: View[S], known: int) -> View[S]:
         """The newest view, when the head is far from `view`: from the newest root below it. known: a slot that exists, or -1."""
@@ -297,15 +322,7 @@ class Timeline(Generic[S]):
                 return target
             saved = self._write_objects(target, folder)
         payload, state, outcomes = saved
-        root = Root(
-            format=FORMAT_VERSION,
-            slot=target.slot,
-            log=target.log,
-            features=dict(target.log.features),
-            payload=payload,
-            outcomes=outcomes.recent,
-            segments=outcomes.segments,
-        )
+        root = _root_of(target, payload, outcomes)
         self.fileio.env.give_way()
         match checkpoint.put_root(self.fileio, root, Create()):
             case Written():
@@ -363,3 +380,15 @@ class Timeline(Generic[S]):
         self._hinted_s = env.monotonic_s()
         env.give_way()
         checkpoint.advance_hint(self.fileio, slot=view.slot, checkpoint=view.checkpoint)
+
+
+def _root_of(view: View[Any], payload: msgspec.Raw, outcomes: Outcomes) -> Root:
+    return Root(
+        format=FORMAT_VERSION,
+        slot=view.slot,
+        log=view.log,
+        features=dict(view.log.features),
+        payload=payload,
+        outcomes=outcomes.recent,
+        segments=outcomes.segments,
+    )

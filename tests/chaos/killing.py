@@ -36,7 +36,7 @@ from objcat.table import Manifests, Snapshot
 from objcat.timeline import Timeline, View
 from objcat.timeline.checkpoint import Root, read_root
 from objcat.timeline.entry import log_key
-from objcat.timeline.side import with_changes
+from objcat.timeline.log import with_changes
 from tests.chaos.supervisor import forks
 from tests.chaos.works import WORKS, Rows, Story, rows
 from tests.schedules.gate import Gate

@@ -420,14 +420,14 @@ def _collects_unknown(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a collection that deletes before its roots are void", "P7", "checkpoint, collection: 1 crash")
 def _collects_first(patch: pytest.MonkeyPatch) -> None:
-    fence = objcat.timeline.collect._fence
+    fence = objcat.timeline.collect.fence
 
-    def early(fileio: Any, log: Any) -> Any:
+    def early(fileio: Any, log: Any, keeps: Any) -> Any:
         garbage = [key for key in fileio.list_keys("checkpoints/") if key < root_key(2)]
         remove_files(fileio, garbage, why="early")
-        return fence(fileio, log)
+        return fence(fileio, log, keeps)
 
-    patch.setattr(objcat.timeline.collect, "_fence", early)
+    patch.setattr(objcat.timeline.collect, "fence", early)
 
 
 @bug("own txn not searched in history", "P2", "stalled rollback, archive")

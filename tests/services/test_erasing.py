@@ -26,11 +26,13 @@ from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.services import compact, plan_compaction
 from objcat.table import FileGroup
 from objcat.tasks import scan_groups
-from tests.effort import few
+from tests.effort import effort, few
 from tests.services.world import At, once
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])
-REQUESTS_MAX = 200
+REQUESTS_MAX = 400
+FIRST = effort(6, with_all=1)
+"""Of the requests at which an erasure is cut short; by default one in so many."""
 
 
 def made(backend: MemoryBackend, kind: str) -> objcat.Table:
@@ -44,7 +46,7 @@ def made(backend: MemoryBackend, kind: str) -> objcat.Table:
 @pytest.mark.parametrize("kind", few(["merge_on_read", "copy_on_write"], 1))
 @pytest.mark.parametrize("fault", few([Fault.CRASH_AFTER, Fault.CRASH_BEFORE], 1))
 def test_one_that_is_cut_short_is_finished_by_the_next(kind: str, fault: Fault) -> None:
-    for at in range(1, REQUESTS_MAX):
+    for at in range(FIRST, REQUESTS_MAX, effort(13, with_all=1)):
         backend = MemoryBackend("erased")
         made(backend, kind)
         script = At(at, fault)

@@ -1,0 +1,403 @@
+"""The search that stands behind a certificate of erasure: every object below a table, for every value that only erased rows held.
+
+Objects are searched as bytes. What they hold is decoded and searched as well: columns of Parquet files and manifests, bounds and digests in
+entries, rows of history files. A value is looked for when no row that can still be read holds it. Text that is too short to be told from
+chance among bytes, numbers and times are looked for where values are told from other things: in columns and bounds.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+import sqlglot
+
+from fileio.base import ObjectMeta
+from fileio.errors import NotFound
+from fileio.local import temporaries_of
+from fileio.store import FileIO
+from objcat.edits.traces import Leaf, Traces, leaves_of
+from objcat.storage.bounds import BOUND_BYTES_MAX
+from objcat.storage.fitting import relabelled
+from objcat.storage.hashing import key_digests
+from objcat.table import TableSpec
+from objcat.table.files import decode_delta
+from objcat.table.partition import encoded
+from objcat.table.schema import FIELD_ID_KEY, arrow_type
+from objcat.timeline import Action, Entry
+from objcat.timeline.checkpoint import Root
+from objcat.timeline.entry import Intent, decode_entry
+from objcat.timeline.history import decode_bodies
+
+TEXT_BYTES_MIN = 6
+"""Text and bytes from this length on are looked for in all bytes: shorter ones are there by chance."""
+HEXADECIMAL_MIN = 14
+"""The same for what could be a part of an id."""
+PATTERNS_MAX = 256
+"""Values that one pass over an object looks for."""
+PIECE_BYTES = 64 * 1024**2
+_HEXADECIMAL = re.compile(r"[0-9a-fA-F-]*")
+
+NOT_PROMISED = (
+    "versions of deleted and replaced objects that the store keeps (versioning of the bucket, soft delete, retention)",
+    "replicas and backups of the bucket, and mirrors of the table elsewhere",
+    "rows and files that were derived from the rows elsewhere: other tables, also of the same log, caches and copies that readers made",
+    "names in the catalog, names of columns, properties, and names of applications",
+    "what operations that are still under way, or stand still, write later",
+)
+"""What no certificate can say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """The objects of one class that were searched, byte by byte. found: in how many of them something was."""
+
+    kind: str
+    objects: int = 0
+    bytes: int = 0
+    found: int = 0
+
+
+@dataclass(slots=True)
+class Sought:
+    """What is looked for. texts: in all bytes. typed: by column, where values are told from other things. digests: of keys.
+
+    held: how many values rows that can still be read hold as well. short: how many are not looked for in all bytes.
+    """
+
+    texts: set[str] = field(default_factory=set)
+    blobs: set[bytes] = field(default_factory=set)
+    typed: dict[Leaf, set[Any]] = field(default_factory=dict)
+    digests: set[int] = field(default_factory=set)
+    held: int = 0
+    short: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.texts) + len(self.blobs) + sum(map(len, self.typed.values()))
+
+
+def sought_of(traces: Traces, spec: TableSpec, readable: Iterable[pa.Table], *, literals: Collection[str], vocabulary: str) -> Sought:
+    """What only erased rows held. readable: all rows that can still be read. literals: text of the filter. vocabulary: what objects of a
+    table say whatever its rows are."""
+    typed = {leaf: set(values) for leaf, values in traces.values.items()}
+    texts = {value for values in typed.values() for value in values if isinstance(value, str)} | set(literals)
+    blobs = {value for values in typed.values() for value in values if isinstance(value, bytes)}
+    before = sum(map(len, typed.values()))
+    finder = Finder(texts, ())
+    for rows in readable:
+        for leaf, values in leaves_of(rows):
+            _take_away(typed, leaf, values)
+            if pt.is_string(values.type) or pt.is_large_string(values.type):
+                texts -= finder.held_in(values)
+            if pt.is_binary(values.type) and blobs:
+                blobs -= set(pc.unique(values).to_pylist())
+    gone = texts | blobs
+    typed = {leaf: {value for value in values if not isinstance(value, (str, bytes)) or value in gone} for leaf, values in typed.items()}
+    long = {text for text in texts if _is_long(text) and text not in vocabulary}
+    digests: set[int] = set()
+    if traces.keys is not None:
+        columns = [traces.keys.column(column.physical) for column in spec.key_columns]
+        digests = set(struct.unpack(f"<{traces.keys.num_rows}Q", key_digests(columns).tobytes()))
+    found = Sought(long, {blob for blob in blobs if len(blob) >= TEXT_BYTES_MIN}, typed, digests)
+    found.held = max(0, before - sum(map(len, typed.values())))
+    found.short = sum(1 for values in typed.values() for value in values if value not in found.texts and value not in found.blobs)
+    return found
+
+
+def _is_long(text: str) -> bool:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    return size >= (HEXADECIMAL_MIN if _HEXADECIMAL.fullmatch(text) else TEXT_BYTES_MIN)
+
+
+def _take_away(typed: dict[Leaf, set[Any]], leaf: Leaf, values: pa.ChunkedArray) -> None:
+    """Take away the values of a leaf that rows hold which can still be read."""
+    known = typed.get(leaf)
+    if not known:
+        return
+    try:
+        looked = pa.array(list(known), values.type)
+    except (pa.ArrowException, OverflowError, TypeError):
+        return
+    there = pc.is_in(looked, value_set=values.combine_chunks() if values.num_chunks != 1 else values.chunk(0))
+    known.difference_update(looked.filter(there).to_pylist())
+
+
+class Finder:
+    """Looks for texts and bytes: in bytes in every form in which objects say them, and in text."""
+
+    def __init__(self, texts: Collection[str], blobs: Collection[bytes]) -> None:
+        forms = sorted({form for text in texts for form in _forms(text) if form} | {blob.hex() for blob in blobs})
+        self._patterns = ["|".join(map(_escaped, forms[at : at + PATTERNS_MAX])) for at in range(0, len(forms), PATTERNS_MAX)]
+        self._blobs = [blob for blob in blobs if blob]
+        self._texts = list(texts)
+        self._overlap = max([0, *(len(form.encode()) for form in forms), *map(len, self._blobs)])
+
+    def is_in(self, data: bytes) -> bool:
+        """Whether bytes hold something."""
+        for at in range(0, max(1, len(data)), PIECE_BYTES):
+            piece = data if len(data) <= PIECE_BYTES else data[at : at + PIECE_BYTES + self._overlap]
+            if any(blob in piece for blob in self._blobs):
+                return True
+            array = pa.array([piece], pa.large_binary())
+            if any(pc.match_substring_regex(array, pattern)[0].as_py() for pattern in self._patterns):
+                return True
+        return False
+
+    def held_in(self, values: pa.ChunkedArray) -> set[str]:
+        """The texts that are in some of these."""
+        found: set[str] = set()
+        for pattern in self._patterns:
+            hit = pc.fill_null(pc.match_substring_regex(values, pattern), False)
+            for value in pc.unique(values.filter(hit)).to_pylist():
+                found.update(text for text in self._texts if text in value)
+        return found
+
+
+def _forms(text: str) -> Iterator[str]:
+    """How objects may say a text: as it is, within JSON, as a part of the name of a partition, and cut as bounds are."""
+    yield text
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield json.dumps(text)[1:-1]
+    yield encoded(text, most=180)
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > BOUND_BYTES_MAX:
+        yield data[: BOUND_BYTES_MAX - 4].decode(errors="ignore")
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\x{ord(one):02x}" if ord(one) < 32 else re.escape(one) for one in text)
+
+
+@dataclass(slots=True)
+class Search:
+    """One search of a store. table: its id. is_shared: whether others are in its log. foreign: data files and manifests of those."""
+
+    fileio: FileIO
+    table: str
+    spec: TableSpec
+    sought: Sought
+    foreign: frozenset[str]
+    is_shared: bool
+    found: set[str] = field(default_factory=set)
+    classes: dict[str, Examined] = field(default_factory=dict)
+    finder: Finder = field(init=False)
+    bounds: dict[int, set[Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.finder = Finder(self.sought.texts, self.sought.blobs)
+        kinds = {column.id: arrow_type(column.type) for column in self.spec.table_schema.columns if isinstance(column.type, str)}
+        self.bounds = {
+            leaf: _said(values, kinds[leaf]) for leaf, values in self.sought.typed.items() if isinstance(leaf, int) and leaf in kinds
+        }
+
+    def examine(self, meta: ObjectMeta) -> None:
+        """Search one object, and its name. One that is gone by now holds nothing."""
+        key = meta.key
+        if key in self.foreign:
+            return
+        try:
+            data = self.fileio.read(key)
+        except NotFound:
+            return
+        kind = kind_of(key)
+        held = self.finder.is_in(key.encode()) or self._holds(kind, key, data)
+        before = self.classes.get(kind, Examined(kind=kind))
+        self.classes[kind] = Examined(kind=kind, objects=before.objects + 1, bytes=before.bytes + len(data), found=before.found + int(held))
+        if held:
+            self.found.add(key)
+
+    def examine_temporaries(self, *, older_than_s: float) -> None:
+        """Search what a store of files keeps while it writes. What dead processes left there is removed, when it is so old."""
+        kind = "temporary files of the store"
+        for path in temporaries_of(self.fileio.url, older_than_s=older_than_s):
+            try:
+                with open(path, "rb") as file:
+                    data = file.read()
+            except FileNotFoundError:
+                continue
+            held = self.finder.is_in(data)
+            before = self.classes.get(kind, Examined(kind=kind))
+            self.classes[kind] = Examined(kind=kind, objects=before.objects + 1, bytes=before.bytes + len(data), found=before.found + held)
+            if held:
+                self.found.add(path)
+
+    def _holds(self, kind: str, key: str, data: bytes) -> bool:
+        match kind:
+            case "log entries":
+                return self._entry_holds(key, data)
+            case "history files":
+                return (
+                    any(self._entry_holds(key, body) for _, body in decode_bodies(data, path=key))
+                    if _is_parquet(key)
+                    else self._is_in(data)
+                )
+            case "side objects":
+                return self._is_in(data) or (
+                    key.rsplit("/", maxsplit=1)[-1].startswith("keys-") and not self.sought.digests.isdisjoint(_numbers(data))
+                )
+            case "data files" | "index files" | "checkpoint manifests" | "other objects":
+                return self._is_in(data) or (_is_parquet(key) and self._parquet_holds(data, of_index="/_index/" in key))
+            case _:
+                return self._is_in(data)
+
+    def _is_in(self, data: bytes) -> bool:
+        return self.finder.is_in(self._own_part(data) if self.is_shared else data)
+
+    def _own_part(self, data: bytes) -> bytes:
+        """What an object that several tables share says of this one."""
+        try:
+            said = json.loads(data)
+        except ValueError:
+            return data
+        if not isinstance(said, dict):
+            return data
+        for holder in (said, said.get("log", {}), said.get("payload") or {}):
+            for name in ("changes", "footprint", "apps", "tables"):
+                part = holder.get(name)
+                if isinstance(part, dict):
+                    holder[name] = {table: what for table, what in part.items() if table == self.table}
+        return json.dumps(said, ensure_ascii=False).encode()
+
+    def _entry_holds(self, key: str, data: bytes) -> bool:
+        if self._is_in(data):
+            return True
+        entry = decode_entry(data, key=key)
+        raw, footprint = entry.changes.get(self.table), entry.footprint.get(self.table)
+        if raw is not None and any(self._bounds_hold(file.bounds) for file in decode_delta(raw).files):
+            return True
+        keys = None if footprint is None else footprint.keys
+        inline = [] if keys is None else [keys.placed.inline, keys.updated.inline]
+        return any(not self.sought.digests.isdisjoint(_numbers(_bytes_of(text))) for text in inline)
+
+    def _bounds_hold(self, bounds: Mapping[int, Sequence[Any]]) -> bool:
+        return any(value in self.bounds.get(column, ()) for column, bound in bounds.items() for value in bound[:2] if value is not None)
+
+    def _parquet_holds(self, data: bytes, *, of_index: bool) -> bool:
+        with pq.ParquetFile(io.BytesIO(data)) as file:
+            pieces = (file.read_row_group(number) for number in range(file.num_row_groups))
+            return any(self._rows_hold(self._of_table(rows) if of_index else rows) for rows in pieces)
+
+    def _of_table(self, rows: pa.Table) -> pa.Table:
+        """Rows of an index, whose columns have ids of their own, with those of the table; what it says beside the keys has none."""
+        ids = {column.physical: {FIELD_ID_KEY: str(column.id).encode()} for column in self.spec.key_columns}
+        return rows.cast(pa.schema([pa.field(one.name, one.type, metadata=ids.get(one.name)) for one in rows.schema]))
+
+    def _rows_hold(self, rows: pa.Table) -> bool:
+        for leaf, values in leaves_of(rows):
+            if pt.is_string(values.type) and self.finder.held_in(values):
+                return True
+            column = _bounded(leaf)
+            looked = self.sought.typed.get(leaf if column is None else column)
+            if looked and _meets(values, looked):
+                return True
+        return False
+
+
+def _bounded(leaf: Leaf) -> int | None:
+    """The column whose bounds a column of a manifest holds."""
+    found = re.fullmatch(r"(?:lower|upper)_(\d+)", leaf) if isinstance(leaf, str) else None
+    return None if found is None else int(found[1])
+
+
+def _meets(values: pa.ChunkedArray, looked: Collection[Any]) -> bool:
+    try:
+        return bool(pc.any(pc.is_in(values, value_set=pa.array(list(looked), values.type))).as_py())
+    except (pa.ArrowException, OverflowError, TypeError):
+        return False
+
+
+def _said(values: Collection[Any], kind: pa.DataType) -> set[Any]:
+    """Values as bounds in JSON say them."""
+    try:
+        array = pa.array(list(values), kind)
+    except (pa.ArrowException, OverflowError, TypeError):
+        return set()
+    if pt.is_date(kind):
+        return set(array.cast(pa.int32()).to_pylist())
+    if pt.is_timestamp(kind):
+        return set(array.cast(pa.int64()).to_pylist())
+    if pt.is_decimal(kind):
+        return {str(value) for value in array.to_pylist()}
+    if pt.is_binary(kind):
+        return {value.hex() for value in array.to_pylist()}
+    return set() if pt.is_boolean(kind) else set(array.to_pylist())
+
+
+def kind_of(key: str) -> str:
+    """The class of an object by its name."""
+    folder, _, rest = key.partition("/")
+    match folder:
+        case "log":
+            return "log entries"
+        case "history":
+            return "history files"
+        case "intents":
+            return "intents and plans"
+        case "head.json":
+            return "the hint"
+        case "checkpoints":
+            name = rest.rpartition("/")[2]
+            return (
+                "checkpoint roots"
+                if name == "root.json"
+                else "outcomes of transactions"
+                if name.startswith("outcomes-")
+                else "checkpoint manifests"
+            )
+        case "data" if not _is_parquet(key):
+            return "side objects"
+        case "data":
+            return "index files" if "/_index/" in key else "data files"
+    return "other objects"
+
+
+def is_data_file(key: str) -> bool:
+    return key.startswith("data/") and _is_parquet(key)
+
+
+def literals_of(where: str) -> set[str]:
+    """The texts that a filter names: they are looked for although no row with them may be left."""
+    try:
+        tree = sqlglot.parse_one(where, dialect="spark")
+    except sqlglot.errors.SqlglotError:
+        return set()
+    return {one.name for one in tree.find_all(sqlglot.expressions.Literal) if one.is_string}
+
+
+def physical(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Rows of a scan under the names and with the ids that columns of files have."""
+    fields = {column.name: field for column, field in zip(spec.table_schema.columns, spec.table_schema.to_arrow_physical(), strict=True)}
+    chosen = [name for name in rows.column_names if name in fields]
+    columns = [relabelled(rows.column(name), fields[name].type) for name in chosen]
+    named = [pa.field(fields[name].name, values.type, metadata=fields[name].metadata) for name, values in zip(chosen, columns, strict=True)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(named))
+
+
+def vocabulary_of(spec: TableSpec, *, name: str, url: str) -> str:
+    """What the objects of a table say whatever its rows are: names of fields, columns, settings."""
+    words = [*Action, *(one for kind in (Entry, Intent, Root, TableSpec) for one in kind.__struct_fields__)]
+    return " ".join([*words, name, url, msgspec.json.encode(spec).decode(), "parquet-cpp-arrow version schema element list key value"])
+
+
+def _is_parquet(key: str) -> bool:
+    return key.endswith(".parquet")
+
+
+def _numbers(data: bytes) -> Iterable[int]:
+    return struct.unpack(f"<{len(data) // 8}Q", data[: len(data) // 8 * 8])
+
+
+def _bytes_of(text: str) -> bytes:
+    return base64.b64decode(text)

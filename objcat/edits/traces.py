@@ -1,0 +1,153 @@
+"""What the files of a table hold of some rows: every version of them that is there, the deletes of their keys too, live or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.edits.keyed import Keyed, keys_text
+from objcat.errors import CorruptTable, InvalidInput
+from objcat.read.plan import parse_filter
+from objcat.storage.bounds import row_groups_that_may_match
+from objcat.storage.files import TXN_COLUMN, as_of_schema
+from objcat.storage.fitting import logical
+from objcat.storage.merge import OP_COLUMN
+from objcat.table import Pruning, TableSpec
+from objcat.table.record import INDEX_PARTITION
+from objcat.table.schema import FIELD_ID_KEY
+from objcat.tasks import Filter
+
+Leaf: TypeAlias = "int | str"
+"""A plain column by its id, or what is plain within a nested one by its path."""
+KEYS_FILTERED_MAX = 1000
+"""Keys up to this number leave row groups out by their bounds."""
+HIDDEN = frozenset({TXN_COLUMN, OP_COLUMN})
+
+
+@dataclass(slots=True)
+class Traces:
+    """What was found. values: by leaf. keys: of the rows, key columns by their physical names; None where there is no key, or no row."""
+
+    values: dict[Leaf, set[Any]] = field(default_factory=dict)
+    keys: pa.Table | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        """Take in rows as a file has them."""
+        for leaf, values in leaves_of(rows):
+            known = self.values.setdefault(leaf, set())
+            known.update(value for value in pc.unique(values).to_pylist() if value is not None)
+
+
+def leaves_of(rows: pa.Table) -> Iterator[tuple[Leaf, pa.ChunkedArray]]:
+    """The plain values of all columns but hidden ones."""
+    for at, name in enumerate(rows.column_names):
+        if name in HIDDEN:
+            continue
+        column_id = (rows.schema.field(at).metadata or {}).get(FIELD_ID_KEY)
+        yield from _leaves(name if column_id is None else int(column_id), name, rows.column(at))
+
+
+def _leaves(leaf: Leaf, path: str, values: pa.ChunkedArray) -> Iterator[tuple[Leaf, pa.ChunkedArray]]:
+    kind = values.type
+    if pt.is_struct(kind):
+        parts = [chunk.flatten() for chunk in values.chunks]
+        for at in range(kind.num_fields):
+            inner = kind.field(at)
+            chunks = pa.chunked_array([part[at] for part in parts], inner.type)
+            yield from _leaves(f"{path}.{inner.name}", f"{path}.{inner.name}", chunks)
+    elif pt.is_map(kind):
+        for name, of in (("key", "keys"), ("value", "items")):
+            chunks = pa.chunked_array(
+                [getattr(chunk, of) for chunk in values.chunks], getattr(kind, "key_type" if of == "keys" else "item_type")
+            )
+            yield from _leaves(f"{path}.{name}", f"{path}.{name}", chunks)
+    elif pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        chunks = pa.chunked_array([chunk.flatten() for chunk in values.chunks], kind.value_type)
+        yield from _leaves(f"{path}.element", f"{path}.element", chunks)
+    else:
+        yield leaf, values
+
+
+def trace(fileio: FileIO, spec: TableSpec, where: Filter, paths: Iterable[str], *, keys: pa.Table | None = None) -> Traces:
+    """What some data files hold of the rows for which a filter is true, and of all other versions of their keys.
+
+    paths: of base files, log objects and files of a record index. keys: others to look for, as of `Traces.keys`. Reads row groups that may
+    hold some. Raises CorruptTable and storage errors; a file that is gone holds nothing.
+    """
+    found = Traces(keys=keys)
+    own = [path for path in paths if f"/{INDEX_PARTITION}/" not in path]
+    names = [spec.table_schema.column(name).physical for name in where.columns]
+    by_key = [column.physical for column in spec.key_columns]
+
+    def passing(rows: pa.Table) -> pa.Array:
+        return mask_of(logical(as_of_schema(rows, names, spec.table_schema), spec.table_schema), where)
+
+    for path in own:
+        for rows in matching(fileio, path, spec, where.to_pruning(), passing):
+            found.add(rows)
+            if by_key:
+                new = as_of_schema(rows, by_key, spec.table_schema).select(by_key)
+                found.keys = new if found.keys is None else pa.concat_tables([found.keys, new])
+    if found.keys is None or not found.keys.num_rows:
+        found.keys = None
+        return found
+    found.keys = found.keys.combine_chunks().group_by(by_key).aggregate([])
+    keyed = Keyed(found.keys)
+    pruning = _pruning_of(spec, found.keys)
+    for path in own:
+        for rows in matching(fileio, path, spec, pruning, lambda some: keyed.mask(as_of_schema(some, by_key, spec.table_schema))):
+            found.add(rows)
+    return found
+
+
+def _pruning_of(spec: TableSpec, keys: pa.Table) -> Pruning | None:
+    """What leaves row groups out in which none of these keys is; None for nothing."""
+    if keys.num_rows > KEYS_FILTERED_MAX:
+        return None
+    try:
+        parsed = parse_filter(keys_text(spec, keys), spec.table_schema)
+    except InvalidInput:
+        return None  # No filter finds such keys.
+    return None if parsed is None else parsed.to_pruning()
+
+
+def mask_of(rows: pa.Table, where: Filter) -> pa.Array:
+    """Of each row, whether a filter is true for it."""
+    number = "_objcat_number"
+    numbered = rows.append_column(number, pa.array(np.arange(rows.num_rows)))
+    mask = np.zeros(rows.num_rows, np.bool_)
+    mask[numbered.filter(where.to_arrow()).column(number).to_numpy()] = True
+    return pa.array(mask)
+
+
+def matching(
+    fileio: FileIO, path: str, spec: TableSpec, pruning: Pruning | None, mask: Callable[[pa.Table], pa.Array]
+) -> Iterator[pa.Table]:
+    """The rows of a file for which `mask` is true, with all of its columns, a row group at a time."""
+    for rows in pieces(fileio, path, spec, pruning):
+        some = rows.filter(mask(rows))
+        if some.num_rows:
+            yield some
+
+
+def pieces(fileio: FileIO, path: str, spec: TableSpec, pruning: Pruning | None = None) -> Iterator[pa.Table]:
+    """The row groups of a file that may hold what is looked for, with all columns as the file has them."""
+    try:
+        with fileio.open_read(path) as stream, pq.ParquetFile(stream) as parquet:
+            numbers = range(parquet.num_row_groups)
+            chosen = numbers if pruning is None else row_groups_that_may_match(parquet.metadata, parquet.schema_arrow, pruning, spec)
+            for number in chosen:
+                yield parquet.read_row_group(number)
+    except NotFound:
+        return
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptTable(f"{path} in {fileio.url} is no Parquet file ({error}): restore that object from a backup") from error

@@ -1,0 +1,242 @@
+"""Forgetting: the log and its checkpoints lose what they say of rows that no slot from a bound on has, and of partitions that are empty.
+
+The rows themselves are gone before: files that held them are deleted, and what is live is merged. Then, in this order,
+
+1. slots of its own bring the log to where a checkpoint may be, above all that has to be forgotten, if there are checkpoints or partitions
+   to forget;
+2. a checkpoint is written there that stands on no former one;
+3. a CLEAN says that slots below it cannot be read any more, and that checkpoints below it may be gone;
+4. the older checkpoints become void, and their objects are deleted;
+5. entries below the bound are redacted.
+
+A writer that stands still below finds that it cannot be judged, or finds homes as ever; a reader that does opens the checkpoint of step 2.
+Each step may be cut short: called again, all of it is done again above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from objcat.errors import CheckpointCollected, Contention
+from objcat.services.clean import CleanPlan, plan_clean
+from objcat.services.perform import Proposal, Service, perform
+from objcat.table import BaseFile, LogObject, Manifests, TableDelta, Tables
+from objcat.table.erased import Redaction
+from objcat.table.files import decode_delta, encode_delta
+from objcat.table.levels import save_table_afresh
+from objcat.table.record import is_of_index
+from objcat.table.snapshot import Snapshot, snapshot_of
+from objcat.timeline import Action, Entry, Footprint, LogState, Summary, Timeline, Txn, View
+from objcat.timeline.archive import read_back
+from objcat.timeline.checkpoint import SPACING_SLOTS, floor_slot
+from objcat.timeline.collect import fence, sweep_objects, valid_roots
+from objcat.timeline.commit import remove_files
+from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
+from objcat.timeline.redact import Erasing, Redacted, leave, pending, redact, settle
+
+ATTEMPTS_MAX = 5
+"""Checkpoints that are written before others let one stand as the oldest."""
+CHUNK_SLOTS = 1024
+"""Entries that are held at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """What was forgotten. bound: slots below it say nothing any more of what had to go. clean_slot: that said so. checkpoint: that was
+    written afresh, None where none was needed. voided: checkpoints that are gone."""
+
+    bound: int
+    clean_slot: int
+    checkpoint: int | None
+    voided: tuple[int, ...]
+    redacted: Redacted
+
+
+@dataclass(slots=True)
+class _Known:
+    """What entries say of a table. files: with their bounds, by path. partitions: all that they name."""
+
+    files: dict[str, BaseFile | LogObject] = field(default_factory=dict)
+    partitions: set[str] = field(default_factory=set)
+
+
+def forget(
+    timeline: Timeline[Tables], table: str, view: View[Tables] | None = None, *, advance: Callable[[int], None] = lambda _steps: None
+) -> Forgotten:
+    """Forget what no readable slot of a table holds any more. Savepoints stay readable, and what they hold is not forgotten.
+
+    Slots below the newest one expire; what other tables have in the log stays, also their older slots. Safe beside writers, readers,
+    services and other calls. view: where to begin, a new one when None. advance: is told of each step. Raises Contention, CommitConflict,
+    CommitUnknown and storage errors: called again, it goes on.
+    """
+    view = timeline.open() if view is None else timeline.refresh(view)
+    for plan in pending(timeline.fileio, table):
+        _carry_out(timeline, view, plan)
+    for _ in range(ATTEMPTS_MAX):
+        view = timeline.refresh(view)
+        known = _read(timeline, view, table)
+        forgets = not known.partitions <= _live_partitions(timeline, view, table, view.slot) | {""}
+        rooted = bool(valid_roots(timeline.fileio, view.slot)) or forgets
+        view = _push(timeline, table, view, rooted=rooted)
+        bound = view.slot if not rooted else floor_slot(view.slot)
+        advance(1)
+        if rooted and not _save(timeline, table, bound, known):
+            continue
+        advance(1)
+        at_bound = timeline.at(bound) if rooted or view.slot != bound else view
+        log = _claim(timeline, view, table, bound, rooted=rooted)
+        if log is None:
+            continue
+        advance(1)
+        voided = fence(timeline.fileio, log, partial(_from, bound))
+        view = timeline.refresh(view)
+        if not _is_settled(view.log, log, bound):
+            continue
+        sweep_objects(timeline, log)
+        advance(1)
+        live = _live_partitions(timeline, replace(at_bound, log=view.log), table, bound)
+        erasing = Erasing(id=timeline.fileio.env.new_id(), table=table, end=bound, live=tuple(sorted(live)))
+        if forgets:
+            leave(timeline.fileio, erasing)
+        redacted = _carry_out(timeline, replace(at_bound, log=view.log), erasing)
+        advance(1)
+        return Forgotten(bound=bound, clean_slot=log.slot, checkpoint=bound if rooted else None, voided=voided, redacted=redacted)
+    said = (
+        f"others write checkpoints of {timeline.fileio.url} as fast as they are replaced: erase again, which goes on where this has stopped"
+    )
+    raise Contention(said, winner_slot=view.slot)
+
+
+STEPS = 5
+"""Of `forget`, as it tells of them."""
+
+
+def _entries(timeline: Timeline[Tables], view: View[Tables]) -> Iterator[Entry]:
+    """All entries of a log up to a view, with their changes."""
+    for slot in range(-1, view.slot, CHUNK_SLOTS):
+        until = min(view.slot, slot + CHUNK_SLOTS)
+        yield from with_changes(timeline.fileio, timeline.log.read_after(slot, until=until, window=WINDOW_SLOTS_MAX))
+
+
+def own_files(timeline: Timeline[Tables], table: str, view: View[Tables]) -> list[str]:
+    """The data files that are there of a table, with those of its index, and with what nobody has committed. Lists `data/`, and reads the
+    log where other tables share it."""
+    there = [key for key in timeline.fileio.list_keys("data/") if key.endswith(".parquet")]
+    if len(view.state) <= 1:
+        return there
+    entries = _entries(timeline, view)
+    others = {path for entry in entries for own, raw in entry.changes.items() if own != table for path in decode_delta(raw).paths}
+    return [key for key in there if key not in others]
+
+
+def _read(timeline: Timeline[Tables], view: View[Tables], table: str) -> _Known:
+    known = _Known()
+    for entry in _entries(timeline, view):
+        footprint, raw = entry.footprint.get(table), entry.changes.get(table)
+        if footprint is not None:
+            homes = (*footprint.creates, *footprint.appends, *footprint.replaces, *footprint.retires)
+            known.partitions |= {home.partition for home in homes if not is_of_index(home)}
+        if raw is not None:
+            delta = decode_delta(raw)
+            known.partitions |= {home.partition for home in delta.retires}
+            known.files |= {file.path: file for file in delta.files if file.bounds}
+    return known
+
+
+def _states(timeline: Timeline[Tables], view: View[Tables], table: str, bound: int) -> Iterator[Snapshot]:
+    """The table at a slot, and at those below it that savepoints keep. view: whose state is that of the slot."""
+    if table in view.state:
+        yield Snapshot(view.log, view.state[table])
+    for slot in sorted(saved for saved in view.log.marks(table).saved if saved < bound):
+        then = timeline.at(slot)
+        if table in then.state:
+            yield Snapshot(then.log, then.state[table])
+
+
+def _live_partitions(timeline: Timeline[Tables], view: View[Tables], table: str, bound: int) -> frozenset[str]:
+    manifests = Manifests(timeline.fileio)
+    found = [snapshot.live_partitions(manifests) for snapshot in _states(timeline, view, table, bound)]
+    return frozenset(name for some in found for name in some)
+
+
+def _carry_out(timeline: Timeline[Tables], view: View[Tables], plan: Erasing) -> Redacted:
+    """Redact the entries below the end of a plan. Bounds of files that the table has at that slot, or at a saved one, stay.
+
+    view: whose state is that of the slot at which the plan ends, or a later one: then less is known of files afterwards.
+    """
+    manifests = Manifests(timeline.fileio)
+    files: set[str] = set()
+    try:
+        for snapshot in _states(timeline, view, plan.table, plan.end):
+            files |= snapshot.paths(manifests)
+    except CheckpointCollected:
+        pass  # Somebody has begun to forget partitions, and was cut short: what is saved can be read again once this is done.
+    redaction = Redaction(table=plan.table, id=plan.id, kept_files=frozenset(files), live=frozenset(plan.live))
+    redacted = redact(timeline.fileio, plan.table, redaction.of, end=plan.end)
+    settle(timeline.fileio, plan)
+    return redacted
+
+
+def _push(timeline: Timeline[Tables], table: str, view: View[Tables], *, rooted: bool) -> View[Tables]:
+    """Bring the log above a view, with slots that say nothing new: as far as the next one that may have a checkpoint, or by one."""
+    target = (view.slot // SPACING_SLOTS + 1) * SPACING_SLOTS if rooted else view.slot + 1
+    while view.slot < target:
+        run = partial(_says_nothing, view.log.marks(table).bound)
+        perform(timeline, Service(action=Action.CLEAN, table=table, plan=lambda now: now.slot < target or None, run=run), view)
+        view = timeline.refresh(view)
+    return view
+
+
+def _says_nothing(bound: int, _plan: object, _txn: Txn) -> Proposal:
+    return Proposal(footprint=Footprint(bound=bound))
+
+
+def _save(timeline: Timeline[Tables], table: str, slot: int, known: _Known) -> bool:
+    """Write a checkpoint that holds nothing of former ones, as far as the table goes; False when somebody else's is there."""
+    fileio = timeline.fileio
+
+    def renew(state: Tables, folder: str) -> Tables:
+        own = save_table_afresh(fileio, state[table], folder, known.files)
+        index = None if own.index is None else save_table_afresh(fileio, own.index, folder, known.files)
+        return {**state, table: replace(own, index=index)}
+
+    root = timeline.publish_afresh(slot, renew)
+    if root is None:
+        return False
+    read_back(timeline, root)
+    return True
+
+
+def _from(bound: int, roots: list[int]) -> set[int]:
+    return {slot for slot in roots if slot >= bound}
+
+
+def _claim(timeline: Timeline[Tables], view: View[Tables], table: str, bound: int, *, rooted: bool) -> LogState | None:
+    """The CLEAN after which nothing below the bound can be read, and no checkpoint below it is stood on. Returns the log as of its slot."""
+
+    def run(plan: CleanPlan) -> Proposal:
+        for result in timeline.fileio.delete(plan.leftovers) if plan.leftovers else ():
+            if result.error is not None:
+                raise result.error
+        changes = encode_delta(TableDelta(removes=plan.removes)) if plan.removes else None
+        footprint = Footprint(bound=plan.bound, root_bound=bound)
+        return Proposal(footprint=footprint, changes=changes, summary=Summary(files=len(plan.removes)))
+
+    def plan(view: View[Tables]) -> CleanPlan:
+        snapshot_of(view, table, where=timeline.fileio.url)
+        return plan_clean(timeline, view, table, before=bound) or CleanPlan(max(bound, view.log.marks(table).bound), (), ())
+
+    service = Service(action=Action.CLEAN, table=table, plan=plan, run=lambda plan, _txn: run(plan))
+    done = perform(timeline, service, view)
+    assert done is not None, "there is always something to say"
+    remove_files(timeline.fileio, done.plan.removes, why=f"the CLEAN at slot {done.entry.slot}")
+    # A checkpoint that somebody wrote in between, not knowing of this, stands on former ones.
+    between = [slot for slot in valid_roots(timeline.fileio, done.entry.slot - 1) if slot > bound]
+    return done.log if not between and (not rooted or bound in valid_roots(timeline.fileio, bound)) else None
+
+
+def _is_settled(now: LogState, claimed: LogState, bound: int) -> bool:
+    """Whether no state was brought back above the bound, which may stand on checkpoints that are void now."""
+    return not any(slot > bound for slot, _ in now.restores) and now.root_bound == claimed.root_bound

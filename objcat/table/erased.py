@@ -1,0 +1,132 @@
+"""What an erasure takes out of the entries of a table: values, digests of keys, and partitions that hold nothing any more.
+
+What stays says whose slot it is, which files it brought to which homes, and all that conflicts and the fold go by. So an entry without its
+bounds, metadata and digests is folded and judged as before. One that lost partitions says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from objcat.table.files import BaseFile, LogObject, TableDelta, decode_delta, encode_delta
+from objcat.table.record import INDEX_PARTITION, is_of_index
+from objcat.timeline import Entry, Footprint, Home
+from objcat.timeline.entry import ERASED_PARTITIONS, Digests, Keys, SideObject
+
+KEPT_METADATA = frozenset({"spark.query"})
+"""Metadata of objcat's own, which names no data."""
+
+File = TypeVar("File", BaseFile, LogObject)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """What is taken out of the entries of one table.
+
+    id: of the erasure. kept_files: those of readable slots, whose bounds stay. live: the partitions of readable slots; all others go.
+    """
+
+    table: str
+    id: str
+    kept_files: frozenset[str]
+    live: frozenset[str]
+
+    def of(self, entry: Entry) -> Entry:
+        """The entry without what has to go, with its changes inline; the same entry when nothing has to. entry: with its changes."""
+        footprint = entry.footprint.get(self.table)
+        raw = entry.changes.get(self.table)
+        if footprint is None and raw is None:
+            return entry
+        before = TableDelta() if raw is None else decode_delta(raw)
+        delta, told = self._delta(before), self._footprint(footprint or Footprint(), entry)
+        metadata = {name: value for name, value in entry.metadata.items() if name in KEPT_METADATA}
+        if delta == before and told == (footprint or Footprint()) and metadata == entry.metadata:
+            return entry
+        ids = entry.erased.get(self.table, ())
+        if self._forgets(before, footprint or Footprint()):
+            ids = tuple(sorted({*ids, self.id}))
+        changes = {**entry.changes, self.table: encode_delta(delta)}
+        return msgspec.structs.replace(
+            entry,
+            changes=changes if delta != TableDelta() else {name: part for name, part in changes.items() if name != self.table},
+            side=None,
+            footprint={**entry.footprint, self.table: told},
+            metadata=metadata,
+            features={**entry.features, **ERASED_PARTITIONS} if ids else entry.features,
+            erased={**entry.erased, self.table: ids},
+        )
+
+    def _is_live(self, partition: str) -> bool:
+        """Whether a partition, or one below it, holds something."""
+        return partition == "" or partition in self.live or any(name.startswith(f"{partition}/") for name in self.live)
+
+    def _stays(self, home: Home) -> bool:
+        return is_of_index(home) or self._is_live(home.partition)
+
+    def _homes(self, homes: Iterable[Home]) -> tuple[Home, ...]:
+        return tuple(home for home in homes if self._stays(home))
+
+    def _names(self, partitions: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in partitions if self._is_live(name))
+
+    def _delta(self, delta: TableDelta) -> TableDelta:
+        logs = (msgspec.structs.replace(log, homes=tuple(rows for rows in log.homes if self._stays(rows.home))) for log in delta.logs)
+        return msgspec.structs.replace(
+            delta,
+            bases=tuple(self._bare(base) for base in delta.bases if self._stays(base.home)),
+            logs=tuple(self._bare(log) for log in logs if log.homes),
+            retires=self._homes(delta.retires),
+            splits={name: count for name, count in delta.splits.items() if self._is_live(name)},
+            removes=tuple(
+                path for path in delta.removes if partition_of_path(path) == INDEX_PARTITION or self._is_live(partition_of_path(path))
+            ),
+            index=None if delta.index is None else self._delta(delta.index),
+        )
+
+    def _bare(self, file: File) -> File:
+        """A file without its bounds, unless somebody can still read it."""
+        return file if file.path in self.kept_files or not file.bounds else msgspec.structs.replace(file, bounds={})
+
+    def _footprint(self, footprint: Footprint, entry: Entry) -> Footprint:
+        keys = footprint.keys
+        if keys is not None:
+            keys = Keys(placed=_forgotten(keys.placed, entry), updated=_forgotten(keys.updated, entry))
+        return msgspec.structs.replace(
+            footprint,
+            creates=self._homes(footprint.creates),
+            appends=self._homes(footprint.appends),
+            replaces=self._homes(footprint.replaces),
+            retires=self._homes(footprint.retires),
+            rmw=self._homes(footprint.rmw),
+            reads=self._homes(footprint.reads),
+            overwrites=self._names(footprint.overwrites),
+            read_partitions=self._names(footprint.read_partitions),
+            splits={name: count for name, count in footprint.splits.items() if self._is_live(name)},
+            keys=keys,
+        )
+
+    def _forgets(self, delta: TableDelta, footprint: Footprint) -> bool:
+        """Whether an entry names a partition that goes, so that it means less without it."""
+        homes = (*footprint.creates, *footprint.appends, *footprint.replaces, *footprint.retires, *footprint.rmw, *footprint.reads)
+        homes += (*delta.retires, *(base.home for base in delta.bases), *(rows.home for log in delta.logs for rows in log.homes))
+        names = {*footprint.overwrites, *footprint.read_partitions, *footprint.splits, *delta.splits}
+        return not all(map(self._stays, set(homes))) or not all(map(self._is_live, names))
+
+
+def partition_of_path(path: str) -> str:
+    """The partition that the path of a data file names; the empty text where it names none."""
+    return "/".join(path.split("/")[2:-1])
+
+
+def _forgotten(digests: Digests, entry: Entry) -> Digests:
+    """A set of digests that nobody can read any more, which is a conflict to whoever needs them."""
+    if not digests.count:
+        return digests
+    return Digests(digests.count, side=SideObject(f"data/{entry.txn}/keys-erased", 0, ""))
+
+
+__all__ = ["KEPT_METADATA", "Redaction", "partition_of_path"]

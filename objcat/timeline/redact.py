@@ -1,0 +1,335 @@
+"""Redaction: an erasure takes values out of entries that stand already, and leaves a log that everybody can still read.
+
+A slot is never deleted and never says of whom it is anything else. But a tombstone sends whoever wants the rest to a history file. So the
+entries below the erasure go to new history files without what must go, as archived entries go there whole, and their slots name these. A
+history file with the former entries is deleted once no slot names it. Readers that know nothing of erasures find tombstones, as ever.
+
+Where whole partitions are forgotten, an entry cannot be folded upon a state of before. Whoever began at the table's creation can fold it if
+the creation says that it was redacted too. So that slot comes last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from fileio.base import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
+from fileio.env import map_io
+from fileio.errors import NotFound
+from fileio.store import FileIO
+from objcat.errors import Contention, CorruptTable
+from objcat.timeline.archive import FILE_BYTES_MAX, FILE_SLOTS_MAX, tombstone_of
+from objcat.timeline.entry import Action, Entry, HistoryRow, SideObject, Txn, decode_entry, encode_entry, log_key
+from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
+from objcat.timeline.side import get_side, read_intact, side_object
+
+ATTEMPTS_MAX = 10
+"""Passes over the log, each of which does what somebody else has forestalled in the one before."""
+SUFFIX = ".erased.parquet"
+"""Of history files that an erasure wrote. Archivers do not take them for their own, which they may delete when no slot names them yet."""
+_FILE = re.compile(r"history/(\d{20})-(\d{20})-[0-9a-f]+(\.erased)?\.parquet")
+_PLAN = "history/erasing-"
+_SIDE = re.compile(r"data/([^/]+)/(changes\.json|keys)-[^/]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """What a redaction did. slots: that it changed. files: history files that it wrote. deleted: objects that nothing names any more."""
+
+    slots: int
+    files: tuple[str, ...]
+    deleted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """The object of a slot as it was read. body: its bytes."""
+
+    stub: Entry
+    body: bytes
+    version: Version
+
+    @property
+    def path(self) -> str | None:
+        """Of the history file that holds its entry."""
+        return None if self.stub.history is None else self.stub.history.file.path
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One pass over the log. ids: erasures that took partitions out of entries of the table. sides: side objects that entries name now."""
+
+    ids: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
+    sides: set[str] = field(default_factory=set)
+    slots: int = 0
+    lost: int = 0
+    files: list[str] = field(default_factory=list)
+    creation: tuple[_Slot, Entry] | None = None
+
+
+class Erasing(msgspec.Struct, frozen=True, kw_only=True):
+    """A redaction that makes the log forget partitions, while it is under way: whoever finds it goes on with just this one.
+
+    Halfway through, the log can only be folded from the newest checkpoint, so nobody could say any more which partitions were to stay.
+    id: of the erasure. end: slots below it are redacted. live: partitions that stay.
+    """
+
+    id: str
+    table: str
+    end: int
+    live: tuple[str, ...]
+
+
+_PLANS = msgspec.json.Decoder(Erasing)
+
+
+def leave(fileio: FileIO, plan: Erasing) -> None:
+    """Write a plan before anything is done by it."""
+    key = _plan_key(plan)
+    require_written(fileio.put(key, msgspec.json.encode(plan), Create()), key)
+
+
+def pending(fileio: FileIO, table: str) -> list[Erasing]:
+    """The plans for a table that somebody has begun with, and not finished. Raises CorruptTable."""
+    found = []
+    for key in fileio.list_keys("history/"):
+        if not key.startswith(_PLAN):
+            continue
+        try:
+            plan = _PLANS.decode(fileio.read(key))
+        except NotFound:
+            continue
+        except msgspec.DecodeError as error:
+            raise CorruptTable(f"{key} is not the plan of an erasure ({error}): restore that object from a backup of the bucket") from error
+        if plan.table == table:
+            found.append(plan)
+    return found
+
+
+def settle(fileio: FileIO, plan: Erasing) -> None:
+    """Delete a plan that was carried out; one that was never left is no error."""
+    for result in fileio.delete([_plan_key(plan)]):
+        if result.error is not None:
+            raise result.error
+
+
+def _plan_key(plan: Erasing) -> str:
+    return f"{_PLAN}{plan.id}.json"
+
+
+def redact(fileio: FileIO, table: str, of: Callable[[Entry], Entry], *, end: int) -> Redacted:
+    """Put what `of` makes of each entry below `end` in its place, and delete what held them before.
+
+    of: pure; gives the entry back as it is where nothing has to go. Changes are inline when it sees them. The slots below `end` must not be
+    readable for the table any more, and files of readable slots must stay named. Safe beside writers, readers, archivers and other
+    redactions; cut short, it is finished by the next. Raises Contention, CorruptTable and storage errors.
+    """
+    slots = 0
+    files: list[str] = []
+    for _ in range(ATTEMPTS_MAX):
+        listed = list(fileio.list_keys("history/"))
+        places = _read_slots(fileio, range(end))
+        done = _Pass()
+        _go_over(fileio, table, lambda entry: of(entry) if entry.slot < end else entry, done, places, listed)
+        _tell_creation(fileio, table, done)
+        slots, files = slots + done.slots, [*files, *done.files]
+        if not done.lost:
+            return Redacted(slots, tuple(files), _delete_rest(fileio, done, listed, places))
+    raise Contention(f"others change the slots of {fileio.url} as fast as they are redacted: erase again", winner_slot=end)
+
+
+def _read_slots(fileio: FileIO, slots: Sequence[int]) -> dict[int, _Slot]:
+    def read(slot: int) -> _Slot:
+        key = log_key(slot)
+        result = fileio.get(key)
+        assert isinstance(result, GetResult)
+        return _Slot(decode_entry(result.data, key=key), result.data, result.meta.version)
+
+    found: dict[int, _Slot] = {}
+    for begin in range(0, len(slots), WINDOW_SLOTS_MAX):
+        window = slots[begin : begin + WINDOW_SLOTS_MAX]
+        found |= dict(zip(window, map_io(fileio.env, read, window), strict=True))
+    return found
+
+
+def _go_over(
+    fileio: FileIO, table: str, of: Callable[[Entry], Entry], done: _Pass, places: dict[int, _Slot], listed: Sequence[str]
+) -> None:
+    """Redact all slots but that of the table's creation, the newest first."""
+    named = {place.path for place in places.values()}
+    touched = _overlapped(fileio, places, [path for path in listed if path not in named])
+    for path, group in _grouped(places):
+        bodies = _bodies(fileio, path, group)
+        if bodies is None:
+            done.lost += len(group)
+            continue
+        # A file that goes takes all of its slots along, those above the erasure too.
+        whole = group if path is None else _whole_group(fileio, path, bodies, places)
+        _redact_group(fileio, table, of, done, whole, bodies, is_due=path is None or any(place.stub.slot in touched for place in whole))
+
+
+def _redact_group(
+    fileio: FileIO,
+    table: str,
+    of: Callable[[Entry], Entry],
+    done: _Pass,
+    group: Sequence[_Slot],
+    bodies: Mapping[int, bytes],
+    *,
+    is_due: bool,
+) -> None:
+    """The slots of one history file, or some that are in none. is_due: whether they move whatever their entries hold."""
+    before = [decode_entry(bodies[place.stub.slot], key=log_key(place.stub.slot)) for place in group]
+    pairs = list(zip(group, before, map(of, with_changes(fileio, before)), strict=True))
+    moving, rows = [], []
+    for place, old, new in pairs:
+        done.ids.update(new.erased.get(table, ()))
+        is_same = _bare(new) == _bare(old)
+        if new.action is Action.CREATE and table in new.footprint:
+            done.creation = place, old if is_same else new
+        else:
+            moving.append(place)
+            rows.append(bodies[place.stub.slot] if is_same else encode_entry(new))
+        is_due |= not is_same
+        done.sides.update(_sides_of(old if is_same else new))
+    if is_due and moving:
+        _move(fileio, done, moving, rows)
+    elif not is_due:
+        done.named.update(place.path for place in group if place.path is not None)
+
+
+def _bare(entry: Entry) -> Entry:
+    """What a slot says of an entry whose changes lie beside it."""
+    return entry if entry.side is None else msgspec.structs.replace(entry, changes={})
+
+
+def _tell_creation(fileio: FileIO, table: str, done: _Pass) -> None:
+    """See that the creation of the table says what all others do, once they do."""
+    if done.creation is None or done.lost:
+        return
+    place, entry = done.creation
+    ids = tuple(sorted(done.ids))
+    if place.path in done.named and entry.erased.get(table, ()) == ids:
+        return
+    told = entry if not ids else msgspec.structs.replace(entry, erased={**entry.erased, table: ids})
+    _move(fileio, done, [place], [encode_entry(_bare(told))])
+
+
+def _grouped(places: Mapping[int, _Slot]) -> Iterator[tuple[str | None, list[_Slot]]]:
+    """The slots by the history file that they name, the newest first; those that name none in groups that one file holds."""
+    by_path: dict[str, list[_Slot]] = {}
+    bare: list[_Slot] = []
+    for slot in sorted(places, reverse=True):
+        place = places[slot]
+        if place.path is not None:
+            by_path.setdefault(place.path, []).append(place)
+            continue
+        if bare and (len(bare) == FILE_SLOTS_MAX or sum(len(one.body) for one in bare) > FILE_BYTES_MAX):
+            yield None, bare[::-1]
+            bare = []
+        bare.append(place)
+    if bare:
+        yield None, bare[::-1]
+    yield from by_path.items()
+
+
+def _bodies(fileio: FileIO, path: str | None, group: Sequence[_Slot]) -> dict[int, bytes] | None:
+    """The entries of some slots as bytes; None when their history file is gone, as another redaction has replaced it."""
+    from objcat.timeline.history import decode_bodies
+
+    if path is None:
+        return {place.stub.slot: place.body for place in group}
+    history = group[0].stub.history
+    assert history is not None
+    try:
+        return dict(decode_bodies(get_side(fileio, history.file), path=path))
+    except CorruptTable:
+        if all(again.path == path for again in _read_slots(fileio, [place.stub.slot for place in group]).values()):
+            raise
+        return None
+
+
+def _whole_group(fileio: FileIO, path: str, slots: Iterable[int], places: dict[int, _Slot]) -> list[_Slot]:
+    """All slots that name a history file, of those whose entries it holds."""
+    beyond = [slot for slot in sorted(slots) if slot not in places]
+    found = {**places, **_read_slots(fileio, beyond)}
+    return [found[slot] for slot in sorted(slots) if found[slot].path == path]
+
+
+def _overlapped(fileio: FileIO, places: dict[int, _Slot], unnamed: Sequence[str]) -> Collection[int]:
+    """The slots that a history file covers which no slot names yet: its writer is at work, or dead. Once they have changed, it can bring
+    none of them any more. Those above the erasure are read into `places`."""
+    touched: set[int] = set()
+    for path in unnamed:
+        found = _FILE.fullmatch(path)
+        if found is not None and int(found[1]) in places:
+            covered = range(int(found[1]), int(found[2]) + 1)
+            places |= _read_slots(fileio, [slot for slot in covered if slot not in places])
+            touched.update(covered)
+    return touched
+
+
+def _move(fileio: FileIO, done: _Pass, group: Sequence[_Slot], rows: Sequence[bytes]) -> None:
+    """Write a history file of some entries, and let their slots name it."""
+    file = _write(fileio, group, rows)
+
+    def bury(row: int) -> bool:
+        place = group[row]
+        tombstone = encode_entry(tombstone_of(place.stub, HistoryRow(file, row)))
+        match fileio.put(log_key(place.stub.slot), tombstone, Update(place.version)):
+            case Written():
+                return True
+            case Unknown(cause):
+                raise cause
+            case Conflict():
+                return False
+
+    for begin in range(0, len(group), WINDOW_SLOTS_MAX):
+        window = range(begin, min(len(group), begin + WINDOW_SLOTS_MAX))
+        buried = sum(map_io(fileio.env, bury, window))
+        done.slots += buried
+        done.lost += len(window) - buried
+    done.named.add(file.path)
+    done.files.append(file.path)
+
+
+def _write(fileio: FileIO, group: Sequence[_Slot], rows: Sequence[bytes]) -> SideObject:
+    """A history file, read back: from now on it is the only place where its entries are."""
+    from objcat.timeline.history import decode_bodies, encode_history
+
+    slots = [place.stub.slot for place in group]
+    data = encode_history(rows, [place.stub for place in group])
+    path = f"history/{slots[0]:020d}-{slots[-1]:020d}-{fileio.env.new_id()}{SUFFIX}"
+    require_written(fileio.put(path, data, Create()), path)
+    file = side_object(path, data)
+    if decode_bodies(read_intact(fileio, path, file.sha256, named_by="erasure"), path=path) != list(zip(slots, rows, strict=True)):
+        raise CorruptTable(f"{path} does not read back as it was written: nothing was redacted; that is a bug in objcat or in pyarrow")
+    return file
+
+
+def _delete_rest(fileio: FileIO, done: _Pass, listed: Collection[str], places: Mapping[int, _Slot]) -> tuple[str, ...]:
+    """Delete history files and side objects that nothing names any more. What others have written since the listing is theirs."""
+    rest = [path for path in listed if _FILE.fullmatch(path) and path not in done.named]
+    rest = [path for path in rest if int(path.split("/")[1].split("-")[0]) in places]
+    txns = {place.stub.txn for place in places.values()}
+    for key in fileio.list_keys("data/"):
+        found = _SIDE.fullmatch(key)
+        if found is not None and Txn(found[1]) in txns and key not in done.sides:
+            rest.append(key)
+    for result in fileio.delete(rest) if rest else ():
+        if result.error is not None:
+            raise result.error
+    return tuple(rest)
+
+
+def _sides_of(entry: Entry) -> Iterator[str]:
+    """The side objects that an entry names."""
+    if entry.side is not None:
+        yield entry.side.path
+    for footprint in entry.footprint.values():
+        if footprint.keys is not None:
+            yield from (digests.side.path for digests in (footprint.keys.placed, footprint.keys.updated) if digests.side is not None)
