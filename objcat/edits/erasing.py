@@ -17,7 +17,7 @@ from fileio.errors import Unavailable
 from objcat.edits.certify import NOT_PROMISED, Examined, Search, is_data_file, literals_of, physical, sought_of, vocabulary_of
 from objcat.edits.deleting import delete_scanned
 from objcat.edits.keyed import Keyed, keys_text
-from objcat.edits.traces import Traces, pieces, trace
+from objcat.edits.traces import Traces, trace
 from objcat.errors import Contention, CorruptTable, InvalidInput, NotErased, SnapshotExpired
 from objcat.local import to_rows
 from objcat.progress import shown_progress
@@ -28,7 +28,7 @@ from objcat.services.forget import STEPS as FORGET_STEPS
 from objcat.services.forget import forget, own_files
 from objcat.services.overwrite import ends
 from objcat.storage.batch import key_values
-from objcat.storage.files import as_of_schema, base_pieces, log_pieces, txn_of_path
+from objcat.storage.files import as_of_schema, base_pieces, every_piece, log_pieces, txn_of_path
 from objcat.storage.fitting import logical
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
 from objcat.table import Snapshot, Tables
@@ -225,7 +225,7 @@ def _end_tombstones(table: Table, traces: Traces) -> None:
     wanted = list(dict.fromkeys([*by_key, *(() if spec.is_global else (column.physical for column in spec.partition_columns))]))
     left = []
     for path in sorted({rows.object.path for group in snapshot.file_groups(table.manifests) for rows in group.logs}):
-        for rows in pieces(table.fileio, path, spec):
+        for rows in every_piece(table.fileio, path, spec):
             deletes = rows.filter(pc.and_(pc.equal(rows.column(OP_COLUMN), OP_DELETE), rows.column(ordering).is_valid()))
             known = as_of_schema(deletes, wanted, spec.table_schema).select(wanted)
             left.append(known.filter(keyed.mask(known)))

@@ -9,16 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.edits.keyed import Keyed, keys_text
-from objcat.errors import CorruptTable, InvalidInput
+from objcat.errors import InvalidInput
 from objcat.read.plan import parse_filter
-from objcat.storage.bounds import row_groups_that_may_match
-from objcat.storage.files import TXN_COLUMN, as_of_schema
+from objcat.storage.files import TXN_COLUMN, as_of_schema, every_piece
 from objcat.storage.fitting import logical
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import Pruning, TableSpec
@@ -133,21 +130,7 @@ def matching(
     fileio: FileIO, path: str, spec: TableSpec, pruning: Pruning | None, mask: Callable[[pa.Table], pa.Array]
 ) -> Iterator[pa.Table]:
     """The rows of a file for which `mask` is true, with all of its columns, a row group at a time."""
-    for rows in pieces(fileio, path, spec, pruning):
+    for rows in every_piece(fileio, path, spec, where=pruning):
         some = rows.filter(mask(rows))
         if some.num_rows:
             yield some
-
-
-def pieces(fileio: FileIO, path: str, spec: TableSpec, pruning: Pruning | None = None) -> Iterator[pa.Table]:
-    """The row groups of a file that may hold what is looked for, with all columns as the file has them."""
-    try:
-        with fileio.open_read(path) as stream, pq.ParquetFile(stream) as parquet:
-            numbers = range(parquet.num_row_groups)
-            chosen = numbers if pruning is None else row_groups_that_may_match(parquet.metadata, parquet.schema_arrow, pruning, spec)
-            for number in chosen:
-                yield parquet.read_row_group(number)
-    except NotFound:
-        return
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptTable(f"{path} in {fileio.url} is no Parquet file ({error}): restore that object from a backup") from error

@@ -225,6 +225,22 @@ def base_pieces(
             yield as_of_schema(file.read_row_group(number, columns=list(columns)), columns, None if spec is None else spec.table_schema)
 
 
+def every_piece(fileio: FileIO, path: str, spec: TableSpec, *, where: Pruning | None = None) -> Iterator[pa.Table]:
+    """The row groups of a data file of which a row may pass, with all columns that the file has; none of a file that is gone.
+
+    For whoever knows of the file by its name alone. Raises CorruptTable, storage errors.
+    """
+    try:
+        with fileio.open_read(path) as stream, _parquet(fileio, path, stream) as file:
+            numbers: Sequence[int] = range(file.num_row_groups)
+            if where is not None:
+                numbers = row_groups_that_may_match(file.metadata, file.schema_arrow, where, spec)
+            for number in numbers:
+                yield file.read_row_group(number)
+    except NotFound:
+        return
+
+
 RowGroups: TypeAlias = Callable[[pq.FileMetaData, pa.Schema], Sequence[int]]
 """Says which row groups of a file are wanted, by its footer and schema: their numbers, ascending."""
 

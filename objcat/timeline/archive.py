@@ -147,7 +147,8 @@ def read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
             timeline.fileio.get(path)
         except NotFound as error:
             raise CorruptTable(
-                f"the checkpoint at slot {root.slot} lacks {path}, so nothing below it was moved: restore it from a backup of the bucket"
+                f"the checkpoint at slot {root.slot} lacks {path}, so nothing below it was archived or redacted: restore it from a backup "
+                "of the bucket"
             ) from error
 
     for begin in range(0, len(paths), WINDOW_SLOTS_MAX):

@@ -57,7 +57,7 @@ _CELLS: tuple[Cell, ...] = (
         faults=FRESH,
         states_min=660,
     ),
-    Cell(name="erasure, save", actors=(ERASURE, play("save", 5, Save(2))), prelude=HIDDEN, states_min=4_400),
+    Cell(name="erasure, save", actors=(ERASURE, play("save", 5, Save(2))), prelude=HIDDEN, states_min=40_000, slow=True),
     Cell(name="erasure, write", actors=(ERASURE, writer(1)), prelude=ROWS, states_min=2_650, slow=True),
     Cell(name="erasure, compaction", actors=(ERASURE, COMPACTION), prelude=ROWS, all_succeed=True, states_min=11_900, slow=True),
     Cell(
@@ -83,5 +83,5 @@ _CELLS: tuple[Cell, ...] = (
     Cell(name="erasure, append", actors=(ERASURE, APPEND), prelude=SCATTERED, all_succeed=True, states_min=9_660, slow=True),
 )
 
-ERASURE_CELLS = tuple(replace(cell, solo_steps_max=150) if ERASURE in cell.actors else cell for cell in _CELLS)
+ERASURE_CELLS = tuple(replace(cell, solo_steps_max=400) if ERASURE in cell.actors else cell for cell in _CELLS)
 """An erasure is a delete, compactions, a clean, and reads of what is saved, one after the other."""

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from tests.explorer.store import Contents, Place
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.explorer.store import Contents
 
 HomeKey: TypeAlias = tuple[str, int, int]
 """Partition, bucket, bucket count."""
@@ -186,7 +189,7 @@ def facts_of(contents: Contents) -> Facts:
     for key, place in contents.items():
         where = place_of_slot(key)
         if where is not None and place.now is not None:
-            found.setdefault(where[0], {})[where[1]] = _whole(parse_slot(place.now.data), place)
+            found.setdefault(where[0], {})[where[1]] = _whole(parse_slot(place.now.data), place.now.data, where[0], contents)
     committed: dict[str, tuple[tuple[str, int], ...]] = {}
     rolled_back: dict[str, tuple[tuple[str, int], ...]] = {}
     logs = {}
@@ -218,13 +221,23 @@ def _named_by(prefix: str, data: bytes) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _whole(slot: Slot, place: Place) -> Slot:
-    """The entry as it was before it became a tombstone, as far as that keeps what others decide by: else the tombstone itself."""
-    if not slot.is_tombstone or place.before is None:
+def _whole(slot: Slot, data: bytes, prefix: str, contents: Contents) -> Slot:
+    """The entry that a tombstone sends its reader to, as far as the tombstone keeps what others decide by: else the tombstone itself."""
+    if not slot.is_tombstone:
         return slot
-    before = parse_slot(place.before.data)
+    history = json.loads(data)["history"]
+    place = contents.get(prefix + history["file"]["path"])
+    if place is None or place.now is None:
+        return slot
+    whole = _rows_of(place.now.data)[history["row"]]
     decides = ("txn", "action", "rollback_of", "plan", "committed_at_ms", "number", "apps")
-    return before if all(getattr(before, name) == getattr(slot, name) for name in decides) else slot
+    return whole if all(getattr(whole, name) == getattr(slot, name) for name in decides) else slot
+
+
+@lru_cache(maxsize=1000)
+def _rows_of(data: bytes) -> tuple[Slot, ...]:
+    """The entries of a history file."""
+    return tuple(map(parse_slot, pq.read_table(pa.BufferReader(data)).column("entry").to_pylist()))
 
 
 @lru_cache(maxsize=100_000)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 from unittest import mock
 
+import objcat.table.erased
 from fileio.errors import FileIOError
 from objcat import table_at
+from objcat.edits import erasing
+from objcat.edits.certify import Sought
+from objcat.edits.deleting import delete_scanned
 from objcat.errors import ObjcatError
 from tests.explorer.actors import Acknowledged, Began, Erased, Participant, Undecided
 from tests.explorer.roles import PREFIX, TABLE_NAME, means
+
+
+class Search(NamedTuple):
+    """A search that finds nothing."""
+
+    found: tuple[str, ...]
+    sought: Sought
+    classes: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +37,13 @@ class Erase:
     def __call__(self, me: Participant) -> None:
         me.note(Began(PREFIX))
         table = table_at(me.fileio.child(TABLE_NAME))
-        delete = partial(table.delete, metadata=means("end", self.key, mark="-"))
+        delete = partial(delete_scanned, metadata=means("end", self.key, mark="-"))
         try:
-            with mock.patch.object(table, "delete", delete):
+            # What an entry was meant to do is said in its metadata here, which an erasure takes away.
+            kept = mock.patch.object(objcat.table.erased, "KEPT_METADATA", frozenset({"does", "tables"}))
+            # Files are searched by whoever judges the store, in every state of it.
+            searched = mock.patch.object(erasing, "_searched", return_value=(Search((), Sought()), 0))
+            with kept, searched, mock.patch.object(erasing, "delete_scanned", delete):
                 done = table.erase(f"k = {self.key}", older_than_s=0 if self.dead else 3600)
         except (ObjcatError, FileIOError) as error:
             # How far it came is not said: it is finished when it is called again.

@@ -112,6 +112,17 @@ def log_pieces(fileio: FileIO, log: LogObject, start: int, end: int, columns: Se
     yield from get_log(fileio, log, [(start, end)], columns)
 
 
+def every_piece(fileio: FileIO, path: str, *_: Any, **__: Any) -> Iterator[pa.Table]:
+    """As `objcat.storage.files.every_piece`."""
+    try:
+        result = fileio.get(path)
+    except NotFound:
+        return
+    assert isinstance(result, GetResult)
+    columns = json.loads(result.data)
+    yield pa.table({name: pa.array(values, TYPES[name]) for name, values in columns.items()})
+
+
 @contextmanager
 def toy_files() -> Iterator[None]:
     """Until the end of the block, whoever writes or reads a data file writes or reads one of these."""
@@ -122,12 +133,14 @@ def toy_files() -> Iterator[None]:
         "read_base": get_base,
         "read_log": get_log,
         "base_pieces": base_pieces,
+        "every_piece": every_piece,
         "key_pieces": key_pieces,
         "picked_row_groups": picked_row_groups,
         "log_pieces": log_pieces,
     }
     names = (
         "edits.erasing",
+        "edits.traces",
         "storage.files",
         "storage.logs",
         "tasks.write",
