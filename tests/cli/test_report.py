@@ -202,7 +202,7 @@ def test_bytes_are_on_a_logarithmic_axis(tmp_path: Path) -> None:
         {"key": ["id"], "index": objcat.Bloom()},
         {"key": ["id"], "index": objcat.Record()},
         {"key": ["id"], "kind": "copy_on_write"},
-        {"key": ["id"], "ordering": "at", "partition_by": ["day(at)"]},
+        {"key": ["id"], "ordering": "at", "partition_by": ["day(at)"], "key_scope": "partition"},
     ],
     ids=str,
 )
