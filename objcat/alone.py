@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
 
 from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.store import FileIO
-from objcat.arguments import instance, name_list, one_of, span_ms, text, text_mapping
+from objcat.arguments import KeyScope, TableType, instance, name_list, one_of, span_ms, text, text_mapping
 from objcat.batches import schema_given
 from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
 from objcat.handle import Table
@@ -26,6 +26,20 @@ from objcat.timeline import Log, LogState, Timeline, View, new_txn
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+
+class TableSettings(TypedDict, total=False):
+    """Settings of a new table beside its columns and its key, as of `Lake.create_table`."""
+
+    ordering: str | None
+    lateness: str | dt.timedelta | None
+    partition_by: Sequence[str]
+    key_scope: KeyScope
+    index: Index | None
+    kind: TableType
+    properties: Mapping[str, str] | None
+    domain: str | None
+
+
 NO_VIEW: View[Tables] = View(LogState(), {})
 """Of a log without a slot."""
 
@@ -38,9 +52,9 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
     ordering: str | None = None,
     lateness: str | dt.timedelta | None = None,
     partition_by: Sequence[str] = (),
-    key_scope: str = "table",
+    key_scope: KeyScope = "table",
     index: Index | None = None,
-    kind: str = "merge_on_read",
+    kind: TableType = "merge_on_read",
     properties: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Table:
@@ -102,9 +116,9 @@ def new_spec(  # noqa: PLR0913 - one for each setting that a table has
     ordering: str | None = None,
     lateness: str | dt.timedelta | None = None,
     partition_by: Sequence[str] = (),
-    key_scope: str = "table",
+    key_scope: KeyScope = "table",
     index: Index | None = None,
-    kind: str = "merge_on_read",
+    kind: TableType = "merge_on_read",
     properties: Mapping[str, str] | None = None,
 ) -> TableSpec:
     """The spec of a new table. Raises InvalidInput."""

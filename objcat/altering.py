@@ -1,19 +1,95 @@
-"""What a handle changes of what its table is: columns, partitioning, properties."""
+"""What a table is, as its handle has last seen it, and what a handle changes of that: columns, partitioning, properties."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 import pyarrow as pa
 
-from objcat.arguments import instances
+from objcat.arguments import KeyScope, TableType, instances
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
+from objcat.table import Snapshot, TableSpec
 from objcat.table.evolution import KINDS_OF_CHANGE, AddColumn, ColumnChange, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
+from objcat.table.partition import fields_asked
+from objcat.table.snapshot import snapshot_of
+from objcat.table.spec import Index, index_asked
 from objcat.upkeep import Serviced
 
 
 class Altered(Serviced):
-    """Changes of one table that write no rows, as methods of its handle. Safe for many threads."""
+    """What one table is, by the words of `Lake.create_table`, and changes of that, as members of its handle. Safe for many threads.
+
+    The properties are as of the newest slot that the handle has seen, and send no request; `refresh()` asks for newer ones.
+    """
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot that this handle has seen."""
+        return snapshot_of(self._standing.view, self.id, where=self.fileio.url)
+
+    @property
+    def spec(self) -> TableSpec:
+        """What the table is, as its log has it: columns by id."""
+        return self.snapshot.spec
+
+    @property
+    def url(self) -> str:
+        """Where the table's log and files are. No secret is in it."""
+        return self.fileio.url
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow fields, by the names that they have now."""
+        return self.spec.table_schema.to_arrow()
+
+    @property
+    def key(self) -> list[str] | None:
+        """The key columns by name; None for a table that only grows."""
+        return [column.name for column in self.spec.key_columns] or None
+
+    @property
+    def ordering(self) -> str | None:
+        """The name of the column whose greater value wins; None where the later commit wins."""
+        column = self.spec.ordering_column
+        return None if column is None else column.name
+
+    @property
+    def index(self) -> Index | None:
+        """How a key finds its file group, as `create_table` takes it; None for a table without a key. Of buckets the count is that of now;
+        a partition that was split by itself has more."""
+        snapshot = self.snapshot
+        return index_asked(snapshot.spec, snapshot.table.bucket_count(""))
+
+    @property
+    def table_type(self) -> TableType:
+        """ "merge_on_read" or "copy_on_write": what `create_table` takes as `kind`."""
+        return cast("TableType", self.spec.kind)
+
+    @property
+    def partitioning(self) -> list[str]:
+        """Where new rows go, as `partition_by` of `create_table` says it, such as `["city", "day(at)"]`; empty: one partition for all."""
+        spec = self.spec
+        return fields_asked(spec.partitioning, spec.table_schema)
+
+    @property
+    def key_scope(self) -> KeyScope:
+        """ "table" or "partition": within what a key is unique."""
+        return cast("KeyScope", self.spec.key_scope)
+
+    @property
+    def lateness(self) -> dt.timedelta | None:
+        """How far before its commit a row may lie; None: as far as it likes."""
+        lateness_ms = self.spec.lateness_ms
+        return None if lateness_ms is None else dt.timedelta(milliseconds=lateness_ms)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Text to text: settings, and notes of users."""
+        return dict(self.spec.properties)
+
+    # ---- changes
 
     def set_properties(self, properties: Mapping[str, str] | None = None, *, unset: Iterable[str] = ()) -> None:
         """Set and take away properties of the table, as one commit; others stay, those that somebody else sets meanwhile too.

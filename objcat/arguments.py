@@ -8,13 +8,24 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from fileio.config import nearest
 from fileio.libraries import library
 from objcat.errors import InvalidInput
 
 T = TypeVar("T")
+
+# The words of options that take one of some; each is checked where it is used, too.
+TableType: TypeAlias = Literal["merge_on_read", "copy_on_write"]
+KeyScope: TypeAlias = Literal["table", "partition"]
+SchemaModeName: TypeAlias = Literal["strict", "add", "widen"]
+ScanMode: TypeAlias = Literal["snapshot", "read_optimised"]
+IsolationName: TypeAlias = Literal["snapshot", "serializable"]
+OperationName: TypeAlias = Literal["upsert", "insert", "delete"]
+IfExists: TypeAlias = Literal["upsert", "insert", "error"]
+SortName: TypeAlias = Literal["none", "partition"]
+GroupOrder: TypeAlias = Literal["log_bytes", "log_count", "newest"]
 
 SECONDS_MAX = 1e11
 """Some three thousand years: what is longer is a mistake."""

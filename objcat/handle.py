@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from fileio.errors import FileIOError
 from objcat.advice import SizeAdvice
 from objcat.altering import Altered
-from objcat.arguments import moment_ms, name_list, one_of, text, text_mapping, whole_number
+from objcat.arguments import ScanMode, SchemaModeName, SortName, moment_ms, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, layout_of, session_of
 from objcat.edits.deleting import delete_where
 from objcat.edits.deriving import DELETES, batch_of, check_follows, version_of
@@ -34,7 +34,7 @@ from objcat.services.after import Upkeep
 from objcat.services.perform import Done
 from objcat.services.savepoint import check_readable
 from objcat.standing import Standing
-from objcat.table import Snapshot, Tables, TableSpec
+from objcat.table import Snapshot, Tables
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import Layout, Operation
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, parse_txn, resolve
@@ -62,26 +62,7 @@ class Table(Altered):
     def __repr__(self) -> str:
         return f"Table({self.name!r} at {self.fileio.url!r}, slot {self._standing.view.slot})"
 
-    @property
-    def spec(self) -> TableSpec:
-        return self.snapshot.spec
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns as Arrow fields, under their logical names."""
-        return self.spec.table_schema.to_arrow()
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """As of the newest slot that this handle has seen. No request."""
-        return dict(self.spec.properties)
-
     # ---- the newest state
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The newest snapshot that this handle has seen; `refresh()` asks for newer ones."""
-        return self._snapshot_of(self._standing.view)
 
     def history(self, *, limit: int | None = None) -> History:
         """The entries of the table's log, without those that are of other tables alone, oldest first: a list, and `to_arrow()` of it.
@@ -122,7 +103,7 @@ class Table(Altered):
         *,
         metadata: Mapping[str, str] | None = None,
         app: AppVersion | None = None,
-        schema_mode: str | None = None,
+        schema_mode: SchemaModeName | None = None,
         delete_when: str | None = None,
     ) -> CommitResult:
         """Insert or replace rows by key, as one commit.
@@ -149,7 +130,7 @@ class Table(Altered):
         *,
         metadata: Mapping[str, str] | None = None,
         app: AppVersion | None = None,
-        schema_mode: str | None = None,
+        schema_mode: SchemaModeName | None = None,
     ) -> CommitResult:
         """Insert rows whose keys the caller declares new, as one commit; buckets without rows get base files. Else as `upsert`."""
         return self._write(data, Operation.INSERT, metadata, app, schema_mode)
@@ -158,10 +139,10 @@ class Table(Altered):
         self,
         data: Any,
         *,
-        sort: str | Sequence[str] = "none",
+        sort: SortName | Sequence[str] = "none",
         metadata: Mapping[str, str] | None = None,
         app: AppVersion | None = None,
-        schema_mode: str | None = None,
+        schema_mode: SchemaModeName | None = None,
     ) -> CommitResult:
         """Insert a great many rows, as one commit, into files of about the property `target_file_bytes`; what is there is left alone.
 
@@ -300,7 +281,7 @@ class Table(Altered):
         where: str | pc.Expression | None = None,
         metadata: Mapping[str, str] | None = None,
         app: AppVersion | None = None,
-        schema_mode: str | None = None,
+        schema_mode: SchemaModeName | None = None,
     ) -> CommitResult:
         """Replace partitions by a batch, as one commit: all of their rows go, whatever their ordering, and those of the batch come.
 
@@ -314,7 +295,12 @@ class Table(Altered):
         return overwrite(self, data, where=where, whole=False, metadata=metadata, app=app, schema_mode=schema_mode)
 
     def overwrite(
-        self, data: Any, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None, schema_mode: str | None = None
+        self,
+        data: Any,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        app: AppVersion | None = None,
+        schema_mode: SchemaModeName | None = None,
     ) -> CommitResult:
         """Replace all rows of the table by a batch, as one commit. Else as `insert_overwrite`."""
         return overwrite(self, data, where=None, whole=True, metadata=metadata, app=app, schema_mode=schema_mode)
@@ -353,7 +339,7 @@ class Table(Altered):
         columns: Sequence[str] | None = None,
         as_of: AsOf | None = None,
         limit: int | None = None,
-        mode: str = SNAPSHOT,
+        mode: ScanMode = SNAPSHOT,
     ) -> Scan:
         """A scan of the newest snapshot, or of an older one; nothing is read before one of its methods is called.
 
@@ -365,7 +351,7 @@ class Table(Altered):
         and SnapshotExpired when the slot was cleaned.
         """
         columns = None if columns is None else name_list(columns, what="columns")
-        mode = one_of(mode, MODES, what="mode")
+        one_of(mode, MODES, what="mode")
         if limit is not None:
             whole_number(limit, what="limit")
 
@@ -437,7 +423,7 @@ class Table(Altered):
         operation: Operation,
         metadata: Mapping[str, str] | None,
         app: AppVersion | None,
-        schema_mode: str | None = None,
+        schema_mode: SchemaModeName | None = None,
         *,
         delete_when: str | None = None,
         layout: Layout | None = None,

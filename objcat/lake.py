@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
@@ -21,8 +21,8 @@ from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from objcat.alone import NO_VIEW, new_spec
-from objcat.arguments import name_list, one_of, seconds, session, text, text_mapping
+from objcat.alone import NO_VIEW, TableSettings, new_spec
+from objcat.arguments import IfExists, IsolationName, KeyScope, TableType, name_list, one_of, seconds, session, text, text_mapping
 from objcat.batches import schema_of_batch, session_of
 from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix
 from objcat.errors import (
@@ -68,7 +68,7 @@ from objcat.upkeep import maintain_each
 from objcat.write import CommitResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 ATTEMPTS_MAX = 20
@@ -123,9 +123,9 @@ class Lake:
         ordering: str | None = None,
         lateness: str | dt.timedelta | None = None,
         partition_by: Sequence[str] = (),
-        key_scope: str = "table",
+        key_scope: KeyScope = "table",
         index: Index | None = None,
-        kind: str = "merge_on_read",
+        kind: TableType = "merge_on_read",
         properties: Mapping[str, str] | None = None,
         domain: str | None = None,
     ) -> Table:
@@ -187,7 +187,9 @@ class Lake:
             return Table(name, timeline, spec.table, view, upkeep=self._upkeep)
         raise _contended(f"the log of the domain {domain!r} moved {ATTEMPTS_MAX} times", self.catalog)
 
-    def write(self, data: Any, name: str, *, key: Sequence[str] | None, if_exists: str = "upsert", **settings: Any) -> CommitResult:
+    def write(
+        self, data: Any, name: str, *, key: Sequence[str] | None, if_exists: IfExists = "upsert", **settings: Unpack[TableSettings]
+    ) -> CommitResult:
         """Write a batch to a table, which is created when it is not there: with the columns of the batch.
 
         data: as of `Table.upsert`. key: of the table, whether it is there or not. if_exists: "upsert" (a table without a key takes
@@ -228,7 +230,7 @@ class Lake:
         key: Sequence[str] | None,
         options: Mapping[str, Any] | None = None,
         commit_bytes: int = COMMIT_BYTES,
-        **settings: Any,
+        **settings: Unpack[TableSettings],
     ) -> ImportResult:
         """Insert the rows of Parquet files into a table, which is created when it is not there: with the columns of the first file.
 
@@ -245,7 +247,13 @@ class Lake:
 
         return self._write_first(name, lambda: found.schema, key, settings, write)
 
-    def sql(self, text: str, spark: SparkSession | None = None) -> Any:
+    @overload
+    def sql(self, text: str, spark: None = None) -> pa.Table: ...
+
+    @overload
+    def sql(self, text: str, spark: SparkSession) -> DataFrame: ...
+
+    def sql(self, text: str, spark: SparkSession | None = None) -> pa.Table | DataFrame:
         """Run one SQL statement (Spark's dialect) over the tables of the lake.
 
         A table is called by its name here, `shop.orders`; `orders VERSION AS OF 7` and `orders TIMESTAMP AS OF '2026-01-31 12:00:00'` are
@@ -424,7 +432,7 @@ class Lake:
     # ---- several tables
 
     def transaction(
-        self, *, isolation: str = "snapshot", metadata: Mapping[str, str] | None = None, app: AppVersion | None = None
+        self, *, isolation: IsolationName = "snapshot", metadata: Mapping[str, str] | None = None, app: AppVersion | None = None
     ) -> Transaction:
         """A block that reads and writes several tables of one domain, and is committed in one slot when it ends:
 

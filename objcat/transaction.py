@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
-from objcat.arguments import name_list, one_of, text, text_mapping, whole_number
+from objcat.arguments import IsolationName, SchemaModeName, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, session_of, workers_on
 from objcat.catalog import Binding, Catalog, Names
 from objcat.errors import CheckpointCollected, InvalidInput, ObjcatError, SeveralDomains
@@ -110,12 +110,12 @@ class TransactionTable:
         """The columns as Arrow fields, under their logical names."""
         return self.snapshot.spec.table_schema.to_arrow()
 
-    def upsert(self, data: Any, *, schema_mode: str | None = None, delete_when: str | None = None) -> None:
+    def upsert(self, data: Any, *, schema_mode: SchemaModeName | None = None, delete_when: str | None = None) -> None:
         """Insert or replace rows by key. Arguments as of `Table.upsert`; do not change the data before the block ends. Raises InvalidBatch,
         InvalidSchema and InvalidPredicate."""
         self._change(data, Operation.UPSERT, schema_mode, delete_when)
 
-    def insert(self, data: Any, *, schema_mode: str | None = None) -> None:
+    def insert(self, data: Any, *, schema_mode: SchemaModeName | None = None) -> None:
         """Insert rows whose keys the caller declares new. Else as `upsert`."""
         self._change(data, Operation.INSERT, schema_mode)
 
@@ -147,7 +147,7 @@ class TransactionTable:
             commits=lambda txns: block.standing(lambda: commits.find(block.view.outcomes, txns)),
         )
 
-    def _change(self, data: Any, operation: Operation, schema_mode: str | None = None, delete_when: str | None = None) -> None:
+    def _change(self, data: Any, operation: Operation, schema_mode: SchemaModeName | None = None, delete_when: str | None = None) -> None:
         self._block.check_open()
         change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode, delete_when, table=self.name)
         self._block.changes.setdefault(self.id, []).append(change)
@@ -169,7 +169,7 @@ class Transaction:
         open_log: OpenLog,
         keep_log: KeepLog,
         *,
-        isolation: str,
+        isolation: IsolationName,
         metadata: Mapping[str, str],
         app: AppVersion | None,
         upkeep: Upkeep,

@@ -6,13 +6,14 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import pyarrow as pa
 
 import objcat
 from fileio.config import nearest
 from fileio.errors import FileIOError, InvalidConfig
-from objcat.arguments import one_of
+from objcat.arguments import KeyScope, ScanMode, TableType, one_of
 from objcat.errors import InvalidInput, ObjcatError, TableNotFound
 from objcat.feed import Feed, changes, incremental
 from objcat.first import take_back
@@ -149,8 +150,8 @@ class FormatOptions:
             ordering=own.get("ordering"),
             partition_by=_names(own.get("partition_by", "")),
             index=objcat.Bucket(_number(own["buckets"], "buckets")) if "buckets" in own else None,
-            kind=own.get("kind", MERGE_ON_READ),
-            key_scope=own.get("key_scope", "table"),
+            kind=cast("TableType", own.get("kind", MERGE_ON_READ)),
+            key_scope=cast("KeyScope", own.get("key_scope", "table")),
         )
         return table, Made(table.id, table.snapshot.slot)
 
@@ -267,7 +268,7 @@ class FormatOptions:
         """What a read reads of the table. columns: instead of those that the options name. Raises as `Table.scan`."""
         as_of = None if "as_of" not in self.own else _point(self.own["as_of"])
         columns = self.chosen if columns is None else columns
-        return table.scan(where=self.own.get("where"), columns=columns, as_of=as_of, mode=self.mode)
+        return table.scan(where=self.own.get("where"), columns=columns, as_of=as_of, mode=cast("ScanMode", self.mode))
 
 
 COPY_ON_WRITE_REFUSED = "which is copy_on_write: all rows of a bucket must meet in one task, which Spark does not arrange for a format"

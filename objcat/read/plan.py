@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -86,9 +87,9 @@ class ScanPlan:
         return [self.task(part) for part in dealt if part]
 
 
-SNAPSHOT = "snapshot"
+SNAPSHOT: Final = "snapshot"
 """Every row as of the slot."""
-READ_OPTIMISED = "read_optimised"
+READ_OPTIMISED: Final = "read_optimised"
 """Base files alone: what compaction (or a copy-on-write write) has put there, without the log rows on top."""
 MODES = (SNAPSHOT, READ_OPTIMISED)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow.compute as pc
 
-from objcat.arguments import one_of, whole_number
+from objcat.arguments import GroupOrder, one_of, whole_number
 from objcat.errors import InvalidInput
 from objcat.table import FileGroup, TableSpec
 from objcat.table.newest import newest_first
 
-LOG_BYTES, LOG_COUNT, NEWEST = "log_bytes", "log_count", "newest"
+LOG_BYTES: Final = "log_bytes"
+LOG_COUNT: Final = "log_count"
+NEWEST: Final = "newest"
 ORDERS = (LOG_BYTES, LOG_COUNT, NEWEST)
 
 
@@ -35,7 +38,7 @@ class CompactionStrategy:
     partitions_older: int | None = None
     where: str | pc.Expression | None = None
     io_bytes_max: int | None = None
-    order: str = LOG_BYTES
+    order: GroupOrder = LOG_BYTES
 
     def __post_init__(self) -> None:
         for name in ("log_bytes_min", "log_count_min", "partitions_newest", "partitions_older", "io_bytes_max"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from objcat.arguments import one_of, text
+from objcat.arguments import OperationName, SchemaModeName, one_of, text
 from objcat.errors import InvalidInput
 from objcat.spark.bringing import give_up, kept_apart, kept_unless_it_fails
 from objcat.spark.jobs import described
@@ -26,9 +26,9 @@ def foreach_batch(
     table: Table,
     *,
     app_id: str,
-    operation: str = "upsert",
+    operation: OperationName = "upsert",
     delete_when: str | None = None,
-    schema_mode: str | None = None,
+    schema_mode: SchemaModeName | None = None,
     resumed_after: int | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """What `DataStreamWriter.foreachBatch` takes: writes each batch of a stream to the table as one commit, exactly once.

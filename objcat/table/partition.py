@@ -129,6 +129,16 @@ def parse_partitioning(asked: Any, schema: TableSchema, *, others: Collection[Pa
     return found
 
 
+def fields_asked(partitioning: Partitioning, schema: TableSchema) -> list[str]:
+    """The texts that `parse_partitioning` makes a partitioning of, by the names that its columns have now."""
+    texts = []
+    for field in partitioning.fields:
+        name = schema.by_id(field.column).name
+        width = f", {field.width}" if field.transform == TRUNCATE else ""
+        texts.append(name if field.transform == IDENTITY else f"{field.transform}({name}{width})")
+    return texts
+
+
 def _parse_field(text: str, schema: TableSchema) -> tuple[Column, str, int]:
     call = None if text in schema.names else _CALL.fullmatch(text)
     transform, argument, width = IDENTITY, text, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -25,18 +25,18 @@ from objcat.table.properties import (
 from objcat.table.schema import Column, TableSchema
 
 BUCKETS_MAX = 65_536
-MERGE_ON_READ = "merge_on_read"
+MERGE_ON_READ: Final = "merge_on_read"
 """Writes add log rows, which readers merge with the base files below them."""
-COPY_ON_WRITE = "copy_on_write"
+COPY_ON_WRITE: Final = "copy_on_write"
 """Writes merge with what is there and rewrite the base files of the buckets that they touch; readers merge nothing."""
 TIMES = ("timestamp", "timestamp_ntz", "date")
 """Types of ordering columns that a lateness can be measured by."""
 UNFILTERED = ("float", "double", "boolean")
 """Types of key columns without bloom filters: equal floats may differ in their bits, and of booleans there are two."""
 KINDS = (MERGE_ON_READ, COPY_ON_WRITE)
-TABLE_SCOPE = "table"
+TABLE_SCOPE: Final = "table"
 """A key identifies one row of the table: every partition column is a key column, or keys are looked up in all partitions."""
-PARTITION_SCOPE = "partition"
+PARTITION_SCOPE: Final = "partition"
 """A key identifies one row of its partition: the same key with another value of a partition column is another row."""
 KEY_SCOPES = (TABLE_SCOPE, PARTITION_SCOPE)
 BUCKET_BYTES = 1000**3
@@ -331,6 +331,24 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     )
     check_key_scope(spec)
     return spec
+
+
+def index_asked(spec: TableSpec, count: int) -> Index | None:
+    """The index of a table as a user asks for it; None without a key. count: of buckets, as of now."""
+    match spec.index:
+        case BucketIndex(columns=columns):
+            names = tuple(column.name for column in spec.bucket_columns)
+            return Bucket(count, None if columns == spec.key else names)
+        case SimpleIndex():
+            return Simple()
+        case BloomIndex():
+            return Bloom()
+        case MemoryIndex():
+            return Memory()
+        case RecordIndex(buckets=buckets):
+            return Record(buckets)
+        case NoIndex():
+            return None
 
 
 def _bucketed(schema: TableSchema, index: Bucket, key: Sequence[str]) -> BucketIndex:

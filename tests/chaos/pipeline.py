@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 import objcat
 from fileio.errors import FileIOError
+from objcat.arguments import TableType
 from tests.chaos.journal import Journal
 from tests.chaos.operations import Said, Step, acknowledged, resolution, under_way
 from tests.chaos.worker import HASTY, perform, stop_file
@@ -51,7 +52,7 @@ class Stage:
     seconds_max: float
 
 
-def create_tables(lake: objcat.Lake, kinds: Mapping[str, str]) -> None:
+def create_tables(lake: objcat.Lake, kinds: Mapping[str, TableType]) -> None:
     """The tables of the pipeline. kinds: by name."""
     lake.create_table(
         CHANGES, CHANGES_SCHEMA, key=["db", "id"], partition_by=["db"], index=objcat.Bucket(2), kind=kinds.get(CHANGES, "merge_on_read")

@@ -22,6 +22,7 @@ from devkit import toolchain
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy, Match, any_request, conditional_write, method_is
 from devkit.handle import ServerHandle
 from devkit.paths import ROOT
+from objcat.arguments import TableType
 from tests.chaos.journal import Journal, Tail
 from tests.chaos.operations import OPERATIONS, local_session, open_table
 from tests.chaos.worker import HASTY, TABLE, Job, main, perform, stop_file
@@ -62,7 +63,7 @@ class Plan:
     spark_commits: int = 0
     seconds_max: float
     between_kills: int = 12
-    kind: str = "merge_on_read"
+    kind: TableType = "merge_on_read"
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from devkit.handle import ServerHandle
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from tests.chaos.auditor import audit
 from tests.chaos.journal import read_journals
@@ -43,7 +44,7 @@ def run(store: ServerHandle | Path, plan: Plan, directory: Path, capsys: pytest.
 
 
 def check(
-    store: str, kind: str, plan: Plan, servers: Callable[[str], ServerHandle], directory: Path, capsys: pytest.CaptureFixture[str]
+    store: str, kind: TableType, plan: Plan, servers: Callable[[str], ServerHandle], directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if store == "file":
         # No answer gets lost where there is no HTTP.
@@ -64,7 +65,9 @@ def check(
         pytest.param("moto", "copy_on_write", marks=pytest.mark.slow),
     ],
 )
-def test_chaos(servers: Callable[[str], ServerHandle], store: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chaos(
+    servers: Callable[[str], ServerHandle], store: str, kind: TableType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     check(store, kind, SHORT, servers, tmp_path, capsys)
 
 
@@ -73,6 +76,6 @@ def test_chaos(servers: Callable[[str], ServerHandle], store: str, kind: str, tm
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("store", ["file", "versitygw", "seaweedfs", "moto", "fake-gcs-server", "azurite"])
 def test_long_chaos(
-    servers: Callable[[str], ServerHandle], store: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    servers: Callable[[str], ServerHandle], store: str, kind: TableType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check(store, kind, LONG, servers, tmp_path, capsys)

@@ -13,6 +13,7 @@ import pytest
 
 import objcat
 from devkit.handle import ServerHandle
+from objcat.arguments import TableType
 from tests.chaos.contender import Told, commit_disjoint, increment
 from tests.chaos.operations import open_table
 from tests.chaos.supervisor import SCHEMA, forks, where
@@ -25,7 +26,7 @@ SLOTS_LOST_MAX = 200
 """By one commit; most ever seen, with 16 writers x 50 commits on a machine that was busy with other things: 28."""
 
 
-def contend(store: ServerHandle, kind: str, buckets: int, task: Callable[..., None], *, writers: int, commits: int) -> list[Told]:
+def contend(store: ServerHandle, kind: TableType, buckets: int, task: Callable[..., None], *, writers: int, commits: int) -> list[Told]:
     """What all writers were told of their acknowledged commits."""
     url, options = where(store)
     objcat.connect(url, options).create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(buckets), kind=kind)

@@ -18,6 +18,7 @@ import pytest
 
 import objcat
 from devkit.handle import ServerHandle
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from tests.chaos.journal import Journal, Tail, read_journals
 from tests.chaos.operations import Step
@@ -89,7 +90,9 @@ class Impatience:
         perform(self._journal, "operator", f"operator.{self._count}", "roll back", Step({}, lambda: roll_back(self._tables)))
 
 
-def run(store: ServerHandle | Path, plan: Plan, kinds: Mapping[str, str], directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def run(
+    store: ServerHandle | Path, plan: Plan, kinds: Mapping[str, TableType], directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
     told = f"a pipeline on {'file' if isinstance(store, Path) else store.name}, {dict(kinds)}, CHAOS_SEED={seed}"
     print(told)
@@ -144,7 +147,7 @@ def check(tables: Mapping[str, objcat.Table]) -> None:
     ids=str,
 )
 def test_a_pipeline_of_two_hops(
-    servers: Callable[[str], ServerHandle], store: str, kinds: Mapping[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    servers: Callable[[str], ServerHandle], store: str, kinds: Mapping[str, TableType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(servers(store).fresh_bucket(), SHORT, kinds, tmp_path / "run", capsys)
 
@@ -161,6 +164,6 @@ def test_a_pipeline_of_two_hops(
     ids=str,
 )
 def test_a_long_pipeline(
-    servers: Callable[[str], ServerHandle], store: str, kinds: Mapping[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    servers: Callable[[str], ServerHandle], store: str, kinds: Mapping[str, TableType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(servers(store).fresh_bucket(), LONG, kinds, tmp_path / "run", capsys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from objcat.arguments import TableType
 from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
 from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, LOG, play
@@ -11,12 +12,12 @@ from tests.explorer.roles_moves import CreateMoving, Move
 from tests.explorer.roles_services import Clean, Compact, Maintain, Restore, Sort
 
 
-def table(index: str, kind: str = MERGE_ON_READ, *, moves: bool = False) -> tuple[Actor, ...]:
+def table(index: str, kind: TableType = MERGE_ON_READ, *, moves: bool = False) -> tuple[Actor, ...]:
     """A new table."""
     return (Actor("creator", 15, CreateMoving(kind, index=index, moves=moves)),)
 
 
-def placed(index: str, kind: str = MERGE_ON_READ, *, moves: bool = False) -> tuple[Actor, ...]:
+def placed(index: str, kind: TableType = MERGE_ON_READ, *, moves: bool = False) -> tuple[Actor, ...]:
     """A table with a row, at slot 1."""
     return (*table(index, kind, moves=moves), Actor("first", 12, Move("a0")))
 
@@ -29,7 +30,7 @@ COMPACTION = play("compaction", 3, Compact())
 CLUSTERING = play("clustering", 4, Sort())
 
 
-def two_placed(index: str, kind: str = MERGE_ON_READ) -> tuple[Actor, ...]:
+def two_placed(index: str, kind: TableType = MERGE_ON_READ) -> tuple[Actor, ...]:
     """A table with two keys, at slot 2."""
     return (*placed(index, kind), Actor("second", 13, Move("a0", bucket=1)))
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from fileio.base import Create, GetResult, require_written
 from fileio.errors import FileIOError, NotFound
 from objcat.alone import create_table_at, table_at
+from objcat.arguments import TableType
 from objcat.errors import CommitUnknown, ObjcatError
 from objcat.lifecycle import create
 from objcat.parts import Change, Part
@@ -364,7 +365,7 @@ class Scan:
 class CreateTable:
     """Creates the table. The check of the store is left out: it writes keys that nobody else ever sees."""
 
-    kind: str = MERGE_ON_READ
+    kind: TableType = MERGE_ON_READ
     ordering: str | None = None
 
     def __call__(self, me: Participant) -> None:

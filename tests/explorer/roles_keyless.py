@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from objcat import create_table_at, services, table_at
+from objcat.arguments import TableType
 from objcat.services.clustering import Clustering
 from objcat.table.spec import MERGE_ON_READ, NoIndex
 from tests.explorer.actors import Acknowledged, Created, Participant
@@ -20,7 +21,7 @@ HOMES = 8
 class CreateKeyless:
     """Creates a table whose rows lie in the partition of the first letter of their value."""
 
-    kind: str = MERGE_ON_READ
+    kind: TableType = MERGE_ON_READ
 
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 from objcat import Bloom, Memory, Record, Simple, create_table_at, table_at
+from objcat.arguments import TableType
 from objcat.table.spec import MERGE_ON_READ, BloomIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
 from tests.explorer.actors import Acknowledged, Created, Participant
 from tests.explorer.roles import KEYS, TABLE_NAME, means
@@ -27,7 +28,7 @@ class CreateMoving:
     """Creates a table whose rows lie in the partition of the first letter of their value. index: the name of its index. moves: else it has
     no partitions."""
 
-    kind: str = MERGE_ON_READ
+    kind: TableType = MERGE_ON_READ
     ordering: str | None = None
     index: str = "simple"
     moves: bool = True

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
+from objcat.arguments import TableType
 from tests.protocol.test_second_reader import WEIGHTS, Subject, World, compare, reader
 
 PARTITIONINGS: dict[str, list[list[str]]] = {
@@ -49,7 +50,7 @@ class Moving(Subject):
         (34, "money", False, "merge_on_read"),
     ],
 )
-def test_every_slot_of_a_table_whose_partitioning_changes(tmp_path: Path, seed: int, shape: str, ordered: bool, kind: str) -> None:
+def test_every_slot_of_a_table_whose_partitioning_changes(tmp_path: Path, seed: int, shape: str, ordered: bool, kind: TableType) -> None:
     world = World(seed)
     subject = Moving(world, "city.things", shape, ordered=ordered, kind=kind)
     for _ in range(56):
@@ -88,7 +89,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_every_value_has_the_partition_that_the_page_says(tmp_path: Path, kind: str) -> None:
+def test_every_value_has_the_partition_that_the_page_says(tmp_path: Path, kind: TableType) -> None:
     world = World(35)
     for number, by in enumerate(FIELDS):
         key = ["id"] if number % 2 else None

@@ -31,6 +31,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule, Rules
+from objcat.arguments import TableType
 from objcat.errors import CommitConflict, InvalidInput, SnapshotExpired, StreamRewound, TableClosed
 from objcat.table.spec import Index
 from objcat.timeline.archive import archive
@@ -128,7 +129,7 @@ class Subject:
         shape: str,
         *,
         ordered: bool,
-        kind: str = "merge_on_read",
+        kind: TableType = "merge_on_read",
         domain: str | None = None,
         evolves: bool = False,
         index: Index | None = None,
@@ -460,7 +461,7 @@ def compare(lake: objcat.Lake, path: Path) -> int:
         (6, "money", True, "merge_on_read"),
     ],
 )
-def test_every_slot_of_a_table(tmp_path: Path, seed: int, shape: str, ordered: bool, kind: str) -> None:
+def test_every_slot_of_a_table(tmp_path: Path, seed: int, shape: str, ordered: bool, kind: TableType) -> None:
     world = World(seed)
     subject = Subject(world, "city.things", shape, ordered=ordered, kind=kind)
     weights = {**WEIGHTS, "delete_ordered": 8 if ordered else 0}
@@ -480,7 +481,7 @@ def test_every_slot_of_a_table(tmp_path: Path, seed: int, shape: str, ordered: b
         (46, False, "copy_on_write", objcat.Memory()),
     ],
 )
-def test_every_slot_of_a_table_whose_keys_are_located(tmp_path: Path, seed: int, ordered: bool, kind: str, index: Index) -> None:
+def test_every_slot_of_a_table_whose_keys_are_located(tmp_path: Path, seed: int, ordered: bool, kind: TableType, index: Index) -> None:
     world = World(seed)
     subject = Subject(world, "city.things", "money", ordered=ordered, kind=kind, index=index)
     for _ in range(40):
@@ -492,7 +493,7 @@ def test_every_slot_of_a_table_whose_keys_are_located(tmp_path: Path, seed: int,
     ("seed", "ordered", "kind", "index"),
     [(44, True, "merge_on_read", objcat.Record(2)), (45, False, "copy_on_write", objcat.Simple())],
 )
-def test_every_slot_of_a_table_whose_rows_move(tmp_path: Path, seed: int, ordered: bool, kind: str, index: Index) -> None:
+def test_every_slot_of_a_table_whose_rows_move(tmp_path: Path, seed: int, ordered: bool, kind: TableType, index: Index) -> None:
     world = World(seed)
     # So that late rows are of another partition than their keys.
     subject = Subject(world, "city.things", "money", ordered=ordered, kind=kind, index=index, partition_by=["o"])
@@ -512,7 +513,7 @@ def test_every_slot_of_a_table_whose_rows_move(tmp_path: Path, seed: int, ordere
         (25, "money", True, "merge_on_read"),
     ],
 )
-def test_every_slot_of_a_table_whose_schema_changes(tmp_path: Path, seed: int, shape: str, ordered: bool, kind: str) -> None:
+def test_every_slot_of_a_table_whose_schema_changes(tmp_path: Path, seed: int, shape: str, ordered: bool, kind: TableType) -> None:
     world = World(seed)
     subject = Subject(world, "city.things", shape, ordered=ordered, kind=kind, evolves=True)
     schemas = set()

@@ -20,6 +20,7 @@ from fileio.errors import PermissionDenied, Unavailable
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from objcat.edits import erasing
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
@@ -35,7 +36,7 @@ FIRST = effort(6, with_all=1)
 """Of the requests at which an erasure is cut short; by default one in so many."""
 
 
-def made(backend: MemoryBackend, kind: str) -> objcat.Table:
+def made(backend: MemoryBackend, kind: TableType) -> objcat.Table:
     lake = objcat.Lake(FileIO(backend, env=FakeEnv(1)))
     table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(1))
     table.insert([{"id": i, "fare": 1.0} for i in range(4)])
@@ -45,7 +46,7 @@ def made(backend: MemoryBackend, kind: str) -> objcat.Table:
 
 @pytest.mark.parametrize("kind", few(["merge_on_read", "copy_on_write"], 1))
 @pytest.mark.parametrize("fault", few([Fault.CRASH_AFTER, Fault.CRASH_BEFORE], 1))
-def test_one_that_is_cut_short_is_finished_by_the_next(kind: str, fault: Fault) -> None:
+def test_one_that_is_cut_short_is_finished_by_the_next(kind: TableType, fault: Fault) -> None:
     for at in range(FIRST, REQUESTS_MAX, effort(13, with_all=1)):
         backend = MemoryBackend("erased")
         made(backend, kind)
@@ -194,7 +195,7 @@ def test_rows_that_come_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_no_file_of_a_record_index_holds_the_key_any_more(kind: str) -> None:
+def test_no_file_of_a_record_index_holds_the_key_any_more(kind: TableType) -> None:
     person = 987_654_321
     table = objcat.Lake(FileIO(MemoryBackend("indexed"), env=FakeEnv(1))).create_table(
         "t", SCHEMA, key=["id"], kind=kind, index=objcat.Record(2)

@@ -10,6 +10,7 @@ import pytest
 
 import objcat
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from objcat.errors import InvalidInput, TableClosed
 from objcat.services import maintain
@@ -191,7 +192,7 @@ def test_listeners_are_told_of_commits_and_cannot_fail_them(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_a_record_index_that_has_much_to_merge_is_merged_without_the_rows(tmp_path: Path, kind: str) -> None:
+def test_a_record_index_that_has_much_to_merge_is_merged_without_the_rows(tmp_path: Path, kind: TableType) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Record(1))
     for number in range(20):
         table.upsert([{"id": number, "v": 0}])

@@ -17,6 +17,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Request, Rule
+from objcat.arguments import TableType
 from objcat.errors import InvalidInput, SnapshotExpired
 from objcat.services.after import Upkeep
 from objcat.timeline import Action
@@ -274,7 +275,7 @@ def test_values_that_a_policy_does_not_take(tmp_path: Path, name: str, value: st
 
 
 @pytest.mark.parametrize(("kind", "bounded"), [("merge_on_read", True), ("copy_on_write", False)])
-def test_writes_merge_a_record_index_that_has_grown(kind: str, bounded: bool) -> None:
+def test_writes_merge_a_record_index_that_has_grown(kind: TableType, bounded: bool) -> None:
     """A compaction within a bound of bytes leaves it out, and a copy-on-write table has no other."""
     env = FakeEnv(5)
     policy = {"compact_after_commits": "4", **({"compact_io_bytes_max": "1000000"} if bounded else {})}

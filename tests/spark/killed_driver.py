@@ -22,13 +22,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from fileio.local import LocalBackend
+from objcat.arguments import TableType
 from objcat.spark import bringing, engine, moving, workers
 from objcat.spark.ship import BatchFunction
 from objcat.timeline import Action, Entry
 from tests.spark.native_driver import QUIET
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int64(), nullable=False), pa.field("v", pa.int64())])
-KINDS = ("merge_on_read", "copy_on_write")
+KINDS: tuple[TableType, ...] = ("merge_on_read", "copy_on_write")
 WAIT_S_MAX = 60
 REQUESTS = ("get", "head", "list_page", "put", "append", "delete_batch", "start_upload")
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
+from objcat.arguments import TableType
 from objcat.errors import InvalidBatch, NullKey
 from objcat.spark.engine import SparkEngine
 from objcat.tasks import Operation, WriteResult, WriteTask
@@ -24,7 +25,7 @@ def frame(spark: SparkSession, ids: range, value: str, version: int = 1) -> Data
     return spark.range(ids.start, ids.stop, 1, 3).selectExpr("id", f"'{value}' value", f"cast({version} as bigint) version")
 
 
-def create(lake: objcat.Lake, name: str = "t", *, ordering: str | None = None, kind: str = "copy_on_write") -> objcat.Table:
+def create(lake: objcat.Lake, name: str = "t", *, ordering: str | None = None, kind: TableType = "copy_on_write") -> objcat.Table:
     return lake.create_table(name, SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(4), ordering=ordering)
 
 
@@ -83,7 +84,7 @@ def operation(table: objcat.Table, engine: Any, data: DataFrame, kind: Operation
 
 
 @pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
-def test_a_redo_computes_only_the_rows_of_the_buckets_that_were_touched(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_redo_computes_only_the_rows_of_the_buckets_that_were_touched(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     lake = objcat.connect(tmp_path)
     table = create(lake, kind=kind)
     batch = frame(spark, range(60), "ours")

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from objcat.errors import Fenced, InvalidBatch, InvalidInput
 from pyspark_objcat import DefaultSource
@@ -220,7 +221,7 @@ def test_copy_on_write_is_refused_by_the_name_of_the_right_call(spark: SparkSess
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_rows_without_a_key_are_all_kept(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_rows_without_a_key_are_all_kept(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=None, partition_by=["truncate(value, 1)"], kind=kind)
     for letter in "aab":
         frame(spark, 0, 20, letter).write.format("objcat").mode("append").save(f"{tmp_path}/t")

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import objcat
+from objcat.arguments import TableType
 from tests.spark.plans import files_read, text_of
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def shown(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_spark_reads_what_the_local_engine_reads(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_spark_reads_what_the_local_engine_reads(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     chance = random.Random(3)
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(3))
     for step in range(8):
@@ -97,7 +98,7 @@ ORDERED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("o", pa.int64(
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("ordering", [None, "o"])
 def test_an_incremental_read_is_one_plan_of_spark_over_the_files_of_its_range(
-    spark: SparkSession, tmp_path: Path, kind: str, ordering: str | None
+    spark: SparkSession, tmp_path: Path, kind: TableType, ordering: str | None
 ) -> None:
     table = objcat.connect(tmp_path).create_table("t", ORDERED, key=["id"], kind=kind, ordering=ordering, index=objcat.Bucket(4))
     table.insert([{"id": key, "o": 5, "v": key} for key in range(200)])

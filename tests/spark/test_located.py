@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 import objcat
 from objcat import packing, placing
+from objcat.arguments import TableType
 from objcat.errors import CorruptTable, InvalidBatch, InvalidInput, NullKey, SparkJobFailed
 from objcat.spark import engine, locating, routing
 from objcat.spark.locating import LookedFor
@@ -85,7 +86,7 @@ def test_rows_that_nobody_has_located_end_no_file_group(
 @pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Record(2), objcat.Bloom()], ids=lambda index: type(index).__name__)
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_the_last_row_of_a_key_counts_whatever_arrives_first(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, index: objcat.Bucket | objcat.Record
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableType, index: objcat.Bucket | objcat.Record
 ) -> None:
     """On executors that fetch from one another what a later task sent often comes first."""
 
@@ -139,7 +140,7 @@ def test_files_that_cannot_hold_a_key_are_not_read(spark: SparkSession, table: o
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_keys_are_read_only_where_a_bloom_filter_knows_one(
-    spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, kind: TableType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that no file is read by mistake.
     monkeypatch.setattr("objcat.storage.bloom.FALSE_POSITIVES", 1e-7)

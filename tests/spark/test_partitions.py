@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import objcat
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from objcat.errors import InvalidBatch
 from objcat.table import manifest
@@ -130,7 +131,7 @@ def test_rows_of_a_home_meet_and_lie_where_the_local_engine_puts_them(spark: Spa
     ],
     ids=lambda settings: " ".join(f"{name.rpartition('__')[2]}={value}" for name, value in settings.items()),
 )
-def test_no_setting_of_a_session_parts_a_home(spark: SparkSession, tmp_path: Path, kind: str, settings: dict[str, str]) -> None:
+def test_no_setting_of_a_session_parts_a_home(spark: SparkSession, tmp_path: Path, kind: TableType, settings: dict[str, str]) -> None:
     lake = objcat.connect(tmp_path)
     by = ["hour(t)", "truncate(id, 4000000000000000000)", "day(local)"]
     table = lake.create_table("t", SCHEMA, key=["id", "t"], partition_by=by, key_scope="partition", kind=kind, index=objcat.Bucket(2))
@@ -148,7 +149,7 @@ def test_no_setting_of_a_session_parts_a_home(spark: SparkSession, tmp_path: Pat
 
 
 @KINDS
-def test_equal_keys_of_two_partitions_are_two_rows_on_spark_too(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_equal_keys_of_two_partitions_are_two_rows_on_spark_too(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     table = objcat.connect(tmp_path).create_table(
         "t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2)
     )
@@ -165,7 +166,7 @@ def test_equal_keys_of_two_partitions_are_two_rows_on_spark_too(spark: SparkSess
 
 
 @KINDS
-def test_another_partitioning_under_frames(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_another_partitioning_under_frames(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     lake = objcat.connect(tmp_path)
     table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(2))
     batch = [{**row, "city": row["city"] or "none"} for row in rows(60)]
@@ -184,7 +185,7 @@ def test_another_partitioning_under_frames(spark: SparkSession, tmp_path: Path, 
 
 
 @KINDS
-def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     from objcat.spark.engine import SparkEngine
     from objcat.tasks import Operation, WriteResult, WriteTask
     from objcat.timeline import Committer
@@ -226,7 +227,7 @@ def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession
 
 
 @KINDS
-def test_a_table_without_a_key_takes_frames(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_a_table_without_a_key_takes_frames(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     lake = objcat.connect(tmp_path)
     table = lake.create_table("t", SCHEMA, key=None, partition_by=["city"], kind=kind)
     for _ in range(3):
@@ -259,7 +260,7 @@ def test_a_partition_column_of_another_type_is_refused_with_a_sentence(spark: Sp
     ],
 )
 def test_a_frame_of_one_partition_reads_the_manifests_of_that_one(
-    spark: SparkSession, tmp_path: Path, kind: str, index: Any, verb: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, kind: TableType, index: Any, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("objcat.table.levels.SHARD_ITEMS", 8)
     lake = objcat.connect(tmp_path)

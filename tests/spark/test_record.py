@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import objcat
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from objcat.errors import CorruptTable
 
@@ -19,7 +20,7 @@ FRAME = "id long, part string, v long"
 Rows = dict[int, tuple[str, int]]
 
 
-def create(place: Path, kind: str) -> objcat.Table:
+def create(place: Path, kind: TableType) -> objcat.Table:
     return objcat.connect(str(place)).create_table(
         "t", SCHEMA, key=["id"], partition_by=["part"], kind=kind, index=objcat.Record(4), properties={"target_file_bytes": "1024"}
     )
@@ -37,7 +38,7 @@ def rows(table: objcat.Table) -> Rows:
     ("kind", "keys_max"), [("merge_on_read", 1000), pytest.param("copy_on_write", 1, marks=pytest.mark.slow, id="not asked")]
 )
 def test_rows_of_frames_are_found_by_both_engines(
-    spark: SparkSession, tmp_path: Path, kind: str, keys_max: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, kind: TableType, keys_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of a frame with more keys than that, the index is not asked.
     monkeypatch.setattr("objcat.spark.locating.PROBED_KEYS_MAX", keys_max)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
+from objcat.arguments import TableType
 from objcat.errors import InvalidBatch, SparkJobFailed
 from objcat.spark import foreach_batch
 from tests.spark.sessions import session
@@ -313,7 +314,7 @@ READING: dict[str, Callable[[Any, SparkSession], Any]] = {
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("operation", READING)
 def test_a_write_whose_rows_spark_reads_natively_is_done_again_when_they_are_cleaned(
-    spark: SparkSession, tmp_path: Path, kind: str, operation: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, kind: TableType, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = objcat.connect(tmp_path).create_table("t", IDS, key=["id"], index=objcat.Bucket(2), kind=kind)
     table.insert([{"id": i, "value": i} for i in range(10)])

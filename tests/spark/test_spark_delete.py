@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import objcat
 import objcat.edits.deleting
+from objcat.arguments import TableType
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.tasks import DeleteTask, WriteResult
 from tests.spark.sessions import session
@@ -20,7 +21,7 @@ from tests.spark.sessions import session
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("city", pa.string())])
 
 
-def filled(place: Path, kind: str) -> objcat.Table:
+def filled(place: Path, kind: TableType) -> objcat.Table:
     table = objcat.connect(place).create_table(
         "t", SCHEMA, key=None, partition_by=["city"], kind=kind, properties={"target_file_bytes": "2000"}
     )
@@ -30,7 +31,9 @@ def filled(place: Path, kind: str) -> objcat.Table:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_rows_without_a_key_are_deleted_by_workers(spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_a_key_are_deleted_by_workers(
+    spark: SparkSession, tmp_path: Path, kind: TableType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = filled(tmp_path, kind)
     groups = len(table.refresh().file_groups(table.manifests))
 
@@ -57,14 +60,14 @@ def test_rows_without_a_key_are_deleted_by_workers(spark: SparkSession, tmp_path
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("key", [["id"], None], ids=str)
-def test_what_a_scan_cannot_filter_by_is_computed(spark: SparkSession, tmp_path: Path, kind: str, key: Any) -> None:
+def test_what_a_scan_cannot_filter_by_is_computed(spark: SparkSession, tmp_path: Path, kind: TableType, key: Any) -> None:
     index = objcat.Bucket(2) if key else None
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=key, kind=kind, index=index)
     table.insert([{"id": i, "city": ("Rome", "Oslo", None)[i % 3]} for i in range(30)])
     done = table.delete("id < 20 AND lower(city) LIKE 'r%' AND id % 2 = 0", spark=spark)
     gone = set(range(0, 20, 6))
     assert done is not None and (done.deleted, done.rows) == (len(gone), len(gone))
-    done = objcat.connect(tmp_path).sql("DELETE FROM t WHERE t.id < 5 OR reverse(t.city) = 'olsO'", spark)
+    objcat.connect(tmp_path).sql("DELETE FROM t WHERE t.id < 5 OR reverse(t.city) = 'olsO'", spark)
     gone |= {*range(5), *range(1, 30, 3)}
     table = objcat.connect(tmp_path).table("t")
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [i for i in range(30) if i not in gone]

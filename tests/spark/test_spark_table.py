@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 import objcat
 from devkit.handle import ServerHandle
+from objcat.arguments import TableType
 from objcat.errors import InvalidBatch, NullKey, SparkJobFailed
 
 SCHEMA = pa.schema(
@@ -134,7 +135,7 @@ def test_a_table_that_is_only_partly_merged_is_read_by_spark_alone(spark: SparkS
     ],
 )
 def test_rows_say_from_which_file_and_commit_they_are(
-    spark: SparkSession, tmp_path: Path, kind: str, ordering: str | None, where: str | pc.Expression | None
+    spark: SparkSession, tmp_path: Path, kind: TableType, ordering: str | None, where: str | pc.Expression | None
 ) -> None:
     lake = objcat.connect(tmp_path)
     table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, ordering=ordering, index=objcat.Bucket(2))

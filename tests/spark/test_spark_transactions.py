@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import objcat
+from objcat.arguments import TableType
 from objcat.errors import InvalidBatch
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string()), ("at", pa.int64())])
@@ -26,7 +27,7 @@ def rows_of(table: objcat.Table) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_batches_of_both_engines_keep_their_order_in_one_slot(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_batches_of_both_engines_keep_their_order_in_one_slot(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     lake = objcat.connect(tmp_path)
     a, b = (lake.create_table(name, SCHEMA, key=["id"], index=objcat.Bucket(2), domain="d", kind=kind) for name in ("a", "b"))
     with lake.transaction() as tx:

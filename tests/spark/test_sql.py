@@ -71,7 +71,7 @@ def test_a_query_is_lazy_and_pinned(spark: SparkSession, lake: objcat.Lake) -> N
 
 def test_statements_write_through_spark(spark: SparkSession, lake: objcat.Lake) -> None:
     told = lake.sql("CREATE TABLE best TBLPROPERTIES ('key' = 'id') AS SELECT id, amount FROM shop.orders WHERE id >= 30", spark)
-    assert isinstance(told, DataFrame) and told.collect()[0].rows == 10
+    assert told.collect()[0].rows == 10
     assert lake.table("best").scan().count() == 10
     lake.sql("INSERT INTO best (amount, id) SELECT amount, id + 100 FROM shop.orders WHERE id < 2", spark)
     lake.sql("INSERT INTO best VALUES (1, 7), (2, NULL)", spark)

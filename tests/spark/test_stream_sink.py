@@ -15,6 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import objcat
+from objcat.arguments import TableType
 from objcat.errors import InvalidInput, StreamRewound
 from objcat.spark import foreach_batch
 from pyspark_objcat import DefaultSource
@@ -220,7 +221,7 @@ def test_a_stream_whose_batches_a_restore_took_back_is_told_so(table: objcat.Tab
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_foreach_batch_writes_any_table(source: DataFrame, arrivals, run, tmp_path: Path, kind: str) -> None:
+def test_foreach_batch_writes_any_table(source: DataFrame, arrivals, run, tmp_path: Path, kind: TableType) -> None:
     table = objcat.connect(tmp_path / "lake").create_table("any", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
     for number in range(2):
         arrivals(number)

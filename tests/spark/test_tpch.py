@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import objcat
+from objcat.arguments import TableType
 
 SCALE = "0.01"
 
@@ -52,7 +53,7 @@ def plain(rows: list[Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_sums_equal_those_of_the_source_files(spark: SparkSession, tmp_path: Path, source: Path, kind: str) -> None:
+def test_sums_equal_those_of_the_source_files(spark: SparkSession, tmp_path: Path, source: Path, kind: TableType) -> None:
     db = duckdb.connect()
     db.execute("SET TimeZone = 'UTC'")
     db.execute(f"CREATE VIEW source AS SELECT * FROM read_parquet('{source}')")

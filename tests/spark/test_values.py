@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import objcat
+from objcat.arguments import TableType
 from objcat.errors import InvalidSchema
 
 UTC = dt.UTC
@@ -97,7 +98,7 @@ def check(table: objcat.Table, spark: SparkSession, expected: pa.Table) -> None:
 
 @pytest.mark.parametrize("writer", ["local", "spark"])
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_values_of_every_type_survive(spark: SparkSession, tmp_path: Path, kind: str, writer: str) -> None:
+def test_values_of_every_type_survive(spark: SparkSession, tmp_path: Path, kind: TableType, writer: str) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
 
     def given(rows: pa.Table) -> Any:
@@ -124,7 +125,7 @@ PLACES = [*TEXTS[:-1], "..", ".", "a/b", "%2F", "a=b", "CON", "~", None]
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_any_text_is_a_key_and_a_partition(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_any_text_is_a_key_and_a_partition(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     schema = pa.schema([pa.field("id", pa.string(), nullable=False), ("place", pa.string()), ("v", pa.int64())])
     table = objcat.connect(tmp_path).create_table(
         "t", schema, key=["id"], partition_by=["place"], key_scope="partition", kind=kind, index=objcat.Bucket(2)
@@ -149,7 +150,7 @@ def test_any_text_is_a_key_and_a_partition(spark: SparkSession, tmp_path: Path, 
 
 @pytest.mark.parametrize("data_type", [pa.decimal128(5, -2), pa.decimal256(76, 2), pa.uint64(), pa.duration("us")], ids=str)
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_a_type_that_some_engine_cannot_hold_is_refused_at_once(tmp_path: Path, kind: str, data_type: pa.DataType) -> None:
+def test_a_type_that_some_engine_cannot_hold_is_refused_at_once(tmp_path: Path, kind: TableType, data_type: pa.DataType) -> None:
     lake = objcat.connect(tmp_path)
     with pytest.raises(InvalidSchema, match=r"'v' has the type .*, which Spark cannot hold: cast it"):
         lake.create_table("t", pa.schema([pa.field("id", pa.int64()), pa.field("v", data_type)]), key=["id"], kind=kind)

@@ -14,9 +14,10 @@ import objcat
 from benchmarks.install import environment_of, jars_of, worker_environment
 from benchmarks.peers import SIDES
 from devkit.paths import ROOT
+from objcat.arguments import TableType
 from tests.sql import tpch
 
-KINDS = ("merge_on_read", "copy_on_write")
+KINDS: tuple[TableType, ...] = ("merge_on_read", "copy_on_write")
 
 
 @pytest.fixture(scope="module")
@@ -24,20 +25,20 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tpch.generate(tmp_path_factory.mktemp("tpch"))
 
 
-def answers(lake: objcat.Lake, files: Path, kind: str, spark: SparkSession | None = None) -> tpch.Answers:
+def answers(lake: objcat.Lake, files: Path, kind: TableType, spark: SparkSession | None = None) -> tpch.Answers:
     tpch.load(lake, files, kind)
     return tpch.run(lake, spark)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_merges_of_tpch_equal_those_of_duckdb(files: Path, tmp_path: Path, kind: str) -> None:
+def test_merges_of_tpch_equal_those_of_duckdb(files: Path, tmp_path: Path, kind: TableType) -> None:
     assert answers(objcat.connect(tmp_path), files, kind) == tpch.expected(files)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
-def test_merges_of_tpch_by_spark_equal_those_of_duckdb(spark: SparkSession, files: Path, tmp_path: Path, kind: str) -> None:
+def test_merges_of_tpch_by_spark_equal_those_of_duckdb(spark: SparkSession, files: Path, tmp_path: Path, kind: TableType) -> None:
     assert answers(objcat.connect(tmp_path), files, kind, spark) == tpch.expected(files)
 
 

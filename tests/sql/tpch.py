@@ -11,6 +11,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 import objcat
+from objcat.arguments import TableType
 from tests.sql.tpch_script import KEYS, QUERIES, SCALE, STATEMENTS, plain
 from tests.tables.tpch_process import batches
 
@@ -35,7 +36,7 @@ def expected(files: Path) -> Answers:
         return [plain(db.sql(query).fetchall()) for query in QUERIES]
 
 
-def load(lake: objcat.Lake, files: Path, kind: str) -> None:
+def load(lake: objcat.Lake, files: Path, kind: TableType) -> None:
     """The tables of the script, with the rows of the source."""
     for name, key in KEYS.items():
         path = str(files / f"{name}.parquet")

@@ -12,6 +12,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
+from objcat.arguments import TableType
 from tests.services.world import Model
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64()), pa.field("o", pa.int64(), nullable=False)])
@@ -22,7 +23,7 @@ _names = itertools.count()
 class Followed:
     """Writes go to the table and to the model."""
 
-    def __init__(self, *, kind: str = "merge_on_read", ordered: bool = False, buckets: int = 2) -> None:
+    def __init__(self, *, kind: TableType = "merge_on_read", ordered: bool = False, buckets: int = 2) -> None:
         self.backend = MemoryBackend(f"followed-{next(_names)}")
         self.lake = objcat.Lake(FileIO(self.backend, env=FakeEnv(5)))
         ordering = "o" if ordered else None

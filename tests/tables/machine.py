@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import objcat
+from objcat.arguments import TableType
 from objcat.errors import InvalidInput
 from objcat.table.partition import Partitioning
 from objcat.table.spec import Index
@@ -117,7 +118,7 @@ class ReplacingMachine(RuleBasedStateMachine):
         index=st.integers(0, 11),
         file_bytes=st.sampled_from([1024, 2048, 10**9]),
     )
-    def create(self, kind: str, ordered: bool, by: tuple[str, ...], index: int, file_bytes: int) -> None:
+    def create(self, kind: TableType, ordered: bool, by: tuple[str, ...], index: int, file_bytes: int) -> None:
         self.ordered = ordered
         self.count = 0
         self.table = self.lake.create_table(

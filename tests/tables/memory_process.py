@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import objcat
+from objcat.arguments import TableType
+from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
 
 ROWS = 5_000_000
 STEP = 500_000
@@ -39,7 +41,8 @@ def main() -> None:
     url, work = sys.argv[1:]
     lake = objcat.connect(url)
     if work.startswith("make "):
-        table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1), kind=work.removeprefix("make "))
+        kind: TableType = COPY_ON_WRITE if work.endswith(COPY_ON_WRITE) else MERGE_ON_READ
+        table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1), kind=kind)
         table.insert(rows(every=1, value=0))
         print(0)
         return

@@ -19,6 +19,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from objcat.errors import InvalidInput
 from objcat.packing import pack, size_of
@@ -33,7 +34,7 @@ TARGET = 20_000
 _names = itertools.count()
 
 
-def create(lake: objcat.Lake, kind: str = "merge_on_read", by: tuple[str, ...] = (), *, target: int = TARGET) -> objcat.Table:
+def create(lake: objcat.Lake, kind: TableType = "merge_on_read", by: tuple[str, ...] = (), *, target: int = TARGET) -> objcat.Table:
     return lake.create_table("t", SCHEMA, key=None, partition_by=by, kind=kind, properties={"target_file_bytes": str(target)})
 
 
@@ -68,7 +69,7 @@ def named(table: objcat.Table) -> set[str]:
 
 
 @KINDS
-def test_every_row_is_kept(kind: str) -> None:
+def test_every_row_is_kept(kind: TableType) -> None:
     table = create(a_lake(), kind)
     for _ in range(3):
         result = table.insert(batch(1, 1, 2))
@@ -79,7 +80,7 @@ def test_every_row_is_kept(kind: str) -> None:
 
 
 @KINDS
-def test_inserts_fill_the_smallest_file_and_then_begin_another(kind: str) -> None:
+def test_inserts_fill_the_smallest_file_and_then_begin_another(kind: TableType) -> None:
     table = create(a_lake(), kind)
     lengths = [500 + 100 * number for number in range(8)]
     for number, length in enumerate(lengths):
@@ -92,7 +93,7 @@ def test_inserts_fill_the_smallest_file_and_then_begin_another(kind: str) -> Non
 
 
 @KINDS
-def test_a_large_batch_becomes_files_of_the_target_size(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_batch_becomes_files_of_the_target_size(kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objcat.tasks.write.LOG_BATCH_BYTES", 4096)
     table = create(a_lake(), kind)
     reader = pa.Table.from_batches(many(12_000).to_batches(max_chunksize=250))
@@ -163,7 +164,7 @@ def test_small_inserts_into_very_many_partitions_share_an_object() -> None:
 
 @KINDS
 @pytest.mark.parametrize("first", [0, 1])
-def test_two_inserts_that_chose_one_file_both_land(kind: str, first: int) -> None:
+def test_two_inserts_that_chose_one_file_both_land(kind: TableType, first: int) -> None:
     backend = RacingBackend(f"append-{next(_names)}")
     table = create(objcat.Lake(FileIO(backend, env=FakeEnv(1))), kind)
     expected = Counter({(0, "Rome"): 1})
@@ -203,7 +204,7 @@ def test_a_loser_writes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @KINDS
-def test_several_inserts_of_one_transaction_share_files(kind: str) -> None:
+def test_several_inserts_of_one_transaction_share_files(kind: TableType) -> None:
     lake = a_lake()
     table = create(lake, kind, by=("city",))
     table.insert(batch(1))
@@ -308,7 +309,7 @@ class Appends(RuleBasedStateMachine):
     """Whatever is done, every row that was inserted is there as often as it was."""
 
     @initialize(kind=st.sampled_from(["merge_on_read", "copy_on_write"]), by=st.sampled_from([(), ("city",), ("truncate(id, 4)", "city")]))
-    def create(self, kind: str, by: tuple[str, ...]) -> None:
+    def create(self, kind: TableType, by: tuple[str, ...]) -> None:
         self.backend = MemoryBackend(f"append-{next(_names)}")
         self.table = create(objcat.Lake(FileIO(self.backend, env=FakeEnv(next(_names)))), kind, by, target=2000)
         self.model: Counter[Any] = Counter()

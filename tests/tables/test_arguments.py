@@ -247,7 +247,7 @@ def test_first_tries_that_miss_are_told_what_to_write(memory: MemoryBackend, lak
         call(lake.table("n.t"))
     assert "\n" not in str(raised.value)
     with pytest.raises(InvalidInput, match="spark is 'local'"):
-        lake.sql("SELECT 1", "local")  # type: ignore[arg-type]
+        lake.sql("SELECT 1", "local")  # type: ignore[call-overload]
     assert objects(memory) == before
 
 

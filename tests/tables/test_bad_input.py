@@ -15,6 +15,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
+from objcat.arguments import TableType
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, NullKey, ObjcatError
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("at", pa.int64()), ("v", pa.float32())])
@@ -133,7 +134,7 @@ def test_python_objects_in_a_frame_are_not_written_as_their_addresses(data_type:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_rows_are_sorted_by_text_that_is_given_as_views(kind: str) -> None:
+def test_rows_are_sorted_by_text_that_is_given_as_views(kind: TableType) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
     table = lake.create_table("t", pa.schema([("city", pa.string()), ("raw", pa.binary())]), key=None, kind=kind)
     table.bulk_insert(pl.DataFrame({"city": ["Rome", "Oslo", None], "raw": [b"\xff", None, b""]}), sort=["city", "raw"])
@@ -165,7 +166,7 @@ CHOICES: dict[str, Any] = {"text": pl.String, "categories": pl.Categorical, "cho
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("form", CHOICES)
 @pytest.mark.parametrize("index", INDEXES[1:], ids=lambda index: type(index).__name__)
-def test_frames_of_polars_where_keys_are_looked_up(index: Any, form: str, kind: str) -> None:
+def test_frames_of_polars_where_keys_are_looked_up(index: Any, form: str, kind: TableType) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend(f"bad-{next(_stores)}"), env=FakeEnv()))
     table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], kind=kind, index=index)
     assert table.spec.is_global

@@ -11,6 +11,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.errors import InvalidInput
 from objcat.storage.bloom import ranges_of
 from tests.tables.scrambling import with_keys_scrambled
@@ -27,7 +28,7 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> objcat.Lake:
     return objcat.Lake(FileIO(MemoryBackend("bloom")))
 
 
-def create(lake: objcat.Lake, kind: str, **settings: Any) -> objcat.Table:
+def create(lake: objcat.Lake, kind: TableType, **settings: Any) -> objcat.Table:
     table = lake.create_table(
         "t", SCHEMA, key=["id"], kind=kind, index=objcat.Bloom(), properties={"target_file_bytes": "1024"}, **settings
     )
@@ -50,7 +51,7 @@ def bases(table: objcat.Table) -> list[objcat.table.BaseFile]:
     return [group.base for group in table.refresh().file_groups(table.manifests) if group.base is not None]
 
 
-def test_keys_are_read_only_where_a_filter_knows_one(lake: objcat.Lake, kind: str) -> None:
+def test_keys_are_read_only_where_a_filter_knows_one(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     with with_keys_scrambled(table, without=batch(7)[0]["id"]) as scrambled:
         assert len(scrambled) == len(bases(table)) - 1 >= 5
@@ -60,7 +61,7 @@ def test_keys_are_read_only_where_a_filter_knows_one(lake: objcat.Lake, kind: st
     assert rows(table) == {row["id"]: row["v"] for row in [*batch(*range(600)), *batch(7, v=1)]}
 
 
-def test_a_file_whose_filter_is_known_is_not_read_again(lake: objcat.Lake, kind: str) -> None:
+def test_a_file_whose_filter_is_known_is_not_read_again(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.upsert(batch(7, v=1))
     files = {base.path: table.fileio.read(base.path) for base in bases(table)}
@@ -78,7 +79,7 @@ def ids(data: bytes) -> list[str]:
     return found
 
 
-def test_keys_in_log_rows_are_found(lake: objcat.Lake, kind: str) -> None:
+def test_keys_in_log_rows_are_found(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.delete(batch(3))
     table.insert(batch(601, 602))
@@ -88,7 +89,7 @@ def test_keys_in_log_rows_are_found(lake: objcat.Lake, kind: str) -> None:
     assert len(found) == 602 and [found[row["id"]] for row in batch(3, 601, 602)] == [2, 2, 0]
 
 
-def test_a_file_group_that_holds_log_rows_only_is_found(lake: objcat.Lake, kind: str) -> None:
+def test_a_file_group_that_holds_log_rows_only_is_found(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.delete(batch(7000, 7001))
     table.upsert(batch(7000, v=1))
@@ -96,7 +97,7 @@ def test_a_file_group_that_holds_log_rows_only_is_found(lake: objcat.Lake, kind:
     assert [rows(table)[row["id"]] for row in batch(7000, 7001)] == [2, 2]
 
 
-def test_a_key_would_be_there_twice_if_log_rows_were_not_read(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_would_be_there_twice_if_log_rows_were_not_read(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     table = create(lake, kind)
     table.set_properties({"target_file_bytes": str(10**6)})
     table.insert(batch(601))
@@ -112,7 +113,7 @@ def test_a_key_would_be_there_twice_if_log_rows_were_not_read(lake: objcat.Lake,
         rows(table)
 
 
-def test_a_key_would_be_there_twice_if_a_filter_denied_it(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_would_be_there_twice_if_a_filter_denied_it(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     table = create(lake, kind)
     monkeypatch.setattr("objcat.storage.filters.FileFilters.may_hold", lambda *_: [])
     table.insert(batch(7, v=1))
@@ -121,7 +122,7 @@ def test_a_key_would_be_there_twice_if_a_filter_denied_it(lake: objcat.Lake, kin
         rows(table)
 
 
-def test_files_without_filters_are_read(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_without_filters_are_read(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objcat.table.spec.TableSpec.filtered", frozenset())
     table = create(lake, kind)
     monkeypatch.undo()
@@ -135,7 +136,7 @@ def filters_of(table: objcat.Table, base: objcat.table.BaseFile) -> object:
     return ranges_of(pq.read_metadata(pa.BufferReader(table.fileio.read(base.path))), {"id": "BYTE_ARRAY"})
 
 
-def test_files_that_services_write_have_filters(lake: objcat.Lake, kind: str) -> None:
+def test_files_that_services_write_have_filters(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.upsert(batch(*range(0, 600, 5), v=1))
     table.compact()
@@ -143,7 +144,7 @@ def test_files_that_services_write_have_filters(lake: objcat.Lake, kind: str) ->
 
 
 @pytest.mark.parametrize("data_type", [pa.float64(), pa.bool_()], ids=str)
-def test_key_columns_without_filters_are_read(lake: objcat.Lake, kind: str, data_type: pa.DataType) -> None:
+def test_key_columns_without_filters_are_read(lake: objcat.Lake, kind: TableType, data_type: pa.DataType) -> None:
     schema = pa.schema([pa.field("k", data_type), pa.field("n", pa.int64()), pa.field("v", pa.int64())])
     values = [0.0, float("nan"), 2.5] if data_type == pa.float64() else [True, False]
     for number, key in enumerate((["k"], ["k", "n"], ["n", "k"])):
@@ -154,7 +155,7 @@ def test_key_columns_without_filters_are_read(lake: objcat.Lake, kind: str, data
         assert table.scan().to_arrow().column("v").to_pylist() == [2] * len(values)
 
 
-def test_lateness_is_refused(lake: objcat.Lake, kind: str) -> None:
+def test_lateness_is_refused(lake: objcat.Lake, kind: TableType) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("at", pa.timestamp("us", "UTC"))])
     with pytest.raises(InvalidInput, match="lateness is for tables with the bucket index"):
         lake.create_table("late", schema, key=["id"], ordering="at", lateness="1 day", index=objcat.Bloom())

@@ -18,6 +18,7 @@ import objcat
 from fileio import StoreFull
 from fileio.env import MEMORY_BYTES
 from objcat import spool
+from objcat.arguments import TableType
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.storage import local_disk
 from objcat.tasks import runs
@@ -63,7 +64,9 @@ def found(table: objcat.Table) -> dict[int, tuple[int, str]]:
 @pytest.mark.parametrize("ordering", [None, "at"])
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("partition_by", [[], ["city"]])
-def test_batches_beyond_memory_are_as_batches_within(tmp_path: Path, kind: str, ordering: str | None, partition_by: list[str]) -> None:
+def test_batches_beyond_memory_are_as_batches_within(
+    tmp_path: Path, kind: TableType, ordering: str | None, partition_by: list[str]
+) -> None:
     dice = random.Random(7)
     table = objcat.connect(tmp_path).create_table(
         "t", SCHEMA, key=["id"], ordering=ordering, kind=kind, partition_by=partition_by, key_scope="partition", index=objcat.Bucket(4)
@@ -87,7 +90,7 @@ def test_batches_beyond_memory_are_as_batches_within(tmp_path: Path, kind: str, 
 @pytest.mark.parametrize("ordering", [None, "at"])
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 def test_what_deletes_in_a_batch_keep_out_does_not_depend_on_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ordering: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableType, ordering: str | None
 ) -> None:
     """Deletes between rows of the same keys; and rows that come later and are older."""
     lake = objcat.connect(tmp_path)
@@ -129,7 +132,7 @@ def test_a_stream_that_a_conflict_makes_the_write_read_again(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_bad_rows_late_in_a_stream_write_nothing(tmp_path: Path, kind: str) -> None:
+def test_bad_rows_late_in_a_stream_write_nothing(tmp_path: Path, kind: TableType) -> None:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind)
     rows = batch(list(range(2000)), "x")
     holed = rows.set_column(0, "id", pc.if_else(pc.equal(rows["id"], 1900), None, rows["id"]))

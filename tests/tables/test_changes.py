@@ -13,6 +13,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
+from objcat.arguments import TableType
 from objcat.errors import InvalidInput, SnapshotExpired, TableClosed
 from tests.effort import few
 from tests.tables.followed import Followed
@@ -28,7 +29,7 @@ def told(table: objcat.Table, since: Any, **options: Any) -> list[tuple[str, int
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("seed", few(range(3), 1))
-def test_any_range_of_any_history_gives_what_its_commits_changed(kind: str, ordered: bool, seed: int) -> None:
+def test_any_range_of_any_history_gives_what_its_commits_changed(kind: TableType, ordered: bool, seed: int) -> None:
     chance = random.Random(100 + seed)
     followed = Followed(kind=kind, ordered=ordered)
     for _ in range(30):
@@ -40,7 +41,7 @@ def test_any_range_of_any_history_gives_what_its_commits_changed(kind: str, orde
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_update_comes_with_what_the_row_was(kind: str) -> None:
+def test_an_update_comes_with_what_the_row_was(kind: TableType) -> None:
     followed = Followed(kind=kind, buckets=1)
     followed.upsert(1, 2)
     followed.upsert(2, 3)
@@ -74,7 +75,7 @@ def test_rows_that_came_late_and_lost_are_no_change() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_services_change_nothing_and_a_restore_what_it_brings_back(kind: str) -> None:
+def test_services_change_nothing_and_a_restore_what_it_brings_back(kind: TableType) -> None:
     followed = Followed(kind=kind)
     followed.upsert(*range(8))
     good = followed.head
@@ -135,7 +136,7 @@ def test_rows_have_the_schema_of_the_end_of_the_range() -> None:
 @pytest.mark.parametrize("net", [False, True])
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_that_a_restore_has_no_type_for_any_more_are_told_in_theirs(kind: str, keyed: bool, net: bool) -> None:
+def test_values_that_a_restore_has_no_type_for_any_more_are_told_in_theirs(kind: TableType, keyed: bool, net: bool) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("narrower"), env=FakeEnv(3)))
     nested = pa.struct([("x", pa.list_(pa.int32()))])
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int32()), ("n", nested)])
@@ -239,7 +240,7 @@ def test_a_dropped_table_is_not_followed_and_its_columns_are_checked() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_without_a_key_tells_rows_apart_by_what_they_are(kind: str) -> None:
+def test_a_table_without_a_key_tells_rows_apart_by_what_they_are(kind: TableType) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend(f"keyless-followed-{kind}"), env=FakeEnv(5)))
     schema = pa.schema([("line", pa.int64()), ("tags", pa.list_(pa.string()))])
     table = lake.create_table("log", schema, key=None, kind=kind)

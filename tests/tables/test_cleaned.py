@@ -14,6 +14,7 @@ import objcat
 from fileio.base import ByteRange, GetResult, NotModified, Version
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.errors import CommitConflict, SnapshotExpired
 from objcat.timeline import Committer
 from objcat.timeline.collect import collect_checkpoints
@@ -49,7 +50,7 @@ def lake(backend: InterruptedBackend) -> objcat.Lake:
     return objcat.Lake(FileIO(backend))
 
 
-def create(lake: objcat.Lake, kind: str) -> objcat.Table:
+def create(lake: objcat.Lake, kind: TableType) -> objcat.Table:
     table = lake.create_table("t", SCHEMA, key=["k"], kind=kind, index=objcat.Bucket(2), domain="d")
     table.upsert(rows(*range(8), value=0))
     return table
@@ -95,7 +96,7 @@ def test_a_copy_on_write_that_is_overtaken_for_ever_says_so(backend: Interrupted
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_transaction_that_reads_what_is_cleaned_is_told_so(backend: InterruptedBackend, lake: objcat.Lake, kind: str) -> None:
+def test_a_transaction_that_reads_what_is_cleaned_is_told_so(backend: InterruptedBackend, lake: objcat.Lake, kind: TableType) -> None:
     create(lake, kind)
     with pytest.raises(SnapshotExpired, match="was cleaned"), lake.transaction() as tx:
         scan = tx["t"].scan()
@@ -104,7 +105,9 @@ def test_a_transaction_that_reads_what_is_cleaned_is_told_so(backend: Interrupte
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_transaction_that_computed_from_what_is_cleaned_conflicts(backend: InterruptedBackend, lake: objcat.Lake, kind: str) -> None:
+def test_a_transaction_that_computed_from_what_is_cleaned_conflicts(
+    backend: InterruptedBackend, lake: objcat.Lake, kind: TableType
+) -> None:
     table = create(lake, kind)
     with pytest.raises(CommitConflict), lake.transaction() as tx:
         tx["t"].scan().to_arrow()
@@ -114,7 +117,7 @@ def test_a_transaction_that_computed_from_what_is_cleaned_conflicts(backend: Int
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_transaction_moves_to_a_newer_checkpoint(backend: InterruptedBackend, lake: objcat.Lake, kind: str) -> None:
+def test_a_transaction_moves_to_a_newer_checkpoint(backend: InterruptedBackend, lake: objcat.Lake, kind: TableType) -> None:
     writer = create(lake, kind)
     for number in range(40):
         writer.upsert(rows(number, value=number))

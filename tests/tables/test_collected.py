@@ -11,6 +11,7 @@ import objcat
 from fileio.base import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.doctor import Severity, examine
 from objcat.errors import CheckpointCollected
 from objcat.timeline import Committer
@@ -25,7 +26,7 @@ def until_published(table: objcat.Table) -> None:
         pass
 
 
-def grown(name: str, kind: str) -> tuple[objcat.Table, objcat.Table]:
+def grown(name: str, kind: TableType) -> tuple[objcat.Table, objcat.Table]:
     """A handle that stands on a checkpoint that is gone, and the one that went on."""
     store = FileIO(MemoryBackend(name))
     writer = objcat.create_table_at(store, SCHEMA, key=["k"], kind=kind, index=objcat.Bucket(2))
@@ -58,7 +59,7 @@ def insert(table: objcat.Table) -> None:
 
 @pytest.mark.parametrize("use", [scan, upsert, insert])
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_a_handle_moves_to_a_newer_checkpoint(kind: str, use: Callable[[objcat.Table], None]) -> None:
+def test_a_handle_moves_to_a_newer_checkpoint(kind: TableType, use: Callable[[objcat.Table], None]) -> None:
     stale, writer = grown(f"{kind}-{use.__name__}", kind)
     use(stale)
     assert sorted(map(str, stale.scan().to_arrow().to_pylist())) == sorted(map(str, writer.scan().to_arrow().to_pylist()))

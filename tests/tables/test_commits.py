@@ -11,6 +11,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
+from objcat.arguments import TableType
 from objcat.errors import CorruptTable
 from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
 from objcat.storage.files import TXN_COLUMN, read_base
@@ -21,7 +22,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa
 _names = itertools.count()
 
 
-def create(kind: str = "copy_on_write", *, buckets: int = 2) -> objcat.Table:
+def create(kind: TableType = "copy_on_write", *, buckets: int = 2) -> objcat.Table:
     lake = objcat.Lake(FileIO(MemoryBackend(f"commits-{next(_names)}"), env=FakeEnv(7)))
     return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(buckets))
 
@@ -35,7 +36,7 @@ def requests(table: objcat.Table) -> int:
 
 
 @pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
-def test_the_rows_of_every_file_lead_to_their_commits(kind: str) -> None:
+def test_the_rows_of_every_file_lead_to_their_commits(kind: TableType) -> None:
     table = create(kind)
     for step in range(6):
         table.upsert([{"id": step, "v": step}, {"id": 100, "v": step}])

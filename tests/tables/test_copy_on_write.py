@@ -14,6 +14,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.faults import FaultyBackend, Request
+from objcat.arguments import TableType
 from objcat.timeline import Action
 from tests.effort import few
 
@@ -26,7 +27,7 @@ def lake() -> objcat.Lake:
 
 
 def create(
-    lake: objcat.Lake, name: str = "t", *, kind: str = "copy_on_write", buckets: int = 4, ordering: str | None = None
+    lake: objcat.Lake, name: str = "t", *, kind: TableType = "copy_on_write", buckets: int = 4, ordering: str | None = None
 ) -> objcat.Table:
     return lake.create_table(name, SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(buckets), ordering=ordering)
 

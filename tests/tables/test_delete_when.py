@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
+from objcat.arguments import TableType
 from objcat.errors import InvalidBatch, InvalidPredicate, NullKey
 
 SCHEMA = pa.schema(
@@ -19,7 +20,7 @@ FINE = pa.array([1], pa.timestamp("ns", "UTC"))
 KINDS = ("merge_on_read", "copy_on_write")
 
 
-def make(tmp_path: Path, kind: str, **settings: Any) -> objcat.Table:
+def make(tmp_path: Path, kind: TableType, **settings: Any) -> objcat.Table:
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(4), **settings)
     table.insert([{"id": i, "name": f"n{i}", "version": 1} for i in range(10)])
     return table
@@ -37,7 +38,7 @@ def change(key: int, op: str, name: str | None = None, version: int = 2) -> dict
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_and_deletes_are_one_commit(tmp_path: Path, kind: str) -> None:
+def test_rows_and_deletes_are_one_commit(tmp_path: Path, kind: TableType) -> None:
     table = make(tmp_path, kind)
     batch = [change(1, "u", "one"), change(2, "d"), change(11, "c", "eleven"), change(3, "d"), change(99, "d")]
     result = table.upsert(batch, delete_when="op = 'd'")
@@ -57,7 +58,7 @@ def test_what_is_a_delete_may_stand_within_a_struct(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_later_of_one_key_counts(tmp_path: Path, kind: str) -> None:
+def test_the_later_of_one_key_counts(tmp_path: Path, kind: TableType) -> None:
     table = make(tmp_path, kind)
     table.upsert(
         [change(1, "u", "a"), change(1, "d"), change(2, "d"), change(2, "c", "again"), change(3, "u", "x"), change(3, "u", "y")],
@@ -67,7 +68,7 @@ def test_the_later_of_one_key_counts(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_deletes_obey_event_time(tmp_path: Path, kind: str) -> None:
+def test_deletes_obey_event_time(tmp_path: Path, kind: TableType) -> None:
     table = make(tmp_path, kind, ordering="version")
     table.upsert([change(1, "u", "new", 9), change(1, "d", version=5), change(2, "d", version=9)], delete_when="op = 'd'")
     table.upsert([change(2, "u", "late", 8), change(1, "d", version=8)], delete_when="op = 'd'")
@@ -111,7 +112,7 @@ def test_a_batch_of_deletes_alone_needs_no_other_column(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_bad_batches_write_nothing(tmp_path: Path, kind: str, batch: Any, text: str, error: type[Exception], said: str) -> None:
+def test_bad_batches_write_nothing(tmp_path: Path, kind: TableType, batch: Any, text: str, error: type[Exception], said: str) -> None:
     table = make(tmp_path, kind)
     with pytest.raises(error, match=said):
         table.upsert(batch, delete_when=text)

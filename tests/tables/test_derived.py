@@ -11,6 +11,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
+from objcat.arguments import KeyScope, TableType
 from objcat.errors import CommitConflict, InvalidInput, StreamRewound
 from tests.tables.racing import RacingBackend
 
@@ -23,7 +24,7 @@ def rows(table: objcat.Table) -> dict[int, Any]:
 
 @pytest.mark.parametrize("net", [True, False])
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_a_derived_table_is_its_source_once(kind: str, net: bool) -> None:
+def test_a_derived_table_is_its_source_once(kind: TableType, net: bool) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("derived"), env=FakeEnv(3)))
     source = lake.create_table("s", SCHEMA, key=["id"])
     derived = lake.create_table("d", pa.schema([SCHEMA.field("id"), SCHEMA.field("v")]), key=["id"], kind=kind)
@@ -81,7 +82,7 @@ PAIR = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", p
 @pytest.mark.parametrize("scope", ["table", "partition"])
 @pytest.mark.parametrize("way", [([], ["city"]), (["city"], []), (["truncate(id, 2)"], ["truncate(city, 1)", "id"])], ids=str)
 def test_no_row_is_lost_that_one_commit_takes_to_another_partition(
-    net: bool, index: Any, scope: str, way: tuple[list[str], list[str]]
+    net: bool, index: Any, scope: KeyScope, way: tuple[list[str], list[str]]
 ) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("moved"), env=FakeEnv(3)))
     key = ["id", "city"] if scope == "table" else ["id"]

@@ -10,6 +10,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.errors import InvalidBatch, InvalidSchema, NullKey
 from objcat.timeline import Action
 
@@ -47,7 +48,7 @@ def read(table: objcat.Table, **scan: Any) -> dict[int, dict[str, Any]]:
     return {one.pop("id"): one for one in table.scan(**scan).to_arrow().to_pylist()}
 
 
-def created(kind: str, **settings: Any) -> objcat.Table:
+def created(kind: TableType, **settings: Any) -> objcat.Table:
     lake = objcat.Lake(FileIO(MemoryBackend("nulls")))
     table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(1), **settings)
     table.insert(batch(dict.fromkeys(range(4), FULL)))
@@ -55,7 +56,7 @@ def created(kind: str, **settings: Any) -> objcat.Table:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_rows_with_nulls_lie_beside_files_of_before(kind: str) -> None:
+def test_rows_with_nulls_lie_beside_files_of_before(kind: TableType) -> None:
     table = created(kind)
     for rows in ({1: NULLS}, {1: INNER}):
         with pytest.raises(InvalidBatch, match="holds a null, but the table does not allow one"):
@@ -80,7 +81,7 @@ def test_rows_with_nulls_lie_beside_files_of_before(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_changes_tell_the_nulls_that_a_restore_took_away(kind: str) -> None:
+def test_changes_tell_the_nulls_that_a_restore_took_away(kind: TableType) -> None:
     table = created(kind)
     table.alter([objcat.DropNotNull(path) for path in PATHS])
     table.upsert(batch({1: NULLS, 2: INNER}))
@@ -107,7 +108,7 @@ def test_changes_tell_the_nulls_that_a_restore_took_away(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_a_writer_of_before_goes_on_and_learns_it(kind: str) -> None:
+def test_a_writer_of_before_goes_on_and_learns_it(kind: TableType) -> None:
     table = created(kind)
     other = objcat.Table(table.name, table.timeline, table.id, table.timeline.open())
     table.drop_not_null("city")

@@ -12,6 +12,7 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.arguments import TableType
 from objcat.errors import CommitUnknown, InvalidInput, StreamRewound
 from objcat.table import TablesFold
 from objcat.timeline import Action, Candidate, Committer, Footprint, Timeline, new_txn
@@ -31,7 +32,7 @@ def lake(backend: RacingBackend) -> objcat.Lake:
     return objcat.Lake(FileIO(backend, env=FakeEnv()))
 
 
-def create(lake: objcat.Lake, kind: str = "merge_on_read") -> objcat.Table:
+def create(lake: objcat.Lake, kind: TableType = "merge_on_read") -> objcat.Table:
     return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
 
 
@@ -51,7 +52,7 @@ def keys(table: objcat.Table) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("operation", ["upsert", "insert", "delete"])
-def test_a_version_that_the_table_has_is_not_written_again(lake: objcat.Lake, kind: str, operation: str) -> None:
+def test_a_version_that_the_table_has_is_not_written_again(lake: objcat.Lake, kind: TableType, operation: str) -> None:
     table = create(lake, kind)
     first = write(table, 7, operation=operation)
     before = set(table.fileio.list_keys())
@@ -100,7 +101,7 @@ def test_a_version_that_the_table_has_is_found_where_a_read_misses_its_slot_once
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_a_zombie_and_its_successor_one_counts(lake: objcat.Lake, backend: RacingBackend, kind: str) -> None:
+def test_of_a_zombie_and_its_successor_one_counts(lake: objcat.Lake, backend: RacingBackend, kind: TableType) -> None:
     """Both looked, both wrote their files; the slot decides."""
     table = create(lake, kind)
     backend.races = [lambda: write(lake.table("t"), 7)]

@@ -12,6 +12,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.arguments import TableType
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string())])
 
@@ -21,7 +22,7 @@ def rows(*keys: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_a_writer_publishes_checkpoints_and_others_open_from_them(kind: str) -> None:
+def test_a_writer_publishes_checkpoints_and_others_open_from_them(kind: TableType) -> None:
     backend = MemoryBackend("published")
     lake = objcat.Lake(FileIO(backend, env=FakeEnv()))
     table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))

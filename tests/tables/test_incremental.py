@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from objcat.arguments import TableType
 from objcat.errors import InvalidInput, SnapshotExpired
 from objcat.timeline.archive import archive
 from tests.effort import few
@@ -21,7 +22,7 @@ KINDS = ("merge_on_read", "copy_on_write")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("seed", few(range(4), 2))
-def test_any_range_of_any_history_gives_the_rows_that_are_others_than_before(kind: str, ordered: bool, seed: int) -> None:
+def test_any_range_of_any_history_gives_the_rows_that_are_others_than_before(kind: TableType, ordered: bool, seed: int) -> None:
     chance = random.Random(seed)
     followed = Followed(kind=kind, ordered=ordered)
     for _ in range(30):
@@ -73,7 +74,7 @@ def test_what_is_no_range_is_said(points: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_hidden_columns_say_when_a_row_was_written_through_rewrites(kind: str) -> None:
+def test_hidden_columns_say_when_a_row_was_written_through_rewrites(kind: TableType) -> None:
     followed = Followed(kind=kind, buckets=1)
     for key in range(6):
         followed.upsert(key)
@@ -160,7 +161,7 @@ def test_a_read_optimised_scan_sees_what_compaction_has_merged() -> None:
     followed.delete(1)
     assert followed.table.scan(mode="read_optimised").to_arrow().num_rows == 7
     with pytest.raises(InvalidInput, match="read_optimised"):
-        followed.table.scan(mode="read-optimised")
+        followed.table.scan(mode="read-optimised")  # type: ignore[arg-type]
 
 
 def test_a_read_optimised_scan_of_a_copy_on_write_table_is_its_snapshot_and_of_log_rows_alone_empty() -> None:

@@ -21,6 +21,7 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from objcat.errors import AlreadyDone, CommitUnknown, Fenced, InvalidInput, SharedTransaction
 from objcat.local import LocalEngine
@@ -51,7 +52,7 @@ def keys(table: objcat.Table) -> list[int]:
     return sorted(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
 
 
-def create(backend: MemoryBackend, env: FakeEnv | None = None, *, kind: str = "merge_on_read") -> objcat.Table:
+def create(backend: MemoryBackend, env: FakeEnv | None = None, *, kind: TableType = "merge_on_read") -> objcat.Table:
     lake = objcat.Lake(FileIO(backend, env=env or FakeEnv()))
     return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
 
@@ -279,7 +280,7 @@ class HandledBackend(MemoryBackend):
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("after", [False, True])
-def test_an_error_from_outside_while_a_slot_is_asked_for_does_not_take_the_files_of_a_commit(kind: str, after: bool) -> None:
+def test_an_error_from_outside_while_a_slot_is_asked_for_does_not_take_the_files_of_a_commit(kind: TableType, after: bool) -> None:
     backend = HandledBackend("handled", env=FakeEnv())
     table = create(backend, kind=kind)
     backend.at, backend.after = "/log/", after

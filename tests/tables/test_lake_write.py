@@ -15,6 +15,7 @@ import pytest
 
 import objcat
 from fileio.registry import open_store
+from objcat.arguments import IfExists
 from objcat.errors import CorruptTable, InvalidBatch, InvalidInput, NullKey, TableExists
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
@@ -75,7 +76,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("if_exists", ["upsert", "insert", "error"])
 @pytest.mark.parametrize("what", BAD)
-def test_rows_that_are_refused_create_no_table(tmp_path: Path, what: str, if_exists: str) -> None:
+def test_rows_that_are_refused_create_no_table(tmp_path: Path, what: str, if_exists: IfExists) -> None:
     batch, settings, said = BAD[what]
     lake = objcat.connect(tmp_path)
     with pytest.raises(InvalidInput, match=said) as raised:

@@ -13,6 +13,7 @@ import pytest
 
 import objcat
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.doctor import Severity, examine
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.tasks.locate import LocateTask
@@ -47,7 +48,7 @@ def lake(backend: RacingBackend, request: pytest.FixtureRequest) -> IndexedLake:
     return lake
 
 
-def create(lake: IndexedLake, kind: str, *, target: int = 1024, **settings: Any) -> objcat.Table:
+def create(lake: IndexedLake, kind: TableType, *, target: int = 1024, **settings: Any) -> objcat.Table:
     return lake.create_table(
         "t",
         SCHEMA,
@@ -71,7 +72,7 @@ def rows(table: objcat.Table) -> Rows:
     return sorted(found)
 
 
-def test_an_update_goes_to_the_file_group_that_holds_its_key(lake: IndexedLake, kind: str) -> None:
+def test_an_update_goes_to_the_file_group_that_holds_its_key(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind)
     for key in range(4):
         table.insert(batch(key))
@@ -85,7 +86,7 @@ def test_an_update_goes_to_the_file_group_that_holds_its_key(lake: IndexedLake, 
     assert rows(table) == [(0, "x", 1), (1, "x", 0), (2, "x", 1), (3, "x", 0)]
 
 
-def test_new_keys_fill_the_smallest_file_group_that_has_room(lake: IndexedLake, kind: str) -> None:
+def test_new_keys_fill_the_smallest_file_group_that_has_room(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind, target=10**6)
     table.insert(batch(*range(100)))
     table.insert(batch(*range(100, 200)))
@@ -93,21 +94,21 @@ def test_new_keys_fill_the_smallest_file_group_that_has_room(lake: IndexedLake, 
     assert len(rows(table)) == 200
 
 
-def test_a_large_insert_is_dealt_to_files_of_about_the_target(lake: IndexedLake, kind: str) -> None:
+def test_a_large_insert_is_dealt_to_files_of_about_the_target(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind, target=20_000)
     table.bulk_insert(batch(*range(1000)))
     sizes = [group.base.rows for group in table.refresh().file_groups(table.manifests) if group.base is not None]
     assert len(sizes) == 5 and sum(sizes) == 1000 and min(sizes) > 100
 
 
-def test_inserting_a_key_that_is_there_updates_it(lake: IndexedLake, kind: str) -> None:
+def test_inserting_a_key_that_is_there_updates_it(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert(batch(1, 2))
     table.insert(batch(2, 3, v=5))
     assert rows(table) == [(1, "x", 0), (2, "x", 5), (3, "x", 5)]
 
 
-def test_one_key_in_two_partitions_is_two_rows(lake: IndexedLake, kind: str) -> None:
+def test_one_key_in_two_partitions_is_two_rows(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind)
     table.upsert([*batch(1, v=1), *batch(1, part="y", v=2)])
     table.upsert([*batch(1, part="y", v=4), *batch(1, v=3)])
@@ -116,7 +117,7 @@ def test_one_key_in_two_partitions_is_two_rows(lake: IndexedLake, kind: str) -> 
     assert rows(table) == [(1, "x", 3)]
 
 
-def test_two_inserts_of_one_key_at_once_make_one_row(lake: IndexedLake, backend: RacingBackend, kind: str) -> None:
+def test_two_inserts_of_one_key_at_once_make_one_row(lake: IndexedLake, backend: RacingBackend, kind: TableType) -> None:
     table = create(lake, kind)
     other = lake.table("t")
     backend.races.append(lambda: other.insert(batch(7, v=1)))
@@ -125,7 +126,7 @@ def test_two_inserts_of_one_key_at_once_make_one_row(lake: IndexedLake, backend:
     assert rows(table) == [(7, "x", 2), (8, "x", 2)]
 
 
-def test_two_inserts_of_many_keys_at_once_make_one_row_each(lake: IndexedLake, backend: RacingBackend, kind: str) -> None:
+def test_two_inserts_of_many_keys_at_once_make_one_row_each(lake: IndexedLake, backend: RacingBackend, kind: TableType) -> None:
     table = create(lake, kind, target=10**6)
     other = lake.table("t")
     backend.races.append(lambda: other.insert(batch(*range(1000), v=1)))
@@ -136,7 +137,7 @@ def test_two_inserts_of_many_keys_at_once_make_one_row_each(lake: IndexedLake, b
 
 
 def test_a_key_would_be_there_twice_if_nobody_compared_digests(
-    lake: IndexedLake, backend: RacingBackend, kind: str, monkeypatch: pytest.MonkeyPatch
+    lake: IndexedLake, backend: RacingBackend, kind: TableType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = {sentence: rule for sentence, rule in conflicts.RULES.items() if rule is not conflicts.placed_one_key}
     monkeypatch.setattr(conflicts, "RULES", rules)
@@ -148,7 +149,7 @@ def test_a_key_would_be_there_twice_if_nobody_compared_digests(
         rows(table)
 
 
-def test_inserts_of_other_keys_at_once_do_not_disturb_one_another(lake: IndexedLake, backend: RacingBackend, kind: str) -> None:
+def test_inserts_of_other_keys_at_once_do_not_disturb_one_another(lake: IndexedLake, backend: RacingBackend, kind: TableType) -> None:
     table = create(lake, kind)
     other = lake.table("t")
     backend.races.append(lambda: other.insert(batch(1)))
@@ -171,7 +172,7 @@ def test_inserts_of_other_keys_at_once_do_not_disturb_one_another(lake: IndexedL
 def test_races_for_one_key(
     lake: IndexedLake,
     backend: RacingBackend,
-    kind: str,
+    kind: TableType,
     race: Callable[[objcat.Table], object],
     mine: Callable[[objcat.Table], object],
     expected: Rows,
@@ -184,7 +185,7 @@ def test_races_for_one_key(
     assert rows(table) == expected
 
 
-def test_a_transaction_finds_the_keys_of_its_earlier_batches(lake: IndexedLake, kind: str) -> None:
+def test_a_transaction_finds_the_keys_of_its_earlier_batches(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert(batch(1))
     with lake.transaction() as tx:
@@ -194,7 +195,7 @@ def test_a_transaction_finds_the_keys_of_its_earlier_batches(lake: IndexedLake, 
     assert rows(table) == [(1, "x", 1), (2, "x", 1), (4, "x", 1)]
 
 
-def test_a_row_that_was_deleted_and_came_back_elsewhere_is_one_change(lake: IndexedLake, kind: str) -> None:
+def test_a_row_that_was_deleted_and_came_back_elsewhere_is_one_change(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert(batch(1))
     since = table.insert(batch(2)).slot
@@ -209,7 +210,7 @@ def test_a_row_that_was_deleted_and_came_back_elsewhere_is_one_change(lake: Inde
 
 
 @pytest.mark.parametrize("lake", READING, indirect=True)
-def test_only_file_groups_that_may_hold_a_key_are_read(lake: IndexedLake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_file_groups_that_may_hold_a_key_are_read(lake: IndexedLake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each insert makes one file: two are more than the target, and one is not.
     table = create(lake, kind, target=1500)
     for key in range(8):
@@ -231,7 +232,7 @@ def test_only_file_groups_that_may_hold_a_key_are_read(lake: IndexedLake, kind: 
     assert asked == [1, 0, 2]
 
 
-def test_no_key_is_overlooked_whatever_its_type(lake: IndexedLake, kind: str) -> None:
+def test_no_key_is_overlooked_whatever_its_type(lake: IndexedLake, kind: TableType) -> None:
     day = dt.date(1969, 12, 1)
     values: dict[pa.DataType, list[Any]] = {
         pa.int8(): list(range(-100, 100, 3)),
@@ -253,7 +254,7 @@ def test_no_key_is_overlooked_whatever_its_type(lake: IndexedLake, kind: str) ->
         assert result.rows == len(keys) == found.num_rows and set(found.column("v").to_pylist()) == {1}
 
 
-def test_what_cannot_be_written_is_said(lake: IndexedLake, kind: str) -> None:
+def test_what_cannot_be_written_is_said(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind)
     with pytest.raises(NullKey, match="'id' is null in row 1"):
         table.upsert([*batch(1), {"id": None, "part": "x", "v": 1}])
@@ -264,14 +265,14 @@ def test_what_cannot_be_written_is_said(lake: IndexedLake, kind: str) -> None:
     assert rows(table) == [] and table.refresh().slot == 0
 
 
-def test_columns_are_added_as_under_any_index(lake: IndexedLake, kind: str) -> None:
+def test_columns_are_added_as_under_any_index(lake: IndexedLake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert(batch(1))
     table.upsert([{"id": 1, "part": "x", "v": 2, "w": 3}, {"id": 2, "part": "x", "v": 2, "w": 4}], schema_mode="add")
     assert sorted(row["w"] for row in table.scan().to_arrow().to_pylist()) == [3, 4]
 
 
-def test_keys_that_are_floats_are_found_as_they_compare(lake: IndexedLake, kind: str) -> None:
+def test_keys_that_are_floats_are_found_as_they_compare(lake: IndexedLake, kind: TableType) -> None:
     schema = pa.schema([pa.field("k", pa.float64()), pa.field("v", pa.int64())])
     table = lake.create_table("f", schema, key=["k"], kind=kind, index=lake.index, properties={"target_file_bytes": "1024"})
     table.insert([{"k": 0.0, "v": 1}, {"k": float("nan"), "v": 1}])
@@ -280,7 +281,7 @@ def test_keys_that_are_floats_are_found_as_they_compare(lake: IndexedLake, kind:
     assert sorted(row["v"] for row in table.scan().to_arrow().to_pylist()) == [1, 2, 2]
 
 
-def test_a_stream_is_located_batch_by_batch(lake: IndexedLake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_located_batch_by_batch(lake: IndexedLake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objcat.spool.SPOOL_BYTES_MAX", 1000)
     table = create(lake, kind, target=10**6)
     table.insert(batch(*range(0, 300, 2)))
@@ -290,7 +291,7 @@ def test_a_stream_is_located_batch_by_batch(lake: IndexedLake, kind: str, monkey
 
 
 @pytest.mark.parametrize("lake", READING, indirect=True)
-def test_files_that_cannot_hold_a_key_are_not_read(lake: IndexedLake, kind: str) -> None:
+def test_files_that_cannot_hold_a_key_are_not_read(lake: IndexedLake, kind: TableType) -> None:
     # Each insert makes one file: two are more than the target, and one is not.
     table = create(lake, kind, target=1500)
     for key in range(8):

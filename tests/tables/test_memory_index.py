@@ -10,6 +10,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.errors import InvalidInput
 from objcat.table import FileGroup
 
@@ -24,7 +25,7 @@ def lake() -> objcat.Lake:
     return objcat.Lake(FileIO(MemoryBackend("memory")))
 
 
-def create(lake: objcat.Lake, kind: str, *, bytes_max: int = 10**6) -> objcat.Table:
+def create(lake: objcat.Lake, kind: TableType, *, bytes_max: int = 10**6) -> objcat.Table:
     return lake.create_table(
         "t",
         SCHEMA,
@@ -52,7 +53,7 @@ def hidden(table: objcat.Table, group: FileGroup) -> tuple[str, bytes]:
     return group.base.path, table.fileio.read(group.base.path)
 
 
-def test_files_are_read_once(lake: objcat.Lake, kind: str) -> None:
+def test_files_are_read_once(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     for at in range(0, 60, 10):
         table.insert(batch(*range(at, at + 10)))
@@ -82,7 +83,7 @@ def test_files_are_read_once(lake: objcat.Lake, kind: str) -> None:
     ],
     ids=["insert", "delete", "compact", "come back", "restore", "overwrite", "delete_partition"],
 )
-def test_what_others_did_is_seen(lake: objcat.Lake, kind: str, others: Callable[[objcat.Table], object]) -> None:
+def test_what_others_did_is_seen(lake: objcat.Lake, kind: TableType, others: Callable[[objcat.Table], object]) -> None:
     table, other = create(lake, kind), objcat.Lake(lake.fileio).table("t")
     table.insert(batch(1, 2))
     table.upsert(batch(1, 2, v=0))
@@ -94,7 +95,7 @@ def test_what_others_did_is_seen(lake: objcat.Lake, kind: str, others: Callable[
     assert rows(table) == {1: 6, 2: 6, 3: 7, 4: 6, 5: 7}
 
 
-def test_a_key_would_be_there_twice_if_the_map_were_stale(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_would_be_there_twice_if_the_map_were_stale(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = create(lake, kind), objcat.Lake(lake.fileio).table("t")
     table.insert(batch(1))
     table.upsert(batch(1))
@@ -106,7 +107,7 @@ def test_a_key_would_be_there_twice_if_the_map_were_stale(lake: objcat.Lake, kin
         rows(table)
 
 
-def test_a_map_that_grows_too_large_is_done_without(lake: objcat.Lake, kind: str) -> None:
+def test_a_map_that_grows_too_large_is_done_without(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, bytes_max=12 * 20)
     for at in range(0, 60, 10):
         table.insert(batch(*range(at, at + 10)))
@@ -120,7 +121,7 @@ def test_a_map_that_grows_too_large_is_done_without(lake: objcat.Lake, kind: str
         table.set_properties({"memory_index_bytes": "much"})
 
 
-def test_a_map_is_made_anew_as_it_grows(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_is_made_anew_as_it_grows(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objcat.tasks.keymap.ADDED_MIN", 8)
     table = create(lake, kind)
     expected: Rows = {}

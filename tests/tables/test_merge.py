@@ -14,6 +14,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
+from objcat.arguments import TableType
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, NullKey
 from tests.tables.racing import RacingBackend
 
@@ -71,7 +72,7 @@ def counts(result: objcat.CommitResult | None) -> tuple[int | None, int | None, 
 
 @pytest.mark.parametrize("settings", [*TABLES, *KEYLESS], ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_update_sets_what_passes_and_nothing_else(kind: str, settings: dict[str, Any]) -> None:
+def test_an_update_sets_what_passes_and_nothing_else(kind: TableType, settings: dict[str, Any]) -> None:
     table = make(memory(), kind=kind, **settings)
     expected = values(table)
     result = table.update({"v": "v * 10 + id", "note": "concat('was ', v)"}, where="v >= 10 and city = 'b'", metadata={"why": "asked"})
@@ -92,7 +93,7 @@ def test_an_update_sets_what_passes_and_nothing_else(kind: str, settings: dict[s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_nothing_passes_nothing_is_committed(tmp_path: Path, kind: str) -> None:
+def test_where_nothing_passes_nothing_is_committed(tmp_path: Path, kind: TableType) -> None:
     table = make(tmp_path, kind=kind, key=["id"])
     before = set(tmp_path.glob("tables/*/data/**/*.parquet"))
     assert table.update({"v": 1}, where="v = 1000") is None
@@ -174,7 +175,7 @@ def test_names_of_columns_mean_what_they_say() -> None:
 
 @pytest.mark.parametrize("settings", TABLES, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_clause_at_once(kind: str, settings: dict[str, Any]) -> None:
+def test_every_clause_at_once(kind: TableType, settings: dict[str, Any]) -> None:
     table = make(memory(), kind=kind, **settings)
     source = [{"id": i, "city": "abc"[i % 3], "amount": i * 100, "op": "d" if i % 5 == 0 else "u"} for i in range(10, 30)]
     result = (
@@ -203,7 +204,7 @@ def test_every_clause_at_once(kind: str, settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_columns_of_the_source(kind: str) -> None:
+def test_all_columns_of_the_source(kind: TableType) -> None:
     table = make(memory(), kind=kind, key=["id"])
     source = pa.table({"id": pa.array([1, 50], pa.int32()), "city": ["q", "r"], "v": [-1, -2], "at": [6, 6], "other": [0, 0]})
     assert counts(table.merge(source).when_matched_update().when_not_matched_insert().execute()) == (1, 1, 0)
@@ -218,7 +219,7 @@ def test_the_first_clause_that_takes_a_row_counts() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_rows_of_the_source_for_one_of_the_table(kind: str) -> None:
+def test_two_rows_of_the_source_for_one_of_the_table(kind: TableType) -> None:
     table = make(memory(), kind=kind, key=["id"])
     twice = [{"id": 7, "v": 1}, {"id": 7, "v": 2}]
     with pytest.raises(InvalidBatch, match=r"one row \(id=7\)"):
@@ -238,7 +239,7 @@ def test_two_rows_of_the_source_for_one_of_the_table(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_delete_by_a_merge_keeps_older_rows_out(kind: str) -> None:
+def test_a_delete_by_a_merge_keeps_older_rows_out(kind: TableType) -> None:
     table = make(memory(), kind=kind, key=["id"], ordering="at")
     table.merge([{"id": 7, "at": 9}]).when_matched_delete().execute()
     table.upsert(pa.Table.from_pylist([row(7, at=8)], SCHEMA))
@@ -288,7 +289,7 @@ def test_a_merge_counts_once() -> None:
 
 @pytest.mark.parametrize("settings", TABLES, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_columns_that_came(kind: str, settings: dict[str, Any]) -> None:
+def test_only_the_columns_that_came(kind: TableType, settings: dict[str, Any]) -> None:
     table = make(memory(), kind=kind, **settings)
     place = {"city": "b"} if table.spec.partition_columns else {}
     own = {} if table.spec.ordering_column is None else {"at": 5}
@@ -305,7 +306,7 @@ def test_only_the_columns_that_came(kind: str, settings: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("settings", [*TABLES, *KEYLESS], ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_soft_delete_keeps_the_row(kind: str, settings: dict[str, Any]) -> None:
+def test_a_soft_delete_keeps_the_row(kind: TableType, settings: dict[str, Any]) -> None:
     lake = objcat.Lake(memory())
     schema = pa.schema([("id", pa.int64()), ("city", pa.string()), ("at", pa.int64()), ("v", pa.int64()), ("gone", pa.bool_())])
     table = lake.create_table("soft", schema, kind=kind, **settings)
@@ -325,7 +326,7 @@ def test_a_soft_delete_keeps_the_row(kind: str, settings: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("settings", TABLES, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_that_add_lose_nothing(kind: str, settings: dict[str, Any]) -> None:
+def test_two_that_add_lose_nothing(kind: TableType, settings: dict[str, Any]) -> None:
     backend = RacingBackend("race")
     table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, **settings)
     other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
@@ -348,7 +349,7 @@ def test_two_that_add_lose_nothing(kind: str, settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_upsert_that_comes_first_is_seen(kind: str) -> None:
+def test_an_upsert_that_comes_first_is_seen(kind: TableType) -> None:
     backend = RacingBackend("race")
     table = make(FileIO(backend, env=FakeEnv(5)), kind=kind, key=["id"])
     other = objcat.Lake(FileIO(backend, env=FakeEnv(6))).table("t")
@@ -417,7 +418,7 @@ def taken_by(clauses: list[str], bound: int, old: tuple[int, int] | None, new: t
         max_size=4,
     ),
 )
-def test_merges_beside_a_dict(kind: str, table: dict[str, Any], steps: Any) -> None:
+def test_merges_beside_a_dict(kind: TableType, table: dict[str, Any], steps: Any) -> None:
     made = make(memory(), count=8, kind=kind, **table)
     ordered = "ordering" in table
     model: Model = {i: (i, 5) for i in range(8)}

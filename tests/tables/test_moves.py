@@ -11,6 +11,7 @@ import pytest
 
 import objcat
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.doctor import Severity, examine
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
 from objcat.timeline import conflicts
@@ -33,7 +34,7 @@ def lake(backend: RacingBackend) -> objcat.Lake:
     return objcat.Lake(FileIO(backend))
 
 
-def create(lake: objcat.Lake, kind: str, *, target: int = 1024, **settings: Any) -> objcat.Table:
+def create(lake: objcat.Lake, kind: TableType, *, target: int = 1024, **settings: Any) -> objcat.Table:
     settings = {"partition_by": ["part"], "index": objcat.Simple(), **settings}
     return lake.create_table("t", SCHEMA, key=["id"], kind=kind, properties={"target_file_bytes": str(target)}, **settings)
 
@@ -48,7 +49,7 @@ def rows(table: objcat.Table, **options: Any) -> Rows:
     return sorted(found)
 
 
-def test_a_row_with_another_partition_moves(lake: objcat.Lake, kind: str) -> None:
+def test_a_row_with_another_partition_moves(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert(batch(1, 2, 3))
     result = table.upsert([*batch(1, part="y", v=1), *batch(2, v=1), *batch(4, part="y", v=1)])
@@ -62,7 +63,7 @@ def test_a_row_with_another_partition_moves(lake: objcat.Lake, kind: str) -> Non
     assert examine(table.timeline, deep=True).healthy
 
 
-def test_a_key_moves_there_and_back(lake: objcat.Lake, kind: str) -> None:
+def test_a_key_moves_there_and_back(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert(batch(1))
     for number, part in enumerate("yxyyzx"):
@@ -76,7 +77,7 @@ def test_a_key_moves_there_and_back(lake: objcat.Lake, kind: str) -> None:
     assert rows(table) == [(1, "y", 9)]
 
 
-def test_a_delete_finds_its_key_in_whatever_partition(lake: objcat.Lake, kind: str) -> None:
+def test_a_delete_finds_its_key_in_whatever_partition(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([*batch(1, 2), *batch(3, part="y")])
     result = table.delete([{"id": 1}, {"id": 3}, {"id": 99}])
@@ -87,7 +88,7 @@ def test_a_delete_finds_its_key_in_whatever_partition(lake: objcat.Lake, kind: s
     assert examine(table.timeline, deep=True).healthy
 
 
-def test_a_late_row_neither_moves_nor_deletes_a_newer_one(lake: objcat.Lake, kind: str) -> None:
+def test_a_late_row_neither_moves_nor_deletes_a_newer_one(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, ordering="o")
     table.insert(batch(1, 2, 3, 4, o=5))
     table.upsert([*batch(1, part="y", v=1, o=4), *batch(2, part="y", v=1, o=6), *batch(3, part="y", v=1, o=5)])
@@ -104,7 +105,7 @@ def test_a_late_row_neither_moves_nor_deletes_a_newer_one(lake: objcat.Lake, kin
     assert examine(table.timeline, deep=True).healthy
 
 
-def test_a_delete_of_a_key_that_is_nowhere_keeps_older_rows_out(lake: objcat.Lake, kind: str) -> None:
+def test_a_delete_of_a_key_that_is_nowhere_keeps_older_rows_out(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, ordering="o")
     table.insert(batch(7))
     table.delete([{"id": 1, "o": 5}])
@@ -115,7 +116,7 @@ def test_a_delete_of_a_key_that_is_nowhere_keeps_older_rows_out(lake: objcat.Lak
     assert rows(table) == [(1, "y", 0), (7, "x", 0)]
 
 
-def test_of_one_key_in_several_partitions_of_a_batch_the_last_counts(lake: objcat.Lake, kind: str) -> None:
+def test_of_one_key_in_several_partitions_of_a_batch_the_last_counts(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.upsert([*batch(1, 2, part="x"), *batch(1, part="y", v=1), *batch(2, part="z", v=1), *batch(2, part="x", v=2)])
     assert rows(table) == [(1, "y", 1), (2, "x", 2)]
@@ -123,7 +124,7 @@ def test_of_one_key_in_several_partitions_of_a_batch_the_last_counts(lake: objca
     assert rows(table) == [(1, "x", 4), (2, "x", 2)]
 
 
-def test_the_greatest_ordering_value_of_a_batch_counts(lake: objcat.Lake, kind: str) -> None:
+def test_the_greatest_ordering_value_of_a_batch_counts(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, ordering="o")
     table.insert([*batch(1, part="x", o=3), *batch(1, part="y", v=1, o=2)])
     assert rows(table) == [(1, "x", 0)]
@@ -147,7 +148,7 @@ def test_the_greatest_ordering_value_of_a_batch_counts(lake: objcat.Lake, kind: 
     ],
 )
 def test_a_key_stays_unique_whoever_else_moves_it(
-    backend: RacingBackend, lake: objcat.Lake, kind: str, mine: Callable[[Any], Any], theirs: Callable[[Any], Any], expected: Rows
+    backend: RacingBackend, lake: objcat.Lake, kind: TableType, mine: Callable[[Any], Any], theirs: Callable[[Any], Any], expected: Rows
 ) -> None:
     table = create(lake, kind)
     table.insert(batch(1))
@@ -161,7 +162,7 @@ def test_a_key_stays_unique_whoever_else_moves_it(
     assert examine(table.timeline, deep=True).healthy
 
 
-def test_a_late_row_that_lost_a_race_against_a_delete_counts(backend: RacingBackend, lake: objcat.Lake, kind: str) -> None:
+def test_a_late_row_that_lost_a_race_against_a_delete_counts(backend: RacingBackend, lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, ordering="o")
     table.insert(batch(1, o=5))
     other = lake.table("t")
@@ -172,7 +173,7 @@ def test_a_late_row_that_lost_a_race_against_a_delete_counts(backend: RacingBack
 
 
 def test_without_the_rule_of_keys_one_would_be_there_twice(
-    backend: RacingBackend, lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch
+    backend: RacingBackend, lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rules = {sentence: rule for sentence, rule in conflicts.RULES.items() if rule is not conflicts.placed_one_key}
     monkeypatch.setattr(conflicts, "RULES", rules)
@@ -186,7 +187,7 @@ def test_without_the_rule_of_keys_one_would_be_there_twice(
     assert "1 keys in two file groups" in finding.says
 
 
-def test_changes_tell_a_move_as_an_update(lake: objcat.Lake, kind: str) -> None:
+def test_changes_tell_a_move_as_an_update(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     since = table.insert(batch(1, 2)).slot
     table.upsert(batch(1, part="y", v=1))
@@ -198,7 +199,7 @@ def test_changes_tell_a_move_as_an_update(lake: objcat.Lake, kind: str) -> None:
     assert sorted((row["id"], row["part"]) for row in table.incremental(since=since).to_arrow().to_pylist()) == [(1, "z"), (3, "x")]
 
 
-def test_a_transaction_moves_what_its_earlier_batches_wrote(lake: objcat.Lake, kind: str) -> None:
+def test_a_transaction_moves_what_its_earlier_batches_wrote(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert(batch(1, 2))
     with lake.transaction() as tx:
@@ -209,7 +210,7 @@ def test_a_transaction_moves_what_its_earlier_batches_wrote(lake: objcat.Lake, k
     assert rows(table) == [(1, "x", 3), (3, "y", 2)]
 
 
-def test_a_move_and_a_delete_without_an_ordering_value_are_no_transaction(lake: objcat.Lake, kind: str) -> None:
+def test_a_move_and_a_delete_without_an_ordering_value_are_no_transaction(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, ordering="o")
     table.insert(batch(1, 2))
     deleted, moved = [{"id": 1}], batch(1, part="y", o=2)
@@ -233,7 +234,7 @@ def test_a_move_and_a_delete_without_an_ordering_value_are_no_transaction(lake: 
             assert rows(table) == ([(1, "y", 0), (2, "x", 0)] if deletes_first else [(2, "x", 0)])
 
 
-def test_merges_and_updates_move_rows(lake: objcat.Lake, kind: str) -> None:
+def test_merges_and_updates_move_rows(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert(batch(1, 2, 3))
     result = table.update({"part": "'y'", "v": "v + 1"}, where="id < 3")
@@ -249,7 +250,7 @@ def test_merges_and_updates_move_rows(lake: objcat.Lake, kind: str) -> None:
     assert found == {(1, "y"), (5, None)}
 
 
-def test_earlier_slots_keep_the_row_where_it_was(lake: objcat.Lake, kind: str) -> None:
+def test_earlier_slots_keep_the_row_where_it_was(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     first = table.insert(batch(1)).slot
     table.upsert(batch(1, part="y", v=1))
@@ -260,7 +261,7 @@ def test_earlier_slots_keep_the_row_where_it_was(lake: objcat.Lake, kind: str) -
     assert rows(table) == [(1, "z", 2)]
 
 
-def test_keys_move_between_partitions_of_a_function_of_a_column(lake: objcat.Lake, kind: str) -> None:
+def test_keys_move_between_partitions_of_a_function_of_a_column(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, partition_by=["truncate(v, 10)"])
     table.insert([*batch(1, 2, v=3), *batch(3, v=25)])
     table.upsert([*batch(1, v=7), *batch(2, 3, v=14)])
@@ -275,7 +276,7 @@ INDEXES = pytest.mark.parametrize("index", [objcat.Simple(), objcat.Record(2)], 
 
 
 @INDEXES
-def test_a_key_moves_into_a_partition_that_is_replaced(lake: objcat.Lake, kind: str, index: Any) -> None:
+def test_a_key_moves_into_a_partition_that_is_replaced(lake: objcat.Lake, kind: TableType, index: Any) -> None:
     table = create(lake, kind, index=index)
     since = table.insert([*batch(1, 2, 3), *batch(4, 5, part="y"), *batch(6, 7, part="z")]).slot
     result = table.insert_overwrite([*batch(1, 4, 8, part="y", v=1)])
@@ -307,7 +308,7 @@ def test_a_key_moves_into_a_partition_that_is_replaced(lake: objcat.Lake, kind: 
 
 
 @INDEXES
-def test_a_row_that_comes_late_loses_in_the_partition_that_stays(lake: objcat.Lake, kind: str, index: Any) -> None:
+def test_a_row_that_comes_late_loses_in_the_partition_that_stays(lake: objcat.Lake, kind: TableType, index: Any) -> None:
     table = create(lake, kind, ordering="o", index=index)
     table.insert([*batch(1, 2, o=5), *batch(3, part="y", o=5), *batch(4, o=5)])
     table.delete([{"id": 4, "o": 7}])
@@ -345,7 +346,7 @@ REPLACED = [(1, "y", 1), (9, "y", 1)]
     ],
 )
 def test_a_key_stays_unique_whoever_else_writes_beside_a_replacement(
-    backend: RacingBackend, lake: objcat.Lake, kind: str, index: Any, theirs: Callable[[Any], Any], before: Rows, after: Rows
+    backend: RacingBackend, lake: objcat.Lake, kind: TableType, index: Any, theirs: Callable[[Any], Any], before: Rows, after: Rows
 ) -> None:
     def replace(table: objcat.Table) -> None:
         table.insert_overwrite(batch(1, 9, part="y", v=1))
@@ -364,7 +365,7 @@ def test_a_key_stays_unique_whoever_else_writes_beside_a_replacement(
 
 
 def test_a_batch_that_says_other_partitions_when_it_is_computed_again_replaces_nothing(
-    lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch
+    lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = create(lake, kind)
     table.insert([*batch(1), *batch(2, part="y")])
@@ -374,7 +375,7 @@ def test_a_batch_that_says_other_partitions_when_it_is_computed_again_replaces_n
     assert rows(table) == [(1, "x", 0), (2, "y", 0)]
 
 
-def test_what_cannot_be_done_is_said(lake: objcat.Lake, kind: str) -> None:
+def test_what_cannot_be_done_is_said(lake: objcat.Lake, kind: TableType) -> None:
     with pytest.raises(InvalidInput, match=r"index=objcat.Simple\(\)"):
         create(lake, kind, index=None)
     table = create(lake, kind)

@@ -26,6 +26,7 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
 from objcat.table import levels
@@ -215,7 +216,7 @@ def test_backticks_are_of_the_name_where_no_column_is_called_otherwise() -> None
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_batches_have_the_columns_of_partitions(kind: str) -> None:
+def test_batches_have_the_columns_of_partitions(kind: TableType) -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["city", "hour(t)"], key_scope="partition", kind=kind)
     table.upsert([{"id": 1, "city": None, "t": None, "v": 1}])
     before = set(table.fileio.list_keys())
@@ -234,7 +235,7 @@ def test_batches_have_the_columns_of_partitions(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_a_key_is_one_row_of_its_partition(kind: str) -> None:
+def test_a_key_is_one_row_of_its_partition(kind: TableType) -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2))
     both = [{"id": 1, "city": "Rome", "t": None, "v": 1}, {"id": 1, "city": "Oslo", "t": None, "v": 2}]
     assert table.upsert(both).rows == 2
@@ -254,7 +255,7 @@ def test_base_files_lie_below_their_partition() -> None:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_writers_of_two_partitions_do_not_meet(kind: str) -> None:
+def test_writers_of_two_partitions_do_not_meet(kind: TableType) -> None:
     backend = RacingBackend(f"race-{next(_names)}")
     lake = objcat.Lake(FileIO(backend, env=FakeEnv(1)))
     table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(1))
@@ -267,7 +268,7 @@ def test_writers_of_two_partitions_do_not_meet(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_one_transaction_may_write_and_delete_equal_keys_of_two_partitions(kind: str) -> None:
+def test_one_transaction_may_write_and_delete_equal_keys_of_two_partitions(kind: TableType) -> None:
     lake = a_lake()
     lake.create_table(
         "t", SCHEMA, key=["id"], ordering="v", partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(1)
@@ -280,7 +281,7 @@ def test_one_transaction_may_write_and_delete_equal_keys_of_two_partitions(kind:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_two_processes_write_two_partitions(tmp_path: Path, kind: str) -> None:
+def test_two_processes_write_two_partitions(tmp_path: Path, kind: TableType) -> None:
     cities = ["Zürich/東京", "Rome"]
     lake = objcat.connect(tmp_path)
     lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2))
@@ -401,7 +402,7 @@ def test_a_scan_of_one_partition_reads_the_manifests_of_that_one(
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_rows_stay_where_they_are_and_new_ones_go_elsewhere(kind: str) -> None:
+def test_rows_stay_where_they_are_and_new_ones_go_elsewhere(kind: TableType) -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id", "city"], kind=kind, index=objcat.Bucket(1))
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])
     table.set_partitioning(["city"])
@@ -426,7 +427,7 @@ def test_a_table_without_rows_forgets_how_it_was_partitioned() -> None:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_to_and_fro(kind: str) -> None:
+def test_to_and_fro(kind: TableType) -> None:
     """A partitioning that comes back has texts of its own: else a row that lives in a later one would be found in the earlier one."""
     table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(1))
     table.upsert([{"id": 1, "city": "Rome", "t": None, "v": 1}])
@@ -464,7 +465,7 @@ def test_a_partitioning_that_would_part_equal_keys_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("operation", ["upsert", "insert", "delete"])
-def test_a_writer_that_planned_before_writes_again(kind: str, operation: str) -> None:
+def test_a_writer_that_planned_before_writes_again(kind: TableType, operation: str) -> None:
     backend = RacingBackend(f"race-{next(_names)}")
     lake = objcat.Lake(FileIO(backend, env=FakeEnv(1)))
     table = lake.create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind, index=objcat.Bucket(1))
@@ -481,7 +482,7 @@ def test_a_writer_that_planned_before_writes_again(kind: str, operation: str) ->
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_rows_that_come_before_are_judged_again(kind: str) -> None:
+def test_rows_that_come_before_are_judged_again(kind: TableType) -> None:
     """Whether a former partitioning has rows is decided by what is there at the slot of the change."""
     backend = RacingBackend(f"race-{next(_names)}")
     table = objcat.Lake(FileIO(backend, env=FakeEnv(1))).create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], kind=kind)
@@ -512,7 +513,7 @@ class Partitions(RuleBasedStateMachine):
     """Whatever is done, the table holds what a dict says. Every partitioning is made of key columns."""
 
     @initialize(kind=st.sampled_from(["merge_on_read", "copy_on_write"]), by=st.sampled_from(PARTITIONINGS))
-    def create(self, kind: str, by: tuple[str, ...]) -> None:
+    def create(self, kind: TableType, by: tuple[str, ...]) -> None:
         schema = pa.schema(
             [
                 pa.field("id", pa.int64(), nullable=False),

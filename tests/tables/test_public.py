@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
@@ -15,6 +17,13 @@ import fileio.errors
 import objcat
 import objcat.errors
 import objcat.spark
+from objcat import arguments
+from objcat.read.plan import MODES
+from objcat.services.strategy import ORDERS
+from objcat.table.properties import SchemaMode
+from objcat.table.spec import KEY_SCOPES, KINDS
+from objcat.tasks import Operation
+from objcat.transaction import Isolation
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = """
@@ -128,3 +137,35 @@ except Exception as error:
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "SQL without Spark needs duckdb, which cannot be imported (a symbol is undefined): pip install 'objcat[local]'\n"
+
+
+def test_options_that_take_one_of_some_words_are_literals() -> None:
+    """So that an editor offers the words, and mypy refuses others. A new option of such a name cannot be plain text."""
+    words = {"kind", "key_scope", "mode", "schema_mode", "isolation", "if_exists", "order", "operation", "sort"}
+    found: dict[str, str] = {}
+    owners: list[Any] = [objcat.Lake, objcat.Table, objcat.Transaction, objcat.CompactionStrategy, objcat.spark, objcat]
+    for owner in owners:
+        for name, member in inspect.getmembers(owner, inspect.isfunction):
+            if name.startswith("_") and name != "__init__":
+                continue
+            for parameter in inspect.signature(member).parameters.values():
+                if parameter.name in words:
+                    found[f"{owner.__name__}.{name}({parameter.name})"] = str(parameter.annotation)
+    assert len(found) >= 12
+    assert not [where for where, kind in found.items() if re.match(r"str\b", kind)]
+
+
+@pytest.mark.parametrize(
+    ("literal", "taken"),
+    [
+        (arguments.TableType, KINDS),
+        (arguments.KeyScope, KEY_SCOPES),
+        (arguments.SchemaModeName, tuple(SchemaMode)),
+        (arguments.ScanMode, MODES),
+        (arguments.IsolationName, tuple(Isolation)),
+        (arguments.OperationName, tuple(Operation)),
+        (arguments.GroupOrder, ORDERS),
+    ],
+)
+def test_the_words_of_a_literal_are_those_that_are_taken(literal: Any, taken: tuple[str, ...]) -> None:
+    assert get_args(literal) == tuple(map(str, taken))

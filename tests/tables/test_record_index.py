@@ -19,6 +19,7 @@ from fileio.env import MEMORY_BYTES
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
+from objcat.arguments import TableType
 from objcat.doctor import Severity, examine
 from objcat.errors import InvalidInput
 from objcat.services.after import SLOTS_BETWEEN_LOOKS
@@ -41,7 +42,7 @@ def lake() -> objcat.Lake:
     return objcat.Lake(FileIO(MemoryBackend("record")))
 
 
-def create(lake: objcat.Lake, kind: str, *, name: str = "t", target: int = 1024, **settings: Any) -> objcat.Table:
+def create(lake: objcat.Lake, kind: TableType, *, name: str = "t", target: int = 1024, **settings: Any) -> objcat.Table:
     settings = {"partition_by": ["part"], "key_scope": "partition", "index": objcat.Record(BUCKETS), **settings}
     return lake.create_table(name, SCHEMA, key=["id"], kind=kind, properties={"target_file_bytes": str(target)}, **settings)
 
@@ -144,7 +145,7 @@ def test_what_a_locate_reads_of_an_index_follows_the_batch_and_not_the_keys_of_t
 
 @of_both_kinds
 @pytest.mark.parametrize("scope", ["partition", "table"])
-def test_rows_are_found_after_every_operation_and_in_a_new_handle(lake: objcat.Lake, kind: str, scope: str) -> None:
+def test_rows_are_found_after_every_operation_and_in_a_new_handle(lake: objcat.Lake, kind: TableType, scope: str) -> None:
     table = create(lake, kind, key_scope=scope)
     table.insert(batch(*range(10)))
     table.upsert(batch(*range(5, 15), v=1))
@@ -183,7 +184,7 @@ def test_rows_are_found_after_every_operation_and_in_a_new_handle(lake: objcat.L
     ],
     ids=["insert", "delete", "compact", "come back", "restore", "overwrite", "overwrite and restore", "delete_partition"],
 )
-def test_what_others_did_is_seen(lake: objcat.Lake, kind: str, others: Callable[[objcat.Table], object]) -> None:
+def test_what_others_did_is_seen(lake: objcat.Lake, kind: TableType, others: Callable[[objcat.Table], object]) -> None:
     table, other = create(lake, kind), objcat.Lake(lake.fileio).table("t")
     table.insert(batch(1, 2))
     table.upsert(batch(1, 2, v=0))
@@ -198,7 +199,7 @@ def test_what_others_did_is_seen(lake: objcat.Lake, kind: str, others: Callable[
 
 @of_both_kinds
 def test_a_key_would_be_there_twice_if_the_index_were_not_written_with_the_rows(
-    lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch
+    lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forgotten(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> WriteResult:
         return WriteResult()
@@ -216,7 +217,7 @@ def test_a_key_would_be_there_twice_if_the_index_were_not_written_with_the_rows(
 
 
 @of_both_kinds
-def test_a_key_that_one_batch_ends_and_brings_back_is_known(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_one_batch_ends_and_brings_back_is_known(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each record batch of a stream becomes a run of its own.
     monkeypatch.setattr("objcat.tasks.runs.RUN_SHARE", MEMORY_BYTES)
     monkeypatch.setattr("objcat.spool.SPOOL_BYTES_MAX", 1)
@@ -235,7 +236,7 @@ def test_a_key_that_one_batch_ends_and_brings_back_is_known(lake: objcat.Lake, k
 
 
 @of_both_kinds
-def test_a_delete_with_an_ordering_value_keeps_its_key_where_it_is(lake: objcat.Lake, kind: str) -> None:
+def test_a_delete_with_an_ordering_value_keeps_its_key_where_it_is(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, ordering="v")
     table.insert(batch(1, v=1))
     table.delete(batch(1, v=5))
@@ -252,7 +253,9 @@ def test_a_delete_with_an_ordering_value_keeps_its_key_where_it_is(lake: objcat.
 
 
 @of_both_kinds
-def test_log_objects_of_the_index_are_merged_when_there_are_many(lake: objcat.Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_objects_of_the_index_are_merged_when_there_are_many(
+    lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = create(lake, kind, target=10**6)
     table.insert(batch(*range(100)))
     assert index_objects(table) == (0, 1)
@@ -274,7 +277,7 @@ def test_log_objects_of_the_index_are_merged_when_there_are_many(lake: objcat.La
 
 
 @of_both_kinds
-def test_writers_merge_an_index_to_which_many_commits_have_added(kind: str) -> None:
+def test_writers_merge_an_index_to_which_many_commits_have_added(kind: TableType) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("record"), env=FakeEnv(7)))
     table = create(lake, kind, target=10**6)
     most = 0
@@ -322,7 +325,7 @@ def test_an_index_forgets_the_keys_of_partitions_that_are_gone(lake: objcat.Lake
 
 
 @of_both_kinds
-def test_files_of_the_index_go_with_the_slots_that_name_them(lake: objcat.Lake, kind: str) -> None:
+def test_files_of_the_index_go_with_the_slots_that_name_them(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     for at in range(0, 20, 5):
         table.insert(batch(*range(at, at + 5)))

@@ -13,6 +13,7 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.arguments import TableType
 from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, TableClosed
 from objcat.local import LocalEngine
 from objcat.table import Manifests, TablesFold
@@ -35,7 +36,7 @@ def lake(backend: RacingBackend) -> objcat.Lake:
     return objcat.Lake(FileIO(backend))
 
 
-def create(lake: objcat.Lake, kind: str = "copy_on_write", buckets: int = BUCKETS) -> objcat.Table:
+def create(lake: objcat.Lake, kind: TableType = "copy_on_write", buckets: int = BUCKETS) -> objcat.Table:
     return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(buckets))
 
 
@@ -146,7 +147,7 @@ class BusyEnv(FakeEnv):
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_a_writer_that_waits_wins_against_one_that_never_does(backend: RacingBackend, lake: objcat.Lake, kind: str) -> None:
+def test_a_writer_that_waits_wins_against_one_that_never_does(backend: RacingBackend, lake: objcat.Lake, kind: TableType) -> None:
     """What it claims after a pause is above all that was committed in the pause. It waits for whoever has waited longer, or conflicts."""
     create(lake, kind, buckets=1)
     others = [lake.table("t") for _ in range(3)]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.storage import files, logs
 from objcat.tasks import order
 from objcat.tasks import scan as scan_tasks
@@ -61,7 +62,7 @@ def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @given(steps=steps)
 @settings(max_examples=effort(4, with_all=12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_scans_are_what_a_dict_says(
-    few_rows: None, kind: str, ordering: str | None, steps: list[tuple[str, list[tuple[tuple[int, str], int | None, int]]]]
+    few_rows: None, kind: TableType, ordering: str | None, steps: list[tuple[str, list[tuple[tuple[int, str], int | None, int]]]]
 ) -> None:
     lake = objcat.Lake(FileIO(MemoryBackend("lake")))
     table = lake.create_table("t", SCHEMA, key=["k", "name"], ordering=ordering, kind=kind, index=objcat.Bucket(2))

@@ -11,6 +11,7 @@ import pytest
 
 import objcat
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.errors import CommitConflict, InvalidBatch, InvalidInput, InvalidPredicate, InvalidSchema
 from objcat.table.files import files_named_by
 from objcat.timeline import Action
@@ -39,7 +40,9 @@ def lake(backend: RacingBackend) -> objcat.Lake:
     return objcat.Lake(FileIO(backend))
 
 
-def create(lake: objcat.Lake, kind: str = "merge_on_read", schema: pa.Schema = SCHEMA, buckets: int = 2, **options: Any) -> objcat.Table:
+def create(
+    lake: objcat.Lake, kind: TableType = "merge_on_read", schema: pa.Schema = SCHEMA, buckets: int = 2, **options: Any
+) -> objcat.Table:
     return lake.create_table("t", schema, key=["id"], kind=kind, index=objcat.Bucket(buckets), **options)
 
 
@@ -69,7 +72,7 @@ def column(table: objcat.Table, name: str, **scan: Any) -> dict[int, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_of_every_age_are_read_under_the_newest_schema(lake: objcat.Lake, kind: str) -> None:
+def test_files_of_every_age_are_read_under_the_newest_schema(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(1), row(2), row(3)])
     table.add_column("tip", pa.float64(), after="fare")
@@ -98,7 +101,7 @@ def test_files_of_every_age_are_read_under_the_newest_schema(lake: objcat.Lake, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_older_snapshots_are_read_under_their_own_schema(lake: objcat.Lake, kind: str) -> None:
+def test_older_snapshots_are_read_under_their_own_schema(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(1)])
     table.rename_column("city", "town")
@@ -119,7 +122,7 @@ def test_older_snapshots_are_read_under_their_own_schema(lake: objcat.Lake, kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_name_that_comes_again_has_none_of_the_old_values(lake: objcat.Lake, kind: str) -> None:
+def test_a_name_that_comes_again_has_none_of_the_old_values(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(1), row(2)])
     for _ in range(3):
@@ -135,7 +138,7 @@ def test_a_name_that_comes_again_has_none_of_the_old_values(lake: objcat.Lake, k
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_columns_swap_their_names(lake: objcat.Lake, kind: str) -> None:
+def test_two_columns_swap_their_names(lake: objcat.Lake, kind: TableType) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.string()), ("b", pa.string())])
     table = create(lake, kind, schema)
     table.insert([{"id": 1, "a": "A", "b": "B"}, {"id": 2, "a": "A", "b": "B"}])
@@ -152,7 +155,7 @@ def test_two_columns_swap_their_names(lake: objcat.Lake, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_filters_and_pruning_are_right_on_columns_that_files_lack_or_hold_in_narrower_types(lake: objcat.Lake, kind: str) -> None:
+def test_filters_and_pruning_are_right_on_columns_that_files_lack_or_hold_in_narrower_types(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind, buckets=8)
     table.insert([row(key) for key in range(8)])
     table.alter([objcat.AddColumn("tip", "bigint"), objcat.WidenColumn("n", "bigint"), objcat.WidenColumn("fare", "decimal(30,2)")])
@@ -206,7 +209,7 @@ def test_deletes_and_late_rows_are_merged_across_a_wider_ordering_column(lake: o
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_key_columns_are_renamed_and_rows_are_found_by_the_new_name(lake: objcat.Lake, kind: str) -> None:
+def test_key_columns_are_renamed_and_rows_are_found_by_the_new_name(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(1), row(2)])
     table.rename_column("id", "trip")
@@ -275,7 +278,7 @@ def test_two_that_change_the_schema_at_once_both_get_what_they_asked_for_or_are_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_writer_that_planned_before_a_change_writes_what_it_meant(lake: objcat.Lake, backend: RacingBackend, kind: str) -> None:
+def test_a_writer_that_planned_before_a_change_writes_what_it_meant(lake: objcat.Lake, backend: RacingBackend, kind: TableType) -> None:
     table, other = create(lake, kind), lake.table("t")
     table.insert([row(1), row(2), row(3)])
     swap = [objcat.RenameColumn("city", "town"), objcat.AddColumn("city", "string"), objcat.WidenColumn("n", "bigint")]
@@ -325,7 +328,7 @@ def test_a_strict_write_is_refused_whatever_it_brings_and_nothing_is_written(lak
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("operation", ["upsert", "insert"])
-def test_add_and_widen_land_in_the_commit_of_the_rows(lake: objcat.Lake, kind: str, operation: str) -> None:
+def test_add_and_widen_land_in_the_commit_of_the_rows(lake: objcat.Lake, kind: TableType, operation: str) -> None:
     table = create(lake, kind)
     table.insert([row(1), row(2)])
     before = table.spec.table_schema
@@ -381,7 +384,9 @@ def test_a_batch_that_fits_newer_columns_than_the_handle_has_seen_is_written(lak
 @pytest.mark.parametrize("name", ["id", "city", "n"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Simple(), objcat.Record(2)], ids=str)
-def test_a_batch_under_names_that_are_gone_since_is_refused_with_a_sentence(lake: objcat.Lake, index: Any, kind: str, name: str) -> None:
+def test_a_batch_under_names_that_are_gone_since_is_refused_with_a_sentence(
+    lake: objcat.Lake, index: Any, kind: TableType, name: str
+) -> None:
     table = lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=index, partition_by=["city"], key_scope="partition")
     table.insert([row(1)])
     lake.table("t").rename_column(name, "other")
@@ -409,7 +414,9 @@ RACES = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("race", RACES)
-def test_a_write_that_adds_a_column_while_others_do_something(lake: objcat.Lake, backend: RacingBackend, kind: str, race: str) -> None:
+def test_a_write_that_adds_a_column_while_others_do_something(
+    lake: objcat.Lake, backend: RacingBackend, kind: TableType, race: str
+) -> None:
     table, other = create(lake, kind), lake.table("t")
     act, expected = RACES[race]
     backend.races = [lambda: act(other)]
@@ -501,7 +508,7 @@ def test_a_transaction_adds_columns_to_its_tables_in_one_commit(lake: objcat.Lak
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_changes_over_a_change_of_the_schema_are_under_the_newest_one(lake: objcat.Lake, kind: str) -> None:
+def test_changes_over_a_change_of_the_schema_are_under_the_newest_one(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(1), row(2), row(3)])
     table.alter(
@@ -528,7 +535,7 @@ def test_changes_over_a_change_of_the_schema_are_under_the_newest_one(lake: objc
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_counts_and_extremes_by_metadata_are_right_for_columns_that_some_files_lack(lake: objcat.Lake, kind: str) -> None:
+def test_counts_and_extremes_by_metadata_are_right_for_columns_that_some_files_lack(lake: objcat.Lake, kind: TableType) -> None:
     table = create(lake, kind)
     table.insert([row(key) for key in range(8)])
     table.alter(
@@ -549,7 +556,7 @@ def test_counts_and_extremes_by_metadata_are_right_for_columns_that_some_files_l
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_without_a_key_keeps_its_rows_while_files_are_filled_up(lake: objcat.Lake, kind: str) -> None:
+def test_a_table_without_a_key_keeps_its_rows_while_files_are_filled_up(lake: objcat.Lake, kind: TableType) -> None:
     schema = pa.schema([("line", pa.int32()), ("text", pa.string())])
     table = lake.create_table("t", schema, key=None, kind=kind)
     table.insert([{"line": 1, "text": "a"}, {"line": 1, "text": "a"}])
@@ -571,7 +578,7 @@ def test_a_table_without_a_key_keeps_its_rows_while_files_are_filled_up(lake: ob
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_column_that_partitions_are_made_of_is_renamed_and_rows_stay_in_theirs(lake: objcat.Lake, kind: str) -> None:
+def test_the_column_that_partitions_are_made_of_is_renamed_and_rows_stay_in_theirs(lake: objcat.Lake, kind: TableType) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("n", pa.int32())])
     table = create(lake, kind, schema, partition_by=["city"], key_scope="partition")
     table.insert([{"id": key, "city": city, "n": key} for key in range(4) for city in ("Rome", "Oslo")])

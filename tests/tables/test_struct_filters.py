@@ -12,6 +12,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.errors import InvalidInput, InvalidPredicate
 
 
@@ -46,7 +47,7 @@ def ids(rows: pa.Table) -> list[int]:
     ],
     ids=lambda said: str(said)[:60],
 )
-def test_a_filter_reaches_into_structs(lake: objcat.Lake, kind: str, where: Any, expected: list[int]) -> None:
+def test_a_filter_reaches_into_structs(lake: objcat.Lake, kind: TableType, where: Any, expected: list[int]) -> None:
     far = pa.struct([("name", pa.string())])
     place = pa.struct([("x", pa.int64()), ("far", far), ("a.b", pa.bool_())])
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("place", place)])
@@ -90,7 +91,7 @@ MEANT: list[Any] = ["place.x = -7", pc.field("place", "x") == -7]
 @pytest.mark.parametrize("where", MEANT, ids=["text", "expression"])
 @pytest.mark.parametrize("key", [["id"], None], ids=str)
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_filters_go_by_what_fields_of_structs_are_called_now(lake: objcat.Lake, kind: str, key: Any, where: Any) -> None:
+def test_filters_go_by_what_fields_of_structs_are_called_now(lake: objcat.Lake, kind: TableType, key: Any, where: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("place", pa.struct([("x", pa.int32()), ("y", pa.int32())])), ("n", pa.int32())])
     table = lake.create_table("t", schema, key=key, kind=kind, domain="d")
     table.insert([{"id": i, "place": {"x": i, "y": -i}, "n": i} for i in range(-9, 10)])

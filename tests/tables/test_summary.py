@@ -12,6 +12,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.arguments import TableType
 from objcat.timeline import Action
 from objcat.version import VERSION
 from tests.tables.racing import RacingBackend
@@ -23,7 +24,7 @@ def rows(*keys: int) -> list[dict[str, Any]]:
     return [{"id": key, "value": "a"} for key in keys]
 
 
-def create(lake: objcat.Lake, kind: str = "merge_on_read") -> objcat.Table:
+def create(lake: objcat.Lake, kind: TableType = "merge_on_read") -> objcat.Table:
     return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(2))
 
 
@@ -33,7 +34,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
-def test_the_entry_says_what_the_result_says(kind: str) -> None:
+def test_the_entry_says_what_the_result_says(kind: TableType) -> None:
     table = create(objcat.Lake(FileIO(MemoryBackend("says"))), kind)
     results = [table.insert(rows(1, 2, 3)), table.upsert(rows(3, 3, 4)), table.delete([{"id": 1}])]
     for result, entry in zip(results, table.history()[1:], strict=True):

@@ -24,6 +24,7 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from objcat.errors import (
     CommitUnknown,
@@ -472,7 +473,7 @@ def delete_and_write(lake: objcat.Lake, row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("index", [objcat.Bucket(1), objcat.Record(2)], ids=lambda index: type(index).__name__)
-def test_a_name_that_begins_with_a_dot_is_no_path(tmp_path: Path, index: objcat.Bucket | objcat.Record, kind: str) -> None:
+def test_a_name_that_begins_with_a_dot_is_no_path(tmp_path: Path, index: objcat.Bucket | objcat.Record, kind: TableType) -> None:
     """Arrow sorts, groups and joins by the column `g` where text says `.g`."""
     lake = objcat.connect(tmp_path)
     schema = pa.schema([pa.field(name, pa.int64(), nullable=name == "v") for name in (".g", "g", "v", ".o")])

@@ -19,6 +19,7 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
+from objcat.arguments import IsolationName, TableType
 from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, InvalidInput, ObjcatError, SeveralDomains, TableClosed, TableNotFound
 from objcat.table.files import decode_delta
 from objcat.timeline import Action
@@ -121,7 +122,7 @@ def test_tables_of_two_domains_are_refused_before_anything_is_written(lake: objc
 def test_wrong_use_is_one_sentence(lake: objcat.Lake) -> None:
     create(lake, "a")
     with pytest.raises(InvalidInput, match="did you mean 'serializable'"):
-        lake.transaction(isolation="serialisable")
+        lake.transaction(isolation="serialisable")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="is not text"):
         lake.transaction(metadata={"a": 1})  # type: ignore[dict-item]
     idle = lake.transaction()
@@ -152,7 +153,7 @@ def test_a_table_alone_in_its_log_has_transactions_too(lake: objcat.Lake) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("filled", [False, True])
-def test_batches_to_one_table_keep_their_order(lake: objcat.Lake, kind: str, filled: bool) -> None:
+def test_batches_to_one_table_keep_their_order(lake: objcat.Lake, kind: TableType, filled: bool) -> None:
     table, twin = create(lake, "a", kind=kind), create(lake, "twin", kind=kind)
     if filled:
         for each in (table, twin):
@@ -185,7 +186,7 @@ def ordered(key: int, value: str, at: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_a_column_decides_the_greater_value_wins_inside_a_transaction_too(lake: objcat.Lake, kind: str) -> None:
+def test_where_a_column_decides_the_greater_value_wins_inside_a_transaction_too(lake: objcat.Lake, kind: TableType) -> None:
     table = lake.create_table("o", ORDERED, key=["id"], ordering="at", index=objcat.Bucket(2), kind=kind)
     with lake.transaction() as tx:
         tx["o"].upsert(ordered(1, "newer", 9))
@@ -231,7 +232,7 @@ def test_reads_see_one_snapshot_and_not_the_block_itself(lake: objcat.Lake) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
-def test_what_was_computed_from_rows_that_changed_is_refused(lake: objcat.Lake, kind: str, isolation: str) -> None:
+def test_what_was_computed_from_rows_that_changed_is_refused(lake: objcat.Lake, kind: TableType, isolation: IsolationName) -> None:
     table = create(lake, "a", kind=kind)
     table.upsert(row(1, "0"))
     with pytest.raises(CommitConflict) as caught, lake.transaction(isolation=isolation) as tx:
@@ -243,7 +244,7 @@ def test_what_was_computed_from_rows_that_changed_is_refused(lake: objcat.Lake, 
 
 
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
-def test_two_that_read_what_the_other_writes_are_refused_where_that_was_asked_for(lake: objcat.Lake, isolation: str) -> None:
+def test_two_that_read_what_the_other_writes_are_refused_where_that_was_asked_for(lake: objcat.Lake, isolation: IsolationName) -> None:
     on_call, log = create(lake, "on_call"), create(lake, "log")
     on_call.upsert(row(1))
     refused = pytest.raises(CommitConflict, match="read rows") if isolation == "serializable" else contextlib.nullcontext()
@@ -255,7 +256,7 @@ def test_two_that_read_what_the_other_writes_are_refused_where_that_was_asked_fo
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_blind_writes_are_redone_and_not_refused(memory: MemoryBackend, kind: str) -> None:
+def test_blind_writes_are_redone_and_not_refused(memory: MemoryBackend, kind: TableType) -> None:
     setup = objcat.Lake(FileIO(memory))
     theirs = [create(setup, "a", kind=kind), create(setup, "b", kind=kind)]
     races = [lambda: [table.insert([*row(1, "theirs"), *row(2, "theirs")]) for table in theirs]]
