@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from devkit import toolchain
+from devkit.pages import write_modules
 from devkit.paths import ROOT, cache_dir
 
 SOURCES = ("fileio", "objcat", "pyspark_objcat", "devkit", "tests", "benchmarks")
@@ -18,13 +19,15 @@ def check() -> int:
     """Run every check, also after one has failed; 1 when any did."""
     cache = _tree_cache()
     sources = _existing_sources()
+    pages = write_modules(cache / "pages")
     checks: dict[str, list[str]] = {
         "ruff format": ["ruff", "format", "--check", "--cache-dir", f"{cache}/ruff", *sources],
         "ruff check": ["ruff", "check", "--cache-dir", f"{cache}/ruff", *sources],
         "mypy": ["mypy", "--cache-dir", f"{cache}/mypy", *sources],
+        "mypy of the pages": ["mypy", "--cache-dir", f"{cache}/mypy", *pages],
         "lint-imports": ["lint-imports", "--cache-dir", f"{cache}/imports"],
     }
-    failed = [name for name, command in checks.items() if not _passes(name, command)]
+    failed = [name for name, command in checks.items() if not _passes(name, command, names=pages)]
     print(f"dev check: {', '.join(failed)} failed" if failed else f"dev check: all {len(checks)} passed", flush=True)
     return 1 if failed else 0
 
@@ -37,10 +40,16 @@ def format_sources() -> int:
     return 0 if _passes("ruff format", ["ruff", "format", *cache, *sources]) else 1
 
 
-def _passes(name: str, command: Sequence[str]) -> bool:
+def _passes(name: str, command: Sequence[str], *, names: Mapping[str, str] | None = None) -> bool:
+    """Run a tool; its output names files by `names`, where they have another name to people."""
     print(f"== {name}", flush=True)
     environment = toolchain.run_environment()
-    return subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode == 0
+    run = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
+    said = run.stdout
+    for file, shown in (names or {}).items():
+        said = said.replace(os.path.relpath(file, ROOT), shown).replace(file, shown)
+    print(said, end="", flush=True)
+    return run.returncode == 0
 
 
 def _existing_sources() -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyiceberg  # type: ignore[import-not-found]
-from pyiceberg.catalog.sql import SqlCatalog  # type: ignore[import-not-found]
-from pyiceberg.expressions import AlwaysTrue, In  # type: ignore[import-not-found]
+import pyiceberg
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import AlwaysTrue, In
 
 from benchmarks.peers.base import BenchTable, Settings
 from benchmarks.peers.configuration import PYICEBERG_TABLE

@@ -1,7 +1,7 @@
 """The documentation is run: every Python block of a page in order, as one module, in a fresh directory; and links lead somewhere.
 
 A block of `text` that follows a block of `python` is what that block prints; `...` in it stands for anything. `<!-- no test: reason -->`
-before a block leaves it out. A page that names `spark` gets the session of the tests under that name.
+before a block leaves it out. A page that names `spark` makes it, and gets the session of the tests by that.
 """
 
 from __future__ import annotations
@@ -13,72 +13,43 @@ import json
 import re
 import sys
 import types
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from devkit.pages import FENCE, Block, blocks_of, modules_of, pages
 from objcat.timeline.entry import decode_entry, encode_entry
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = pages()
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LEFT_OUT = re.compile(r"<!-- no test: (.+?) -->\s*\Z")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One fenced block of Python. line: of its first statement. output: what it must print, None when nothing is said of it."""
-
-    line: int
-    source: str
-    output: str | None
-    left_out: str | None
 
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def blocks_of(text: str) -> Iterator[Block]:
-    fences = list(_FENCE.finditer(text))
-    for number, fence in enumerate(fences):
-        if fence[1] != "python":
-            continue
-        following = fences[number + 1] if number + 1 < len(fences) else None
-        answers = following is not None and following[1] == "text" and not text[fence.end() : following.start()].strip()
-        reason = _LEFT_OUT.search(text[: fence.start()])
-        yield Block(
-            line=text.count("\n", 0, fence.start(2)) + 1,
-            source=fence[2],
-            output=following[2] if answers and following else None,
-            left_out=reason and reason[1],
-        )
-
-
 def anchors_of(text: str) -> set[str]:
     """The anchors of a page's headings, as code hosts make them."""
-    prose = _FENCE.sub("", text)
+    prose = FENCE.sub("", text)
     return {re.sub(r"[^\w\- ]", "", heading[1].lower()).replace(" ", "-") for heading in _HEADING.finditer(prose)}
 
 
-PYTHON_PAGES = [page for page in PAGES if any(blocks_of(page.read_text()))]
+PYTHON_PAGES = [page for page in PAGES if any(block.left_out is None for block in blocks_of(page.read_text()))]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
 def test_every_python_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     blocks = [block for block in blocks_of(page.read_text()) if block.left_out is None]
-    assert blocks, f"no block of {name_of(page)} is run"
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("documentation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     if any(re.search(r"\bspark\b", block.source) for block in blocks):
-        vars(module)["spark"] = request.getfixturevalue("spark")
+        # What `getOrCreate` of the page finds then.
+        request.getfixturevalue("spark")
     for block in blocks:
         # Empty lines before the source, so that a failure shows the line of the page.
         code = compile("\n" * (block.line - 1) + block.source, str(page), "exec", dont_inherit=True)
@@ -92,7 +63,7 @@ def test_every_python_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    for target in _LINK.findall(_FENCE.sub("", page.read_text())):
+    for target in _LINK.findall(FENCE.sub("", page.read_text())):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
@@ -121,7 +92,7 @@ def test_the_architecture_names_every_room() -> None:
 
 
 def test_the_entries_of_the_protocol_are_entries() -> None:
-    fences = _FENCE.findall((ROOT / "docs" / "protocol.md").read_text())
+    fences = FENCE.findall((ROOT / "docs" / "protocol.md").read_text())
     entries = [body for language, body in fences if language == "json"]
     assert len(entries) == 2
     for body in entries:
@@ -132,3 +103,8 @@ def test_a_block_that_fails_or_prints_something_else_is_found() -> None:
     text = "```python\nprint(1)\n```\n\n```text\n2\n```\n\n<!-- no test: needs a bucket -->\n```python\nraise\n```\n"
     assert list(blocks_of(text)) == [Block(2, "print(1)\n", "2\n", None), Block(11, "raise\n", None, "needs a bucket")]
     assert not doctest.OutputChecker().check_output("2\n", "1\n", doctest.ELLIPSIS)
+
+
+def test_the_module_of_a_page_has_its_lines() -> None:
+    text = "# A\n\n```python\na = 1\n```\n\n<!-- no test: a module of its own -->\n```python\nb = 2\n```\n\n```python\nc = a\n```\n"
+    assert list(modules_of(text)) == ["\n" * 8 + "b = 2\n", "\n" * 3 + "a = 1\n" + "\n" * 8 + "c = a\n"]

@@ -1,0 +1,81 @@
+"""The Python of the documentation: its blocks, which tests run, and one module for each page, of which types are checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from devkit.paths import ROOT
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LEFT_OUT = re.compile(r"<!-- no test: (.+?) -->\s*\Z")
+_BY_ITSELF = "a module of its own"
+"""What the reason of a block begins with that does not go on where the others of its page have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block of Python. line: of its first statement. output: what it must print, None when nothing is said of it."""
+
+    line: int
+    source: str
+    output: str | None
+    left_out: str | None
+
+
+def pages() -> list[Path]:
+    """README and the pages of `docs/`."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    """The blocks of Python of a page, in order."""
+    fences = list(FENCE.finditer(text))
+    for number, fence in enumerate(fences):
+        if fence[1] != "python":
+            continue
+        following = fences[number + 1] if number + 1 < len(fences) else None
+        answers = following is not None and following[1] == "text" and not text[fence.end() : following.start()].strip()
+        reason = _LEFT_OUT.search(text[: fence.start()])
+        yield Block(
+            line=text.count("\n", 0, fence.start(2)) + 1,
+            source=fence[2],
+            output=following[2] if answers and following else None,
+            left_out=reason and reason[1],
+        )
+
+
+def modules_of(text: str) -> Iterator[str]:
+    """The Python of a page as modules, whose lines are those of the page: that of all of its blocks, and those that stand by themselves."""
+    together: list[Block] = []
+    for block in blocks_of(text):
+        if block.left_out is not None and block.left_out.startswith(_BY_ITSELF):
+            yield _module([block])
+        else:
+            together.append(block)
+    if together:
+        yield _module(together)
+
+
+def _module(blocks: list[Block]) -> str:
+    lines: list[str] = []
+    for block in blocks:
+        lines += [""] * (block.line - 1 - len(lines)) + block.source.splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def write_modules(folder: Path) -> dict[str, str]:
+    """Write the modules of all pages to a folder of their own. Returns the page of each file, from the project's root."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.py"):
+        old.unlink()
+    written = {}
+    for page in pages():
+        for number, module in enumerate(modules_of(page.read_text())):
+            name = re.sub(r"\W", "_", page.stem).lower()
+            file = folder / f"page_{name}_{number}.py"
+            file.write_text(module)
+            written[str(file)] = str(page.relative_to(ROOT))
+    return written
