@@ -162,6 +162,15 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
     return report
 
 
+def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Iterator[Report]:
+    """Examine the names of a lake, then the log of each table that has or had one, one report each. Else as `examine`."""
+    names = Catalog(lake).refresh()
+    yield examine_names(lake, on_step=on_step)
+    places = {bound.binding.prefix for bound in names.tables.values()} | {dropped.binding.prefix for dropped in names.dropped.values()}
+    for prefix in sorted(places):
+        yield examine(Timeline(lake.child(prefix), TablesFold()), deep=deep, on_step=on_step)
+
+
 def _check_log(
     timeline: Timeline[Any], report: Report, tell: Callable[[str], None], paths_of: Callable[[msgspec.Raw], Iterable[str]]
 ) -> tuple[Mapping[str, ObjectMeta], Sequence[Entry]]:

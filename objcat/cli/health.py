@@ -10,12 +10,11 @@ import typer
 
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, open_table, placed
 from objcat.cli.output import draw, progress, say, say_json, sheet, steps, words
-from objcat.doctor import Report, Severity, examine, examine_names
+from objcat.doctor import Report, Severity, examine, examine_lake
 from objcat.handle import Table
 from objcat.lake import connect
-from objcat.table import TablesFold
 from objcat.table.files import files_named_by
-from objcat.timeline import CommittedAt, Resolution, RolledBackAt, Timeline, parse_txn
+from objcat.timeline import CommittedAt, Resolution, RolledBackAt, parse_txn
 from objcat.timeline.sweep import find_leftovers
 from objcat.urls import find_log
 
@@ -49,14 +48,11 @@ def doctor(
 
 def _reports(url: str, options: dict[str, str], *, deep: bool, tell: Callable[[str], None]) -> Iterator[Report]:
     lake = connect(url, options)
-    names = lake.catalog.refresh()
+    lake.catalog.refresh()
     if lake.catalog.slot < 0:
         yield examine(find_log(url, options), deep=deep, on_step=tell)
         return
-    yield examine_names(lake.fileio, on_step=tell)
-    places = {bound.binding.prefix for bound in names.tables.values()} | {dropped.binding.prefix for dropped in names.dropped.values()}
-    for prefix in sorted(places):
-        yield examine(Timeline(lake.fileio.child(prefix), TablesFold()), deep=deep, on_step=tell)
+    yield from examine_lake(lake.fileio, deep=deep, on_step=tell)
 
 
 def rollback(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import sqlglot
@@ -13,20 +15,30 @@ from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
+from objcat.doctor import Report, examine, examine_lake
 from objcat.errors import InvalidSql
 from objcat.predicate.dialect import SparkText
 from objcat.services import CompactionStrategy
 from objcat.sql.context import Context
 from objcat.sql.names import literal
-from objcat.sql.tell import as_row
+from objcat.sql.tell import as_rows
+
+if TYPE_CHECKING:
+    from objcat.handle import Table
+    from objcat.lake import Lake
+
+REQUIRED = inspect.Parameter.empty
 
 OF_TABLES = (
     *("compact", "schedule_compaction", "scheduled_compactions", "execute_scheduled", "cluster", "split_buckets", "set_partitioning"),
-    *("clean", "savepoint", "release", "restore", "erase", "plan_erasure", "maintain", "archive", "collect_checkpoints"),
-    *("resolve", "rollback_dead"),
+    *("clean", "plan_clean", "savepoint", "release", "restore", "soft_delete", "erase", "plan_erasure", "maintain", "archive"),
+    *("collect_checkpoints", "resolve", "rollback_dead", "doctor", "stats", "files", "applied", "metrics"),
 )
-OF_LAKES = ("maintain", "drop_table", "undrop_table", "purge_table", "rename_table", "create_namespace", "drop_namespace")
-"""`maintain` is both: without a table it is the lake's."""
+OF_LAKES = (
+    *("maintain", "resolve", "doctor", "metrics", "drop_table", "undrop_table", "dropped_tables", "purge_table", "rename_table"),
+    *("create_namespace", "drop_namespace", "namespace_properties", "set_namespace_properties"),
+)
+"""What is both, as `maintain`, is the lake's without a table."""
 
 
 def call(context: Context, text: str) -> Any:
@@ -36,19 +48,48 @@ def call(context: Context, text: str) -> Any:
         table = named.pop("table", None) if "table" in named else (given.pop(0) if given else None)
         if not isinstance(table, str):
             raise InvalidSql(f"CALL {name} wants to know of which table: write {name}(table => 'namespace.name', ...)")
-        work = getattr(context.lake.table(table), name)
+        opened = context.lake.table(table)
+        work = partial(_doctor_of_table, opened) if name == "doctor" else getattr(opened, name)
     elif name in OF_LAKES:
-        work = getattr(context.lake, name)
+        own: dict[str, Callable[..., Any]] = {"doctor": _doctor_of_lake, "dropped_tables": _dropped_tables}
+        work = partial(own[name], context.lake) if name in own else getattr(context.lake, name)
     else:
         raise InvalidSql(f"there is no service {name!r}: {nearest(name, [*OF_TABLES, *OF_LAKES])}")
     arguments = _bound(name, work, given, named)
     if "spark" in inspect.signature(work).parameters:
         arguments["spark"] = context.runner.spark
-    result = work(**arguments)
-    if isinstance(result, list):
-        rows = [as_row(item) for item in result]
-        return context.runner.told(pa.concat_tables(rows, promote_options="default") if rows else as_row(None))
-    return context.runner.told(as_row(result if hasattr(result, "__dataclass_fields__") or hasattr(result, "__struct_fields__") else None))
+    return context.runner.told(as_rows(work(**arguments)))
+
+
+def _doctor_of_table(table: Table, *, deep: bool = False) -> pa.Table:
+    return _told([examine(table.timeline, deep=deep)])
+
+
+def _doctor_of_lake(lake: Lake, *, deep: bool = False) -> pa.Table:
+    return _told(examine_lake(lake.fileio, deep=deep))
+
+
+def _dropped_tables(lake: Lake, namespace: str | None = None) -> pa.Table:
+    schema = pa.schema(
+        [("name", pa.string()), ("table", pa.string()), ("slot", pa.int64()), ("at_ms", pa.int64()), ("is_purged", pa.bool_())]
+    )
+    return pa.Table.from_pylist(
+        [{name: getattr(one, name) for name in schema.names} for one in lake.dropped_tables(namespace)], schema=schema
+    )
+
+
+def _told(reports: Iterable[Report]) -> pa.Table:
+    """As `objcat doctor --json` has them: a row for each log."""
+    rows = [
+        {
+            "url": report.url,
+            "healthy": report.healthy,
+            "looked_at": json.dumps(report.counts),
+            "findings": json.dumps([asdict(finding) for finding in report.findings]),
+        }
+        for report in reports
+    ]
+    return pa.Table.from_pylist(rows)
 
 
 def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
@@ -82,5 +123,18 @@ def _bound(name: str, work: Callable[..., Any], given: list[Any], named: dict[st
         if argument in arguments:
             raise InvalidSql(f"CALL {name} is given {argument!r} twice: give it once")
         arguments[argument] = value
+    for argument, value in arguments.items():
+        _check_kind(name, argument, value, taken)
+    lacking = [argument for argument in known if argument not in arguments and argument in taken and taken[argument].default is REQUIRED]
+    if lacking:
+        raise InvalidSql(f"CALL {name} lacks {' and '.join(lacking)}: write {name}(..., {lacking[0]} => value)")
     strategy = {argument: arguments.pop(argument) for argument in chooses if argument in arguments}
     return {**arguments, "strategy": CompactionStrategy(**strategy)} if strategy else arguments
+
+
+def _check_kind(name: str, argument: str, value: Any, taken: Mapping[str, inspect.Parameter]) -> None:
+    """What services do not look at themselves: in Python a value of another kind may mean something."""
+    if argument in taken and taken[argument].annotation == "bool" and not isinstance(value, bool):
+        raise InvalidSql(f"CALL {name} has {argument}={value!r}: write true or false")
+    if argument in ("keys", "where") and value is not None and not isinstance(value, str):
+        raise InvalidSql(f"CALL {name} has {argument}={value!r}: write a filter as text, {argument} => 'id = 1'")

@@ -137,7 +137,7 @@ def field_of(column: sql.ColumnDef) -> pa.Field:
 
 
 def literal(node: sql.Expr) -> object:
-    """A value that is written out: a number, text, true, false, null, or a list of them. Raises InvalidSql."""
+    """A value that is written out: a number, text, true, false, null, a list or a map of them. Raises InvalidSql."""
     match node:
         case sql.Literal():
             if node.is_string:
@@ -153,6 +153,10 @@ def literal(node: sql.Expr) -> object:
             return None
         case sql.Array() | sql.Tuple():
             return [literal(item) for item in node.expressions]
+        case sql.VarMap():
+            keys, values = literal(node.args["keys"]), literal(node.args["values"])
+            if isinstance(keys, list) and isinstance(values, list):
+                return dict(zip(keys, values, strict=True))
         case sql.Paren():
             return literal(node.this)
-    raise InvalidSql(f"{node.sql('spark')!r} is not a plain value: write a number, text, true, false, null or array(...)")
+    raise InvalidSql(f"{node.sql('spark')!r} is not a plain value: write a number, text, true, false, null, array(...) or map(...)")

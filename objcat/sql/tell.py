@@ -55,17 +55,32 @@ def show(context: Context, text: str) -> Any:
         if kind == "COLUMNS":
             return context.runner.told(_columns(lake.table(name)))
         if kind == "TBLPROPERTIES":
-            found = lake.table(name).properties
-            return context.runner.told(
-                pa.table({"property": pa.array(list(found), pa.string()), "value": pa.array(list(found.values()), pa.string())})
-            )
+            return context.runner.told(as_rows(lake.table(name).properties))
     raise InvalidSql(f"SHOW {' '.join(words)} is not there: {SHOWS}")
 
 
-def as_row(result: Any) -> pa.Table:
-    """What a service tells as one row; what is nested in it as JSON."""
-    if result is None:
-        return pa.table({"done": pa.array([], pa.string())})
+def as_rows(result: Any) -> pa.Table:
+    """What a service tells: a row for each of its results, what is nested in them as JSON; none where there is nothing to tell."""
+    match result:
+        case pa.Table():
+            return result
+        case dict():
+            return pa.table({"property": pa.array(list(result), pa.string()), "value": pa.array(list(result.values()), pa.string())})
+        case list():
+            rows = [_as_row(item) for item in result]
+            return pa.concat_tables(rows, promote_options="default") if rows else _NOTHING
+        case bool() | int() | str():
+            return pa.table({"result": [result]})
+        case _ if hasattr(result, "__dataclass_fields__") or hasattr(result, "__struct_fields__"):
+            return _as_row(result)
+        case _:
+            return _NOTHING
+
+
+_NOTHING = pa.table({"done": pa.array([], pa.string())})
+
+
+def _as_row(result: Any) -> pa.Table:
     facts = {name: getattr(result, name) for name in _fields(result)}
     return pa.Table.from_pylist([{name: _plain(value) for name, value in facts.items()}])
 

@@ -187,3 +187,14 @@ def test_a_time_names_the_partition_that_a_query_finds(spark: SparkSession, tmp_
         assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [2, 4]
         lake.sql("ALTER TABLE t DROP PARTITION (at = '2026-06-01 00:00:00')", spark)
     assert table.scan().to_arrow()["id"].to_pylist() == [2]
+
+
+def test_services_tell_a_session_too(spark: SparkSession, lake: objcat.Lake) -> None:
+    (report,) = lake.sql("CALL doctor('shop.orders')", spark).collect()
+    assert report.healthy is True
+    assert lake.sql("CALL stats('shop.orders')", spark).collect()[0].rows_exact in (True, False)
+    assert lake.sql("CALL plan_erasure('shop.orders', 'id = -1')", spark).count() == 1
+    assert lake.sql("CALL dropped_tables()", spark).columns == ["name", "table", "slot", "at_ms", "is_purged"]
+    txn = lake.table("shop.orders").history()[0].txn
+    assert [row.slot for row in lake.sql(f"CALL resolve('shop.orders', '{txn}')", spark).collect()] == [0]
+    assert lake.sql("CALL erase('shop.orders', 'id = -1')", spark).count() == 1

@@ -1,0 +1,147 @@
+"""CALL: every service that a table and a lake have in Python, with its arguments."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import objcat
+from objcat.errors import InvalidInput, InvalidSql
+from objcat.sql.call import OF_LAKES, OF_TABLES
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
+OTHERWISE = {
+    # Of a table.
+    **dict.fromkeys(("upsert", "insert", "bulk_insert", "upsert_partial", "upsert_from"), "INSERT and MERGE"),
+    "delete": "DELETE",
+    "update": "UPDATE",
+    "merge": "MERGE",
+    "insert_overwrite": "INSERT OVERWRITE",
+    "overwrite": "INSERT OVERWRITE",
+    "delete_partition": "ALTER TABLE ... DROP PARTITION",
+    "scan": "SELECT",
+    "history": "DESCRIBE HISTORY",
+    "partitions": "SHOW PARTITIONS",
+    "set_properties": "ALTER TABLE ... SET TBLPROPERTIES",
+    **dict.fromkeys(("add_column", "drop_column", "rename_column", "move_column", "widen_column", "drop_not_null", "alter"), "ALTER TABLE"),
+    **dict.fromkeys(("incremental", "changes"), "rows of a feed are read in Python"),
+    **dict.fromkeys(("refresh", "on_commit", "committed"), "of a handle, not of a table"),
+    # Of a lake.
+    "create_table": "CREATE TABLE",
+    "write": "CREATE TABLE ... AS SELECT and INSERT",
+    "table": "a name in a statement",
+    "tables": "SHOW TABLES",
+    "namespaces": "SHOW NAMESPACES",
+    "transaction": "a statement is a transaction of its own",
+    "sql": "itself",
+    "import_parquet": "it reads files outside of the lake, which no statement does",
+}
+"""What is no service of CALL, and what is said instead."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> objcat.Lake:
+    found = objcat.connect(tmp_path)
+    found.create_table("shop.orders", SCHEMA, key=["id"], index=objcat.Bucket(2))
+    for city in ("Rome", "Oslo"):
+        found.table("shop.orders").upsert([{"id": i, "city": city} for i in range(4)])
+    return found
+
+
+def public(owner: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(owner, inspect.isfunction) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("owner", "called"), [(objcat.Table, OF_TABLES), (objcat.Lake, OF_LAKES)])
+def test_every_method_is_called_or_said_otherwise(owner: type, called: tuple[str, ...]) -> None:
+    """A new method of `Table` or `Lake` gets a CALL, or a line above that says how SQL does it."""
+    methods = public(owner)
+    assert not methods - set(called) - set(OTHERWISE)
+    assert set(called) - methods <= {"doctor"}
+
+
+def test_what_is_said_otherwise_is_there() -> None:
+    assert set(OTHERWISE) <= public(objcat.Table) | public(objcat.Lake)
+    assert not set(OTHERWISE) & {*OF_TABLES, *OF_LAKES}
+
+
+def rows(lake: objcat.Lake, text: str) -> list[dict[str, Any]]:
+    return lake.sql(text).to_pylist()
+
+
+def test_a_doctor_is_called_for_a_table_and_for_a_lake(lake: objcat.Lake) -> None:
+    (told,) = rows(lake, "CALL doctor('shop.orders', deep => true)")
+    assert told["healthy"] is True and json.loads(told["findings"]) == []
+    assert json.loads(told["looked_at"])["rows"] > 0
+    assert len(rows(lake, "CALL doctor()")) == 2
+    table = lake.table("shop.orders")
+    table.fileio.delete(table.files()["path"].to_pylist())
+    (told,) = rows(lake, "CALL doctor(table => 'shop.orders')")
+    assert (told["healthy"] is False and "is gone" in told["findings"]) or "missing" in told["findings"]
+
+
+def test_what_a_table_tells_is_called(lake: objcat.Lake) -> None:
+    table = lake.table("shop.orders")
+    assert rows(lake, "CALL stats('shop.orders')")[0]["base_rows"] == table.stats().base_rows
+    assert lake.sql("CALL files('shop.orders')").equals(table.files())
+    assert rows(lake, "CALL metrics('shop.orders')")[0]["result"].startswith("#")
+    assert rows(lake, "CALL applied('shop.orders', app_id => 'job')") == []
+    table.upsert([{"id": 9, "city": "Lima"}], app=objcat.AppVersion(app="job", version=7))
+    assert rows(lake, "CALL applied('shop.orders', app_id => 'job')") == [{"result": 7}]
+    table.compact()
+    assert rows(lake, "CALL plan_clean('shop.orders', keep_slots => 1)")[0]["bound"] == table.refresh().slot
+    assert rows(lake, "CALL soft_delete('shop.orders', where => 'id = 9')")[0]["updated"] == 1
+
+
+def test_what_a_lake_tells_is_called(lake: objcat.Lake) -> None:
+    txn = lake.table("shop.orders").history()[1].txn
+    assert rows(lake, f"CALL resolve('shop.orders', txn => '{txn}')") == [{"slot": 1}]
+    created = lake.catalog.names.table("shop.orders")
+    assert created is not None and rows(lake, f"CALL resolve(txn => '{created.txn}')") == [{"slot": created.slot}]
+    rows(lake, "CALL create_namespace('bank', properties => map('owner', 'ana'))")
+    rows(lake, "CALL set_namespace_properties('bank', properties => map('team', 'x'), unset => array('owner'))")
+    assert rows(lake, "CALL namespace_properties('bank')") == [{"property": "team", "value": "x"}]
+    rows(lake, "CALL drop_table('shop.orders')")
+    assert [row["name"] for row in rows(lake, "CALL dropped_tables()")] == ["shop.orders"]
+    assert len(rows(lake, "CALL metrics()")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ("CALL restore('shop.orders')", InvalidSql, "CALL restore lacks to: write restore(..., to => value)"),
+        ("CALL rename_table('shop.orders')", InvalidSql, "lacks new_name"),
+        ("CALL erase('shop.orders', where => 'id = 1')", InvalidSql, "has no argument 'where'"),
+        ("CALL restore('shop.orders', to => 'yesterday')", InvalidInput, "to='yesterday'"),
+        ("CALL clean('shop.orders', keep_slots => 'all')", InvalidInput, "keep_slots='all'"),
+        ("CALL split_buckets('shop.orders', count => 1.5)", InvalidInput, "count=1.5"),
+        ("CALL savepoint('shop.orders', slot => 'x')", InvalidInput, "slot='x'"),
+        ("CALL savepoint('shop.orders', name => 7)", InvalidInput, "name=7"),
+        ("CALL release('shop.orders', slot => 'x')", InvalidInput, "slot='x'"),
+        ("CALL archive('shop.orders', keep_slots => -1)", InvalidInput, "keep_slots=-1"),
+        ("CALL collect_checkpoints('shop.orders', keep => 0)", InvalidInput, "keep=0"),
+        ("CALL rollback_dead('shop.orders', older_than_s => 'an hour')", InvalidInput, "older_than_s='an hour'"),
+        ("CALL maintain('shop.orders', seconds_max => 'x')", InvalidInput, "seconds_max='x'"),
+        ("CALL maintain('shop.orders', io_bytes_max => 0)", InvalidInput, "io_bytes_max=0"),
+        ("CALL compact('shop.orders', order => 'x')", InvalidInput, "order='x'"),
+        ("CALL cluster('shop.orders', by => 'city', zorder => true)", InvalidInput, "by is the text 'city'"),
+        ("CALL set_partitioning('shop.orders', partition_by => 1)", InvalidInput, "partition_by"),
+        ("CALL purge_table('shop.orders', older_than_s => 'x')", InvalidInput, "older_than_s='x'"),
+        ("CALL resolve('shop.orders', txn => 'x')", InvalidInput, "'x'"),
+        ("CALL doctor('shop.orders', deep => 'x')", InvalidSql, "deep='x'"),
+        ("CALL metrics('shop.orders', recent => 'x')", InvalidInput, "recent='x'"),
+        ("CALL soft_delete('shop.orders', where => 1)", InvalidSql, "where=1"),
+        ("CALL plan_erasure('shop.orders', keys => 1)", InvalidSql, "keys=1"),
+    ],
+)
+def test_a_wrong_argument_is_named(lake: objcat.Lake, text: str, error: type[Exception], said: str) -> None:
+    before = lake.table("shop.orders").refresh().slot
+    with pytest.raises(error) as raised:
+        lake.sql(text)
+    assert said in str(raised.value) and "\n" not in str(raised.value)
+    assert lake.table("shop.orders").refresh().slot == before
