@@ -14,6 +14,7 @@ from objcat import errors
 from objcat.alone import create_table_at, table_at
 from objcat.handle import Table
 from objcat.lake import Lake, connect
+from objcat.progress import Progress, report_progress
 from objcat.scan import Scan
 from objcat.services import CompactionStrategy, Maintained
 from objcat.table import Bloom, Bucket, Memory, Record, Simple
@@ -37,6 +38,7 @@ __all__ = [
     "Maintained",
     "Memory",
     "MoveColumn",
+    "Progress",
     "Record",
     "RenameColumn",
     "RolledBackAt",
@@ -49,6 +51,7 @@ __all__ = [
     "connect",
     "create_table_at",
     "errors",
+    "report_progress",
     "table_at",
 ]
 

@@ -16,6 +16,7 @@ from fileio.store import FileIO
 from objcat.arguments import is_unicode, shown
 from objcat.errors import EmptyBatch, InvalidBatch
 from objcat.predicate import Predicate
+from objcat.progress import counted, shown_progress
 from objcat.spool import Rows, Spooled, spooled
 from objcat.storage.batch import check_columns, check_delete_columns, check_named_once, located
 from objcat.storage.fitting import plain
@@ -87,16 +88,21 @@ class LocalEngine:
 
     def write(self, data: Rows, task: WriteTask) -> WriteResult:
         """Write a whole batch. Raises InvalidBatch, NullKey, storage errors, and StoreFull when the local disk is full."""
-        if task.routed or task.spec.is_keyless or isinstance(data, Spooled):
-            write_all = write_routed if task.routed else write_unrouted
-            return write_all(self._fileio, task, "local-0", _batches(data))
-        pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]
+        # Rows that are routed are taken, and then written home by home.
+        passes = 2 if task.routed else 1
+        with shown_progress(self._fileio.env, f"objcat: {task.operation}", passes * data.num_rows, unit="rows") as advance:
+            if task.routed or task.spec.is_keyless or isinstance(data, Spooled):
+                write_all = write_routed if task.routed else write_unrouted
+                return write_all(self._fileio, task, "local-0", counted(_batches(data), advance, _rows_in))
+            pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]
 
-        def write(piece: tuple[int, pa.Table]) -> WriteResult:
-            number, rows = piece
-            return write_unrouted(self._fileio, task, f"local-{number}", rows.to_batches())
+            def write(piece: tuple[int, pa.Table]) -> WriteResult:
+                number, rows = piece
+                written = write_unrouted(self._fileio, task, f"local-{number}", rows.to_batches())
+                advance(rows.num_rows)
+                return written
 
-        return sum(run_all(self._fileio.env, write, enumerate(pieces), at_once=PIECES_AT_ONCE), WriteResult())
+            return sum(run_all(self._fileio.env, write, enumerate(pieces), at_once=PIECES_AT_ONCE), WriteResult())
 
     @contextmanager
     def gathered(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Iterator[Gathered]:
@@ -167,7 +173,8 @@ class LocalEngine:
                     yield ends.filter(pa.array(left >= 0))
                 start = end
 
-        return write_routed(self._fileio, task, "local-0", batches())
+        with shown_progress(self._fileio.env, f"objcat: {task.operation}", 2 * found.data.num_rows, unit="rows") as advance:
+            return write_routed(self._fileio, task, "local-0", counted(batches(), advance, _rows_in))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,10 @@ class _Found:
     texts: tuple[str, ...]
     counts: npt.NDArray[np.bool_] | None = None
     left: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def _rows_in(batch: pa.RecordBatch) -> int:
+    return int(batch.num_rows)
 
 
 def _tables(data: Rows) -> Iterator[pa.Table]:

@@ -10,6 +10,8 @@ from typing import IO, TypeAlias
 
 import pyarrow as pa
 
+from fileio.env import default_env
+from objcat.progress import shown_progress
 from objcat.storage.local_disk import room_for_rows
 
 SPOOL_BYTES_MAX = 256 * 1024**2
@@ -26,10 +28,12 @@ class Spooled:
         self._file = tempfile.TemporaryFile(prefix="objcat-")  # noqa: SIM115 - it lives as long as this object
         weakref.finalize(self, _close, self._file)
         writer = pa.ipc.new_stream(self._file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
-        for batch in batches:
-            with room_for_rows():
-                writer.write_batch(batch)
-            self.num_rows += batch.num_rows
+        with shown_progress(default_env(), "objcat: take rows", None, unit="rows") as advance:
+            for batch in batches:
+                with room_for_rows():
+                    writer.write_batch(batch)
+                self.num_rows += batch.num_rows
+                advance(batch.num_rows)
         with room_for_rows():
             writer.close()
             self._file.flush()

@@ -73,7 +73,7 @@ def maintain_each(
     first = int(env.random() * len(names))
     left, began_s = io_bytes_max, env.monotonic_s()
     done: list[Maintained] = []
-    with shown_progress(env, "objcat: maintain", len(names)) as advance:
+    with shown_progress(env, "objcat: maintain", len(names), unit="tables") as advance:
         for name in (*names[first:], *names[:first]):
             time_left = None if seconds_max is None else max(0.0, seconds_max - (env.monotonic_s() - began_s))
             try:

@@ -19,6 +19,7 @@ from rich.status import Status
 from rich.table import Table as Sheet
 from rich.text import Text
 
+from objcat.progress import Progress, report_progress
 from objcat.terminal import visible
 
 
@@ -72,8 +73,14 @@ def progress(what: str, *, shown: bool = True) -> Iterator[None]:
     if not shown or not console.is_terminal:
         yield
         return
-    with console.status(words(what), spinner="dots"):
-        yield
+    with console.status(words(what), spinner="dots") as status:
+
+        def tell(at: Progress) -> None:
+            of = "" if at.total is None else f" of {at.total:,}"
+            status.update(words(f"{what}: {at.done:,}{of} {at.unit}"))
+
+        with report_progress(tell):
+            yield
 
 
 @contextmanager

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fileio.env import map_io
 from objcat.arguments import whole_number
 from objcat.errors import InvalidInput
+from objcat.progress import shown_progress
 from objcat.services.perform import Proposal, Service, perform
 from objcat.table import Manifests, Snapshot, TableDelta, Tables
 from objcat.table.files import decode_delta, encode_delta
@@ -28,6 +30,8 @@ LOOKED_BACK_SLOTS = 4
 """Where the newest clean is looked for first."""
 CLEANED_SHARE = 3
 """And at least this part, the third, of those since the bound."""
+DELETED_AT_ONCE, PARTS_MAX = 1000, 20
+"""Files are deleted in so many parts at most, so that it can be told how far that is, each of so many files at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +108,13 @@ def clean_by(
     if done is None:
         return CleanResult(slot=None, txn=None, bound=timeline.refresh(view).log.marks(table).bound, files=0)
     entry = done.entry
-    failed = 0
-    if must_delete:
-        _delete(timeline, done.plan.removes)
-    else:
-        failed = remove_files(timeline.fileio, done.plan.removes, why=f"the CLEAN at slot {entry.slot}")
+
+    def delete(paths: Sequence[str]) -> int:
+        if must_delete:
+            return _delete(timeline, paths)
+        return remove_files(timeline.fileio, paths, why=f"the CLEAN at slot {entry.slot}")
+
+    failed = _delete_in_parts(timeline, done.plan.removes, delete)
     return CleanResult(
         slot=entry.slot,
         txn=entry.txn,
@@ -206,16 +212,30 @@ def _slot_before(timeline: Timeline[Tables], view: View[Tables], hours: int) -> 
 
 def _run(timeline: Timeline[Tables], plan: CleanPlan) -> Proposal:
     """What an earlier CLEAN left is deleted before the own slot, which says so."""
-    _delete(timeline, plan.leftovers)
+    _delete_in_parts(timeline, plan.leftovers, partial(_delete, timeline))
     changes = encode_delta(TableDelta(removes=plan.removes)) if plan.removes else None
     return Proposal(footprint=Footprint(bound=plan.bound), changes=changes, summary=Summary(files=len(plan.removes)))
 
 
-def _delete(timeline: Timeline[Tables], paths: Sequence[str]) -> None:
-    """Raises the error of the first delete that fails."""
+def _delete_in_parts(timeline: Timeline[Tables], paths: Sequence[str], delete: Callable[[Sequence[str]], int]) -> int:
+    """Delete files, and tell how far that is. delete: some of them; returns of how many it failed. Returns how many these are in all."""
+    if not paths:
+        return 0
+    failed, size = 0, max(DELETED_AT_ONCE, -(-len(paths) // PARTS_MAX))
+    with shown_progress(timeline.fileio.env, "objcat: delete files", len(paths), unit="files") as advance:
+        for at in range(0, len(paths), size):
+            part = paths[at : at + size]
+            failed += delete(part)
+            advance(len(part))
+    return failed
+
+
+def _delete(timeline: Timeline[Tables], paths: Sequence[str]) -> int:
+    """Delete files; 0. Raises the error of the first delete that fails."""
     for result in timeline.fileio.delete(paths) if paths else ():
         if result.error is not None:
             raise result.error
+    return 0
 
 
 # ---- the log ----------------------------------------------------------------------------------------------------

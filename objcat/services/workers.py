@@ -40,5 +40,5 @@ class Here:
 
     def run(self, function: Callable[[FileIO, T, Advance], WriteResult], tasks: Sequence[T], *, service: str, groups: int) -> WriteResult:
         """As of `Workers`."""
-        with shown_progress(self._fileio.env, f"objcat: {service}", groups) as advance:
+        with shown_progress(self._fileio.env, f"objcat: {service}", groups, unit="file groups") as advance:
             return sum((function(self._fileio, task, advance) for task in tasks), WriteResult())

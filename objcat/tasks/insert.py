@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
+from objcat.progress import Advance, advance_of_now
 from objcat.storage.files import BaseWriter, base_path, constant
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogRows
@@ -31,18 +32,21 @@ def write_inserts(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
     full.
     """
     of_live: list[WriteResult] = []
+    advance = advance_of_now()
 
     def put_live(run: Run) -> None:
         live = [home for home in run.parts if home in task.live_homes]
         if live:
-            of_live.append(put_log(fileio, task, f"{name}-{len(of_live)}", *run.take(live)))
+            rows, parts = run.take(live)
+            of_live.append(put_log(fileio, task, f"{name}-{len(of_live)}", rows, parts))
+            advance(rows.num_rows)
 
     with sorted_runs(fileio.env, task, batches) as runs:
         runs.read(put_live)
         new = [home for home in runs.homes if home not in task.live_homes]
         largest = max(1, min(WRITING_BYTES, 2 * runs.home_bytes))
         at_once = max(1, min(WRITTEN_AT_ONCE, fileio.env.memory_bytes // largest))
-        written = run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home), new, at_once=at_once)
+        written = run_all(fileio.env, lambda home: _write_base(fileio, task, runs, home, advance), new, at_once=at_once)
         result = sum(of_live, WriteResult()) + runs.keys + runs.put_index(fileio, f"{name}-index")
     for one in written:
         result += WriteResult(bases=() if one.base is None else (one.base,), rows=one.rows)
@@ -65,7 +69,7 @@ class _NewHome:
     rows: int
 
 
-def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: Home) -> _NewHome:
+def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: Home, advance: Advance) -> _NewHome:
     schema = task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     given = 0
@@ -73,6 +77,7 @@ def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: Home) -
     with BaseWriter(fileio, path, schema, home, bounded=task.spec.bounded, filtered=task.spec.filtered) as writer:
         for rows in runs.rows_of(home):
             given += rows.num_rows
+            advance(rows.num_rows)
             live, deletes = parted(rows)
             writer.write(live.drop_columns([OP_COLUMN]).append_column(TXN_FIELD, constant(task.txn, live.num_rows)))
             if deletes.num_rows:

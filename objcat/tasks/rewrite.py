@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
+from objcat.progress import Advance, advance_of_now, counted
 from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, constant
 from objcat.storage.logs import LogReader
 from objcat.storage.merge import OP_COLUMN, OP_DELETE, may_meet, merge
@@ -28,6 +29,7 @@ def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
     A home whose rows change gets a new base file. Deletes that keep older late rows out go, of all homes together, into one log object.
     Memory is bounded, whatever comes: see `sorted_runs`. Raises as `write_inserts`.
     """
+    advance = advance_of_now()
     with sorted_runs(fileio.env, task, batches) as runs:
         runs.read()
         touched = runs.homes
@@ -35,7 +37,7 @@ def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
         logs = loaded_logs(fileio, task.spec, groups)
         homes = run_all(
             fileio.env,
-            lambda home: _rewrite_home(fileio, task, home, runs, logs),
+            lambda home: _rewrite_home(fileio, task, home, runs, logs, advance),
             touched,
             at_once=rewritten_at_once(groups, fileio.env),
         )
@@ -66,14 +68,15 @@ class _RewrittenHome:
     tombstones: pa.Table
 
 
-def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: SortedRuns, logs: LogReader) -> _RewrittenHome:
+def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: SortedRuns, logs: LogReader, advance: Advance) -> _RewrittenHome:
     """Cut by cut; the new file is given up where nothing changed."""
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     group = task.groups.get(home, FileGroup(home))
     rows_before = rows_after = written = ended = given = tombstones_before = 0
     kept = [current_empty(spec)]
-    batch = (rows.append_column(TXN_FIELD, constant(task.txn, rows.num_rows)) for rows in runs.rows_of(home))
+    own = counted(runs.rows_of(home), advance, lambda rows: int(rows.num_rows))
+    batch = (rows.append_column(TXN_FIELD, constant(task.txn, rows.num_rows)) for rows in own)
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     with BaseWriter(fileio, path, schema, home, bounded=spec.bounded, filtered=spec.filtered) as writer:
         for before, on_top in current_cuts(fileio, spec, group, logs, batch):

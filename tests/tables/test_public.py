@@ -31,6 +31,7 @@ PUBLIC = """
     Bucket Simple Bloom Memory Record
     AddColumn DropColumn RenameColumn MoveColumn WidenColumn DropNotNull
     AppVersion CommitResult CommittedAt RolledBackAt CompactionStrategy Maintained
+    Progress report_progress
 """
 WITHOUT = """
 import sys
