@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -147,6 +148,21 @@ def moment_ms(value: Any, *, what: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return int(moment.timestamp() * 1000)
+
+
+def folded(name: str) -> str:
+    """What is equal for two names that mean the same: names are kept as they were written, and compared without case, by Unicode's full
+    case folding, and without regard to how letters with marks are made up (NFC or NFD)."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def nearest_name(name: str, valid: Iterable[str]) -> str:
+    """As `nearest`, of names of columns: where one looks the same, and is not, both are told by their code points."""
+    known = list(valid)
+    alike = [one for one in known if folded(one) == folded(name) and one.lower() != name.lower()]
+    if alike:
+        return f"the table has {alike[0]!a}, and this is {name!a}, which differs in case or Unicode normalisation alone: rename it"
+    return nearest(name, known)
 
 
 def check_unicode(value: str, *, what: str) -> None:

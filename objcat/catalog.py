@@ -18,7 +18,7 @@ from fileio.base import Create, require_written
 from fileio.config import nearest
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
-from objcat.arguments import text
+from objcat.arguments import folded, text
 from objcat.errors import (
     CheckpointCollected,
     CommitUnknown,
@@ -69,11 +69,6 @@ def check_name(name: str, *, what: str = "table") -> str:
         if wrong or part[0] == "-" or unicodedata.category(part[0])[0] == "M":
             raise InvalidInput(f"{shown} (see {(wrong or part)[0]!r}): use letters, digits, '_' and '-', in parts joined by '.'")
     return canonical
-
-
-def folded(name: str) -> str:
-    """What is equal for two names that mean the same: names are kept as they were written, and compared without case."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def namespace_of(name: str) -> str:

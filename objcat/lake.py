@@ -22,9 +22,9 @@ from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from objcat.alone import NO_VIEW, TableSettings, new_spec
-from objcat.arguments import IfExists, IsolationName, KeyScope, TableType, name_list, one_of, seconds, session, text, text_mapping
+from objcat.arguments import IfExists, IsolationName, KeyScope, TableType, folded, name_list, one_of, seconds, session, text, text_mapping
 from objcat.batches import schema_of_batch, session_of
-from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, folded, log_prefix
+from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, log_prefix
 from objcat.errors import (
     CommitUnknown,
     Contention,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from objcat.catalog import Binding, DroppedTable, Names, NamesDelta, folded, namespace_of
+from objcat.arguments import folded
+from objcat.catalog import Binding, DroppedTable, Names, NamesDelta, namespace_of
 from objcat.errors import NamespaceNotEmpty, ObjcatError, TableExists, TableNotFound
 
 

@@ -68,16 +68,17 @@ def as_rows(result: Any) -> pa.Table:
             return pa.table({"property": pa.array(list(result), pa.string()), "value": pa.array(list(result.values()), pa.string())})
         case list():
             rows = [_as_row(item) for item in result]
-            return pa.concat_tables(rows, promote_options="default") if rows else _NOTHING
+            return pa.concat_tables(rows, promote_options="default") if rows else _nothing()
         case bool() | int() | str():
             return pa.table({"result": [result]})
         case _ if hasattr(result, "__dataclass_fields__") or hasattr(result, "__struct_fields__"):
             return _as_row(result)
         case _:
-            return _NOTHING
+            return _nothing()
 
 
-_NOTHING = pa.table({"done": pa.array([], pa.string())})
+def _nothing() -> pa.Table:
+    return pa.table({"done": pa.array([], pa.string())})
 
 
 def _as_row(result: Any) -> pa.Table:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.config import nearest
+from objcat.arguments import nearest_name
 from objcat.errors import InvalidBatch, NullKey
 from objcat.storage.fitting import fit, nulls, relabelled
 from objcat.table import TableSpec
@@ -178,7 +178,7 @@ def _check_columns(given: list[str], valid: list[str], *, required: list[str]) -
     for name in given:
         if name not in valid:
             raise InvalidBatch(
-                f"the batch has the column {name!r}, which the table does not, so nothing was written: {nearest(name, valid)}"
+                f"the batch has the column {name!r}, which the table does not, so nothing was written: {nearest_name(name, valid)}"
             )
     for name in required:
         if name not in given:
@@ -246,10 +246,8 @@ def _check_fields(given: pa.DataType, wanted: pa.DataType, path: str) -> None:
         if one is None:
             raise InvalidBatch(f"the batch lacks the field {f'{path}.{name}'!r}, which is never null: add it; nothing was written")
         if other is None:
-            valid = [field.name for field in wanted]
-            raise InvalidBatch(
-                f"the batch has the field {f'{path}.{name}'!r}, which the table does not, so nothing was written: {nearest(name, valid)}"
-            )
+            hint = nearest_name(name, [field.name for field in wanted])
+            raise InvalidBatch(f"the batch has the field {f'{path}.{name}'!r}, which the table does not, so nothing was written: {hint}")
         _check_fields(one, other, f"{path}.{name}")
 
 

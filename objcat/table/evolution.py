@@ -15,10 +15,11 @@ import msgspec
 import pyarrow as pa
 
 from fileio.config import nearest
-from objcat.arguments import shown, text
+from objcat.arguments import folded, shown, text
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
 from objcat.table.properties import SchemaMode
 from objcat.table.schema import (
+    DIFFER,
     Column,
     ColumnType,
     Ids,
@@ -260,9 +261,9 @@ def _added(siblings: Siblings, name: str, change: AddColumn, ids: Ids) -> Siblin
     field = pa.field(name, _asked(change.type, said=change.path), nullable=True)
     check_nesting([field])
     column = column_from_arrow(field, ids, path=change.path, joins=True)
-    same = [one.name for one in siblings if one.name.lower() == name.lower()]
+    same = [one.name for one in siblings if folded(one.name) == folded(name)]
     if same:
-        raise InvalidSchema(f"there is a column {same[0]!r} already: give {change.path!r} a name that differs in more than case")
+        raise InvalidSchema(f"there is a column {same[0]!r} already: give {change.path!r} another name, since names must {DIFFER}")
     check_names([name], where="the change")
     return _placed(siblings, column, after=change.after, first=change.first)
 
@@ -287,9 +288,9 @@ def _dropped(siblings: Siblings, column: Column, change: DropColumn, roles: dict
 def _renamed(siblings: Siblings, column: Column, change: RenameColumn) -> Siblings:
     text(change.name, what="name")
     check_names([change.name], where="the change")
-    same = [one.name for one in siblings if one.id != column.id and one.name.lower() == change.name.lower()]
+    same = [one.name for one in siblings if one.id != column.id and folded(one.name) == folded(change.name)]
     if same:
-        raise InvalidSchema(f"there is a column {same[0]!r} already: rename {change.path!r} to what differs from it in more than case")
+        raise InvalidSchema(f"there is a column {same[0]!r} already: give {change.path!r} another name, since names must {DIFFER}")
     return tuple(msgspec.structs.replace(one, name=change.name) if one.id == column.id else one for one in siblings)
 
 
@@ -409,7 +410,8 @@ class _Growth:
                 added.append(column_from_arrow(all_nullable(field), self.ids, path=where, joins=True))
         found = (*(by_name[column.name] for column in columns), *added)
         if added:
-            check_names([column.name for column in found], where=f"the batch, beside {path.rstrip('.') or 'the table'},")
+            where = f"the batch, beside {path.rstrip('.') or 'the table'},"
+            check_names([column.name for column in added], where=where, known=by_name)
         return found
 
     def type(self, column: Column, given: pa.DataType, *, path: str) -> ColumnType:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 import pyarrow as pa
 
+from objcat.arguments import folded
 from objcat.errors import InvalidSchema
 
 HIDDEN_PREFIX = "_objcat_"
@@ -172,12 +173,14 @@ def check_nesting(fields: Iterable[pa.Field]) -> None:
             inside += [(data_type.field(number).type, depth) for number in range(data_type.num_fields)]
 
 
-def check_names(names: list[str], *, where: str, nested: bool = False) -> None:
-    """Raises InvalidSchema when a name is empty, hidden, or equal to another but for case (Spark would not tell them apart).
+def check_names(names: list[str], *, where: str, nested: bool = False, known: Iterable[str] = ()) -> None:
+    """Raises InvalidSchema when a name is empty, hidden, or equal to another but for case or Unicode normalisation: Spark would not tell
+    the ones apart, and people not the others.
 
-    nested: fields of a struct, which may have the names of columns that reads add.
+    nested: fields of a struct, which may have the names of columns that reads add. known: names of neighbours that are there already, and
+    are not looked at: a table may be older than this rule.
     """
-    seen: dict[str, str] = {}
+    seen = {folded(name): name for name in known}
     for name in names:
         if not name:
             raise InvalidSchema(f"{where} has a column without a name: name every column")
@@ -185,10 +188,13 @@ def check_names(names: list[str], *, where: str, nested: bool = False) -> None:
             raise InvalidSchema(f"{where} has the column {name!r}, but names beginning with {HIDDEN_PREFIX!r} are reserved: rename it")
         if name.lower() in HIDDEN_NAMES and not nested:
             raise InvalidSchema(f"{where} has the column {name!r}, but every table has one of that name that nobody writes: rename it")
-        if name.lower() in seen:
-            first = seen[name.lower()]
-            raise InvalidSchema(f"{where} has both {first!r} and {name!r}, but names must differ in more than case: rename one")
-        seen[name.lower()] = name
+        if folded(name) in seen:
+            first = seen[folded(name)]
+            raise InvalidSchema(f"{where} has both {first!r} and {name!r}, but names must {DIFFER}: rename one")
+        seen[folded(name)] = name
+
+
+DIFFER = "differ in more than case and Unicode normalisation"
 
 
 class Ids:

@@ -232,8 +232,8 @@ def test_widen_widens_what_is_wider_and_leaves_the_rest() -> None:
 @pytest.mark.parametrize(
     ("field", "error", "says"),
     [
-        (("Fare", pa.int32()), InvalidSchema, "differ in more than case"),
-        (("place", pa.struct([("X", pa.int32())])), InvalidSchema, "differ in more than case"),
+        (("Fare", pa.int32()), InvalidSchema, "differ in more than case and"),
+        (("place", pa.struct([("X", pa.int32())])), InvalidSchema, "differ in more than case and"),
         (("new", pa.null()), InvalidBatch, "nobody knows its type"),
         (("new", pa.uint64()), InvalidSchema, "which Spark cannot hold"),
     ],
