@@ -338,3 +338,18 @@ def test_a_slot_that_somebody_else_changed_is_reported() -> None:
 
     with pytest.raises(CorruptTable, match="something else than an archiver"):
         archive(open_toy(FileIO(FaultyBackend(plain._bare, before=vandal), env=FakeEnv(1))), keep_slots=5)
+
+
+def test_archiving_keeps_the_number_of_objects() -> None:
+    """What the guide tells of the number of objects."""
+    fileio = store("objects", commits=300)
+
+    def objects(prefix: str) -> list[int]:
+        return [found.size for page in fileio.list(prefix) for found in page.objects]
+
+    before = objects("log/")
+    archive(open_toy(fileio), keep_slots=10)
+    after = objects("log/")
+    assert len(after) == len(before) == 300
+    assert max(after) < 1000
+    assert len(objects("history/")) == 2
