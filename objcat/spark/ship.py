@@ -49,7 +49,7 @@ def shipped(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) -> Ba
 
         try:
             work, arguments = pickles.loads(payload)  # noqa: S301 - our own driver wrote it
-        except (ModuleNotFoundError, AttributeError) as error:
+        except (ImportError, AttributeError) as error:
             raise RuntimeError(
                 f"objcat is missing on the Spark worker {socket.gethostname()}, or is of another version ({error}): install the driver's "
                 f"version of objcat in {sys.executable} there, or ship it with spark.submit.pyFiles"
