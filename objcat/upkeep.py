@@ -244,10 +244,10 @@ class Serviced:
         return self._served(services.split_buckets(self.timeline, self.id, partition=partition, count=count))
 
     def archive(self, *, keep_slots: int = 1000) -> Archived:
-        """Move entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log: fewer and smaller objects.
+        """Move entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log.
 
-        Readers see no difference, and nothing expires. Of tables that share a log, it is the log of all. Raises TableClosed, else as
-        `objcat.timeline.archive.archive`.
+        Each slot stays an object, a tombstone. Readers see no difference, and nothing expires. Of tables that share a log, it is the log of
+        all. Raises TableClosed, else as `objcat.timeline.archive.archive`.
         """
         self.refresh()
         return archive(self.timeline, keep_slots=keep_slots)

@@ -40,10 +40,9 @@ def cluster(  # noqa: PLR0917 - typer makes an option of each
     io_bytes: Annotated[int | None, typer.Option("--io-bytes", help="What is read and written, at most.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Rewrite file groups as one commit: small ones become few, and like rows come together; under the bucket index rows are sorted by
-    other columns within each group. No row changes.
+    """Rewrite file groups as one commit that changes no row: small ones become few, and like rows come together.
 
-    Safe beside everything, and may be stopped at any moment.
+    Under the bucket index rows are sorted by other columns within each group. Safe beside everything, and may be stopped at any moment.
     """
     table = open_table(url, option)
     with progress(f"clustering {table.name}", shown=not as_json):

@@ -24,7 +24,7 @@ def archive(
     keep_slots: Annotated[int, typer.Option("--keep-slots", help="How many of the newest slots stay as they are.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """Move entries below the newest checkpoint to history files: fewer and smaller objects, and readers see no difference.
+    """Move entries below the newest checkpoint to history files; their slots stay, as tombstones. Readers see no difference.
 
     Safe beside everything, and may be stopped at any moment.
     """

@@ -2,8 +2,7 @@
 
 from fileio.libraries import library
 
-for _module in ("py4j", "pyspark"):
-    library(_module, needed_by="objcat.spark needs", extra="spark")
+library("pyspark", needed_by="objcat.spark needs", extra="spark")
 
 from objcat.spark.configure import configure  # noqa: E402 - a sentence where PySpark is missing comes before what needs it
 from objcat.spark.foreach import foreach_batch  # noqa: E402
