@@ -115,7 +115,7 @@ def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
     where, given = _meant(table, keys)
     _check_saved(table, where, left="nothing was erased")
     view = table.timeline.open()
-    with shown_progress(table.fileio.env, "objcat: erase", STEPS + FORGET_STEPS) as advance:
+    with shown_progress(table.fileio.env, "objcat: erase", STEPS + FORGET_STEPS, unit="steps") as advance:
         traces = _traces(table, view, where, given)
         advance(1)
         # What no scan filters by could be deleted, but nobody could certify it.

@@ -143,7 +143,7 @@ class Later(SystemEnv):
 def test_progress_does_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    with shown_progress(Later(), f"objcat: {HOSTILE[name]}", 2) as advance:
+    with shown_progress(Later(), f"objcat: {HOSTILE[name]}", 2, unit="steps") as advance:
         advance(1)
     drawn = terminal.getvalue()
     assert "objcat" in drawn

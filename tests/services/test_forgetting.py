@@ -12,11 +12,12 @@ import pytest
 import objcat
 import objcat.timeline.side
 from fileio.memory import MemoryBackend
+from objcat.arguments import TableType
 from objcat.doctor import examine
 from tests.effort import few
 from tests.services.people import HER, OLDER, SCHEMA, die_with, lake_on, leaks, other
 
-KINDS = ("merge_on_read", "copy_on_write")
+KINDS: tuple[TableType, ...] = ("merge_on_read", "copy_on_write")
 INDEXES: dict[str, Any] = {
     "bucket": objcat.Bucket(2),
     "simple": objcat.Simple(),
@@ -29,7 +30,12 @@ PARTITIONS = {"whole": [], "by mail": ["mail"], "by birth": ["born"]}
 
 
 def made(
-    backend: MemoryBackend, *, kind: str = "merge_on_read", index: str = "bucket", ordering: str | None = None, partition_by: str = "whole"
+    backend: MemoryBackend,
+    *,
+    kind: TableType = "merge_on_read",
+    index: str = "bucket",
+    ordering: str | None = None,
+    partition_by: str = "whole",
 ) -> objcat.Table:
     """An empty table of people."""
     keyless = index == "keyless"
@@ -78,7 +84,7 @@ SETTINGS.sort(key=lambda setting: zlib.crc32(repr(setting).encode()))
 
 
 @pytest.mark.parametrize("setting", few(SETTINGS, 8))
-def test_nothing_is_left_whatever_the_table_is(setting: tuple[str, str, str | None, str]) -> None:
+def test_nothing_is_left_whatever_the_table_is(setting: tuple[TableType, str, str | None, str]) -> None:
     kind, index, ordering, partition_by = setting
     backend = MemoryBackend("kinds")
     table = made(backend, kind=kind, index=index, ordering=ordering, partition_by=partition_by)
@@ -157,7 +163,7 @@ HISTORIES: dict[str, Callable[[objcat.Table, MemoryBackend], None]] = {
 @pytest.mark.parametrize("ordering", few([None, "seen"], 1))
 @pytest.mark.parametrize("kind", few(KINDS, 1))
 @pytest.mark.parametrize("history", HISTORIES)
-def test_nothing_is_left_whatever_has_happened(history: str, kind: str, ordering: str | None) -> None:
+def test_nothing_is_left_whatever_has_happened(history: str, kind: TableType, ordering: str | None) -> None:
     backend = MemoryBackend("histories")
     table = made(backend, kind=kind, ordering=ordering)
     lived(table)

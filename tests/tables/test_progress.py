@@ -144,3 +144,10 @@ def test_work_that_failed_leaves_nothing_behind_for_the_next(tmp_path: Path, mon
     table.upsert([{"id": 1}])
     assert "objcat: upsert" in terminal.getvalue()
     del failed
+
+
+def test_an_erasure_tells_how_far_it_is(tmp_path: Path) -> None:
+    table = objcat.create_table_at(tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())]), key=["id"])
+    table.insert([{"id": number, "name": f"person {number}"} for number in range(4)])
+    last = told_of(lambda: table.erase("id = 3"))["objcat: erase"][-1]
+    assert last.done == last.total and last.unit == "steps"
