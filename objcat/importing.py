@@ -157,12 +157,15 @@ def import_files(table: Table, found: Inspected, *, commit_bytes: int = COMMIT_B
             before += result.already_applied
             if not result.already_applied and counted.rows != expected_here:
                 raise CorruptTable(
-                    f"the files of commit {number} of the import into {table.name!r} gave {counted.rows} rows, and say that they have "
-                    f"{expected_here}: they changed while they were read; restore slot {result.slot - 1} and import again"
+                    f"the files of commit {number} of the import into {table.name!r} at {table.url} gave {counted.rows} rows, "
+                    f"and say that they have {expected_here}: they changed while they were read; restore slot {result.slot - 1} and "
+                    "import again"
                 )
     rows = table.scan().count()
     if table.spec.is_keyless and rows < expected:
-        raise CorruptTable(f"the import into {table.name!r} read {expected} rows, and the table has {rows}: rows were deleted meanwhile")
+        raise CorruptTable(
+            f"the import into {table.name!r} at {table.url} read {expected} rows, and the table has {rows}: rows were deleted meanwhile"
+        )
     return ImportResult(files=len(source.files), rows=expected, commits=len(chunks), commits_before=before, rows_in_table=rows)
 
 

@@ -497,7 +497,9 @@ class Lake:
                 raise
             found = self._found(name, wanted)
             if found is None:
-                raise TableClosed(f"the table {name!r} was created and dropped by others meanwhile: write again") from None
+                raise TableClosed(
+                    f"the table {name!r} of {self.fileio.url} was created and dropped by others meanwhile: write again"
+                ) from None
             return write(found)
         opened = table.snapshot.slot
         try:

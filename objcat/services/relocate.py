@@ -51,7 +51,7 @@ def relocate_groups(fileio: FileIO, task: RelocateTask, advance: Advance) -> Wri
     rows = pa.concat_tables([current_empty(spec), *(live for live, _ in cuts)]).select(schema.names)
     deletes = pa.concat_tables([current_empty(spec), *(ended for _, ended in cuts)])
     key = [column.physical for column in spec.key_columns]
-    _check_apart(task, [rows.select(key), deletes.select(key)], key)
+    _check_apart(task, [rows.select(key), deletes.select(key)], key, where=fileio.url)
     rows = sort_by_key(rows, key=key) if task.order is None else sorted_rows(rows, _columns(task.order, spec), zorder=task.order.zorder)
     size = max(1, -(-rows.num_rows // len(task.homes)))
     parts = [(home, rows.slice(number * size, size)) for number, home in enumerate(task.homes) if number * size < max(1, rows.num_rows)]
@@ -74,12 +74,13 @@ def _columns(order: Order, spec: TableSpec) -> list[str]:
     return [spec.table_schema.by_id(column_id).physical for column_id in order.columns]
 
 
-def _check_apart(task: RelocateTask, tables: Sequence[pa.Table], key: list[str]) -> None:
+def _check_apart(task: RelocateTask, tables: Sequence[pa.Table], key: list[str], *, where: str) -> None:
     """Raises CorruptTable when a key lives in two of the groups: joined, one of its rows would be lost or both would stay."""
     keys = pa.concat_tables(tables)
     if keys.num_rows and keys.group_by([pc.field(name) for name in key]).aggregate([]).num_rows < keys.num_rows:
         raise CorruptTable(
-            f"a key lives in two file groups of {task.groups[0].home.partition or 'the table'}: run `objcat doctor --deep` to see which"
+            f"a key lives in two file groups of {task.groups[0].home.partition or 'the table'} in {where}: "
+            "run `objcat doctor --deep` to see which"
         )
 
 

@@ -30,6 +30,7 @@ from objcat.table.schema import arrow_type
 from objcat.table.spec import TableSpec
 from objcat.timeline import Home
 from objcat.timeline.side import read_intact
+from objcat.timeline.where import says_where
 
 CACHE_BYTES_MAX = 256 * 1024**2
 THREADED_ROWS_MIN = 64 * 1024
@@ -192,6 +193,7 @@ def _as_made(logs: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([pa.ListArray.from_arrays(lists.offsets, lists.values, type=CORE.field("logs").type)])
 
 
+@says_where
 def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
     """Read a manifest: one GET. Raises CheckpointCollected, and CorruptTable when it is not what the root says."""
     try:

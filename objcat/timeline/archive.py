@@ -23,6 +23,7 @@ from objcat.timeline.entry import Entry, HistoryRow, SideObject, decode_entry, e
 from objcat.timeline.log import WINDOW_SLOTS_MAX, Log
 from objcat.timeline.side import read_intact, side_object
 from objcat.timeline.view import Timeline
+from objcat.timeline.where import says_where
 
 FILE_SLOTS_MAX = 256
 FILE_BYTES_MAX = 8 * 1024 * 1024
@@ -53,6 +54,7 @@ class _Slot:
     version: Version
 
 
+@says_where
 def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
     """Move the entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log.
 
@@ -137,6 +139,7 @@ def _first_whole(log: Log, end: int) -> int:
     return low
 
 
+@says_where
 def read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
     """Raises CorruptTable unless every object that a checkpoint stands on can be read."""
     timeline.fold.load(root.payload)

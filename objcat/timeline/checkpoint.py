@@ -21,6 +21,7 @@ from objcat.errors import CorruptTable
 from objcat.timeline.entry import FORMAT_VERSION, check_format, log_key
 from objcat.timeline.outcomes import Outcome, Outcomes, Segment
 from objcat.timeline.state import LogState
+from objcat.timeline.where import says_where
 
 logger = logging.getLogger("objcat.timeline")
 
@@ -132,6 +133,7 @@ def decode_root(data: bytes, *, slot: int) -> AnyRoot:
     return root
 
 
+@says_where
 def read_root(fileio: FileIO, slot: int) -> FoundRoot | None:
     """The root of a slot; None when none is there. One GET."""
     try:
@@ -151,6 +153,7 @@ def void_root(slot: int, *, older: int) -> VoidRoot:
     return VoidRoot(format=FORMAT_VERSION, slot=slot, older=older)
 
 
+@says_where
 def newest_root(fileio: FileIO, slot: int) -> Root | None:
     """The newest root at or below a slot; None when there is none.
 
@@ -190,6 +193,7 @@ def find_head(fileio: FileIO, slot: int) -> int:
 # ---- the hint ----------------------------------------------------------------------------------------------------
 
 
+@says_where
 def read_hint(fileio: FileIO) -> tuple[Hint | None, Version | None]:
     """The hint, None when there is none or it makes no sense, and the version of the object, None when there is none."""
     try:

@@ -24,6 +24,7 @@ from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.state import LogState
 from objcat.timeline.view import Timeline, View
+from objcat.timeline.where import says_where
 
 ATTEMPTS_MAX = 5
 
@@ -41,6 +42,7 @@ class CollectedCheckpoints:
     objects: int = 0
 
 
+@says_where
 def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: int) -> CollectedCheckpoints:
     """Keep the newest `keep` checkpoints and those that savepoints need; delete the others, and what dead publishers left behind.
 
@@ -68,6 +70,7 @@ def collect_checkpoints(timeline: Timeline[Any], committer: Committer, *, keep: 
             raise outcome.error(attempts=attempt)
 
 
+@says_where
 def plan_collection(timeline: Timeline[Any], *, keep: int) -> CollectedCheckpoints:
     """What `collect_checkpoints` would do now, as its result with no slot; sends reads and listings only. objects: at least so many.
 

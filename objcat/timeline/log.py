@@ -13,6 +13,7 @@ from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import Entry, SideObject, decode_entry, log_key
 from objcat.timeline.side import get_side
+from objcat.timeline.where import says_where
 
 WINDOW_SLOTS_MAX = 32
 REREADS_MAX = 5
@@ -24,15 +25,18 @@ class Log:
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
 
+    @says_where
     def read_slot(self, slot: int) -> Entry | None:
         """The entry of a slot, None when nothing is there (yet). One GET; two when it was archived."""
         stub = self.read_stub(slot)
         return None if stub is None else self._whole(stub, {})
 
+    @says_where
     def read_known(self, slot: int) -> Entry:
         """The entry of a slot that is known to be taken: a 404 is asked again. Raises CorruptTable when nothing is there."""
         return self._whole(self._insist(slot, self.read_stub(slot)), {})
 
+    @says_where
     def read_stub(self, slot: int) -> Entry | None:
         """What the object of a slot itself says of its entry; of an archived one, less than the whole. One GET."""
         key = log_key(slot)
@@ -46,6 +50,7 @@ class Log:
         assert isinstance(result, GetResult)
         return _stub_of(slot, result)
 
+    @says_where
     def read_after(
         self, slot: int, *, until: int | None = None, window: int = 1, expected: int = 0, first: GetResult | None = None
     ) -> list[Entry]:
@@ -121,6 +126,7 @@ def _stub_of(slot: int, found: GetResult) -> Entry:
     return entry
 
 
+@says_where
 def with_changes(fileio: FileIO, entries: Sequence[Entry]) -> list[Entry]:
     """The entries with their changes, wherever they are kept: one GET, in parallel, for each that has them in a side object.
 

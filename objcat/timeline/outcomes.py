@@ -19,6 +19,7 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CorruptTable
 from objcat.timeline.entry import Entry, Txn
+from objcat.timeline.where import says_where
 
 INLINE_MAX = 128
 """Outcomes that a root holds itself before they become a segment."""
@@ -73,6 +74,7 @@ class Outcomes:
         new = [outcome for entry in entries for outcome in outcomes_of(entry)]
         return Outcomes(self.segments, (*self.recent, *new)) if new else self
 
+    @says_where
     def find(self, fileio: FileIO, txn: Txn) -> Outcome | None:
         """What became of `txn`, None when no slot up to N says. Sends no request for a recent one. Raises CheckpointCollected."""
         found = next((outcome for outcome in self.recent if outcome.txn == txn), None)
@@ -81,6 +83,7 @@ class Outcomes:
                 found = _search(fileio, segment, txn)
         return found
 
+    @says_where
     def find_all(self, fileio: FileIO, txns: Collection[Txn]) -> Mapping[Txn, Outcome]:
         """The outcomes of many transactions; those of which no slot up to N says are not among them.
 
@@ -102,6 +105,7 @@ class Outcomes:
             found |= {outcome.txn: outcome for part in map_io(fileio.env, look, self.segments) for outcome in part}
         return found
 
+    @says_where
     def between(self, fileio: FileIO, after: int, until: int) -> list[Outcome]:
         """The outcomes that slots above `after` up to `until` decide, in no order.
 

@@ -19,6 +19,7 @@ from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, n
 from objcat.timeline.outcomes import Outcome
 from objcat.timeline.state import LogState
 from objcat.timeline.view import Timeline, View
+from objcat.timeline.where import says_where
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class RolledBackAt:
 Resolution: TypeAlias = CommittedAt | RolledBackAt
 
 
+@says_where
 def resolve(fileio: FileIO, txn: Txn, *, view: View[Any] | None = None) -> Resolution:
     """Settle the outcome of `txn` for ever: committed, or rolled back by this call (or by an earlier one), its files removed.
 

@@ -15,6 +15,7 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import Digests, SideObject, Txn, data_prefix
+from objcat.timeline.where import says_where
 
 INLINE_BYTES_MAX = 64 * 1024
 """Changes of an entry that are larger than this, encoded, go into a side object."""
@@ -36,6 +37,7 @@ def side_object(path: str, data: bytes) -> SideObject:
     return SideObject(path, len(data), hashlib.sha256(data).hexdigest())
 
 
+@says_where
 def get_side(fileio: FileIO, side: SideObject) -> bytes:
     """The bytes of a side object. Raises CorruptTable when it is missing or not what the entry says."""
     try:
@@ -44,6 +46,7 @@ def get_side(fileio: FileIO, side: SideObject) -> bytes:
         raise CorruptTable(f"{side.path} is missing although a commit names it: restore that object from a backup of the bucket") from error
 
 
+@says_where
 def read_intact(fileio: FileIO, path: str, sha256: str, *, named_by: str) -> bytes:
     """The bytes of an immutable object that something else names with their hash: one GET.
 
@@ -70,6 +73,7 @@ def put_digests(fileio: FileIO, txn: Txn, data: bytes) -> Digests:
     return Digests(count, side=put_side(fileio, txn, "keys", data))
 
 
+@says_where
 def get_digests(fileio: FileIO, digests: Digests) -> frozenset[int] | None:
     """The digests; None when the object that holds them is gone, so that nobody can say which keys they were."""
     if digests.side is None:

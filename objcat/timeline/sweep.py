@@ -16,6 +16,7 @@ from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.log import with_changes
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 from objcat.timeline.view import Timeline, View
+from objcat.timeline.where import says_where
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class _Traces:
     has_intent: bool = False
 
 
+@says_where
 def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]) -> list[Swept]:
     """Settle every transaction that has left an intent or files and has written nothing for so long, and delete what it left.
 
@@ -83,6 +85,7 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
         committer.retract(own).result()
 
 
+@says_where
 def find_leftovers(
     timeline: Timeline[Any], view: View[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]
 ) -> list[Leftover]:

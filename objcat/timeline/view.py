@@ -20,6 +20,7 @@ from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
 from objcat.timeline.log import Log, with_changes
 from objcat.timeline.outcomes import Outcomes, Segment
 from objcat.timeline.state import LogState
+from objcat.timeline.where import says_where
 
 logger = logging.getLogger("objcat.timeline")
 
@@ -93,6 +94,7 @@ class Timeline(Generic[S]):
 
     # ---- reading
 
+    @says_where
     def open(self) -> View[S]:
         """The newest view; of an empty log, one at slot -1.
 
@@ -113,10 +115,12 @@ class Timeline(Generic[S]):
             self._check_not_ahead(found.root)
         return opened
 
+    @says_where
     def refresh(self, view: View[S]) -> View[S]:
         """The newest view: one GET when nothing is new. Far behind, it stands on a newer checkpoint than `view`. Raises as `open`."""
         return self._catch_up(view, window=1, reach=REFRESH_SLOTS_MAX)
 
+    @says_where
     def advance(self, view: View[S], entries: Sequence[Entry]) -> View[S]:
         """The view after further entries, which must follow its slot without a gap."""
         for entry in with_changes(self.fileio, entries):
@@ -132,6 +136,7 @@ class Timeline(Generic[S]):
                 view = replace(view, milestone=replace(view, milestone=None, tail=()))
         return view
 
+    @says_where
     def at(self, slot: int) -> View[S]:
         """The view as of an earlier slot: from the newest checkpoint at or below it.
 
@@ -148,6 +153,7 @@ class Timeline(Generic[S]):
             raise InvalidInput(f"{self.fileio.url} has no slot {slot}: slots go from 0 to {view.slot + len(entries)}")
         return self.advance(view, entries)
 
+    @says_where
     def at_time(self, when_ms: int, newest: View[S] | None = None) -> View[S]:
         """The view as of the newest commit at or before a time (ms since 1970 UTC), found by O(log n) GETs: commit times increase.
 
@@ -160,6 +166,7 @@ class Timeline(Generic[S]):
             raise InvalidInput(f"the log of {self.fileio.url} has no commit at or before {when_ms} ms since 1970: {first}")
         return newest if slot == newest.slot else self.at(slot)
 
+    @says_where
     def slot_at_time(self, when_ms: int, newest: View[S]) -> int:
         """The newest slot up to `newest` that was committed at or before a time, -1 for none. O(log n) GETs. Raises CorruptTable."""
         if newest.slot >= 0 and newest.log.committed_at_ms <= when_ms:
