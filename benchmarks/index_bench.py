@@ -8,6 +8,7 @@ has written before (warm): what an index keeps in memory shows there. Opening is
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import shlex
@@ -62,6 +63,7 @@ class Result:
     """groups: of the table before the upserts. built_s: how long it took to make it."""
 
     index: str
+    kind: str
     keys: str
     groups: int
     built_s: float
@@ -83,6 +85,11 @@ INDEXES: dict[str, Callable[[int], Any]] = {
 }
 """By the number of file groups. Of the last one the index is merged before the upserts, as upkeep does now and then."""
 
+GROWING = (100, 1_000, 10_000)
+"""File groups of tables whose writes may go over all of them."""
+GROUPS = {"bucket": (400, 40_000), "record-compacted": (400, 40_000)}
+"""File groups under the others: an upsert shall cost the same. The larger ones take minutes to make."""
+
 
 def batch(ids: Keys) -> pa.Table:
     """Rows of these keys, that take about 100 bytes each: what they hold does not compress."""
@@ -91,7 +98,7 @@ def batch(ids: Keys) -> pa.Table:
     return pa.table({"id": ids, "fare": ids / 7.0, "payload": column}, schema=SCHEMA)
 
 
-def make_table(lake: Any, name: str, index: str, ids: Keys, *, commits: int) -> tuple[Any, int]:
+def make_table(lake: Any, name: str, index: str, ids: Keys, *, commits: int, kind: str = "merge_on_read") -> tuple[Any, int]:
     """A table of these keys in file groups of about `ROWS_PER_GROUP`, and how many keys it has.
 
     It is written by so many commits, and one for the first group; the last ones are left out when there are as many groups as there should
@@ -100,9 +107,10 @@ def make_table(lake: Any, name: str, index: str, ids: Keys, *, commits: int) -> 
     """
     groups = math.ceil(len(ids) / ROWS_PER_GROUP)
     first, rest = ids[:ROWS_PER_GROUP], ids[ROWS_PER_GROUP:]
-    probe = lake.create_table(f"{name}_probe", SCHEMA, key=["id"], index=INDEXES[index](1))
+    probe = lake.create_table(f"{name}_probe", SCHEMA, key=["id"], index=INDEXES[index](1), kind=kind)
     target_bytes = math.ceil(probe.insert(batch(first)).bytes * SLACK)
-    table = lake.create_table(name, SCHEMA, key=["id"], index=INDEXES[index](groups), properties={"target_file_bytes": str(target_bytes)})
+    properties = {"target_file_bytes": str(target_bytes)}
+    table = lake.create_table(name, SCHEMA, key=["id"], index=INDEXES[index](groups), kind=kind, properties=properties)
     made, rows = table.insert(batch(first)).files, len(first)
     for piece in np.array_split(rest, commits):
         if commits == 1 or made < groups:
@@ -113,7 +121,7 @@ def make_table(lake: Any, name: str, index: str, ids: Keys, *, commits: int) -> 
     return table, rows
 
 
-def measure(place: Path, index: str, keys: str, groups: int, *, rounds: int = ROUNDS) -> Result:
+def measure(place: Path, index: str, keys: str, groups: int, *, rounds: int = ROUNDS, kind: str = "merge_on_read") -> Result:
     """Make a table with about so many file groups, and upsert into it."""
     rng = np.random.default_rng(groups)
     name, is_ascending = f"{index}_{keys}_{groups}", keys == "ascending"
@@ -122,7 +130,7 @@ def measure(place: Path, index: str, keys: str, groups: int, *, rounds: int = RO
         rng.shuffle(ids)
     commits = max(1, groups // GROUPS_PER_COMMIT) if is_ascending and index != "bucket" else 1
     began = time.perf_counter()
-    table, total = make_table(objcat.connect(place), name, index, ids, commits=commits)
+    table, total = make_table(objcat.connect(place), name, index, ids, commits=commits, kind=kind)
     built_s = time.perf_counter() - began
     found = table.stats().groups
     costs: dict[bool, list[Cost]] = {False: [], True: []}
@@ -134,7 +142,7 @@ def measure(place: Path, index: str, keys: str, groups: int, *, rounds: int = RO
         new = total + number * NEW + np.arange(NEW)
         costs[is_warm].append(_upsert(table, batch(np.concatenate([np.unique(changed % total), new]))))
     _check(table, np.concatenate([ids[:total], total + np.arange(2 * rounds * NEW)]))
-    return Result(index, keys, found, built_s, _median(costs[False]), _median(costs[True]))
+    return Result(index, kind, keys, found, built_s, _median(costs[False]), _median(costs[True]))
 
 
 def _check(table: Any, right: Keys) -> None:
@@ -163,8 +171,13 @@ def main(arguments: Sequence[str]) -> int:
     """Measure, and show a table; --json FILE keeps the figures, as far as there are any yet."""
     parser = argparse.ArgumentParser(prog="./dev bench index", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--groups", type=int, nargs="*", default=[100, 1_000, 10_000], help="file groups of each table; 40000 takes minutes"
+        "--groups",
+        type=int,
+        nargs="*",
+        help="file groups of each table; by default 400 and 40,000 where a write finds its keys without "
+        "going over the table, and 100, 1,000 and 10,000 where it does not",
     )
+    parser.add_argument("--kinds", nargs="*", default=["merge_on_read"], choices=["merge_on_read", "copy_on_write"])
     parser.add_argument("--indexes", nargs="*", default=list(INDEXES), choices=list(INDEXES))
     parser.add_argument("--keys", nargs="*", default=["ascending", "random"], choices=["ascending", "random"])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
@@ -172,23 +185,35 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
     shown = Table(title=f"an upsert of {CHANGED} changed and {NEW} new keys, local storage, local engine")
-    for column in ("index", "keys", "file groups", "built, s", "", "ms (greatest)", "CPU ms", "GETs", "PUTs", "KB read", "KB written"):
-        shown.add_column(column, justify="left" if column in ("index", "keys", "") else "right")
+    for column in (
+        "index",
+        "kind",
+        "keys",
+        "file groups",
+        "built, s",
+        "",
+        "ms (greatest)",
+        "CPU ms",
+        "GETs",
+        "PUTs",
+        "KB read",
+        "KB written",
+    ):
+        shown.add_column(column, justify="left" if column in ("index", "kind", "keys", "") else "right")
     results = []
     command, began = shlex.join(["./dev", "bench", "index", *arguments]), environment.now()
-    for index in given.indexes:
-        for keys in given.keys:
-            for groups in given.groups:
-                with tempfile.TemporaryDirectory(prefix="objcat-bench-", dir=given.directory) as place:
-                    one = measure(Path(place), index, keys, groups, rounds=given.rounds)
-                results.append(one)
-                sys.stderr.write(f"{one}\n")
-                shown.add_row(one.index, one.keys, f"{one.groups:,}", f"{one.built_s:,.1f}", "cold", *_shown(one.cold))
-                shown.add_row("", "", "", "", "warm", *_shown(one.warm))
-                if given.json is not None:
-                    told = {**environment.machine(command, began=began), "store": "local disk"}
-                    given.json.write_text(json.dumps({"environment": told, "results": [asdict(one) for one in results]}, indent=1))
-    (Console() if sys.stdout.isatty() else Console(width=120)).print(shown)
+    for index, kind, keys in itertools.product(given.indexes, given.kinds, given.keys):
+        for groups in given.groups or GROUPS.get(index, GROWING):
+            with tempfile.TemporaryDirectory(prefix="objcat-bench-", dir=given.directory) as place:
+                one = measure(Path(place), index, keys, groups, rounds=given.rounds, kind=kind)
+            results.append(one)
+            sys.stderr.write(f"{one}\n")
+            shown.add_row(one.index, one.kind, one.keys, f"{one.groups:,}", f"{one.built_s:,.1f}", "cold", *_shown(one.cold))
+            shown.add_row("", "", "", "", "", "warm", *_shown(one.warm))
+            if given.json is not None:
+                told = {**environment.machine(command, began=began), "store": "local disk"}
+                given.json.write_text(json.dumps({"environment": told, "results": [asdict(one) for one in results]}, indent=1))
+    (Console() if sys.stdout.isatty() else Console(width=140)).print(shown)
     return 0
 
 
