@@ -97,6 +97,19 @@ class Program:
     located: Mapping[str, str] = field(default_factory=dict)
     ordering: str | None = None
 
+    def target_columns(self, spec: TableSpec) -> tuple[str, ...]:
+        """The columns of the table that rows of it are read with: all where a row is updated; else what rows are found and measured by, and
+        what expressions name."""
+        names = spec.table_schema.names
+        if Act.UPDATE in self.acts:
+            return tuple(names)
+        ordering = [] if spec.ordering_column is None else [spec.ordering_column]
+        needed = {column.name for column in (*spec.key_columns, *spec.partition_columns, *ordering)}
+        own = {target_column(place): name for place, name in enumerate(names)}
+        trees = (self.number, *(one.expression for one in self.assigned))
+        needed |= {own[column.name] for tree in trees for column in tree.find_all(sql.Column) if column.name in own}
+        return tuple(name for name in names if name in needed)
+
     def check_types(self, found: pa.Schema, spec: TableSpec) -> None:
         """Refuse values that mean something else in their column. found: the types of `assigned`, then of `conditions`. Raises
         InvalidInput and InvalidPredicate."""

@@ -5,6 +5,7 @@ ObjcatError                 root
 │   ├── InvalidSchema       a schema or a column type that a table cannot have
 │   ├── InvalidBatch        the batch does not fit the table's schema: missing, unknown or mistyped columns
 │   │   ├── EmptyBatch      it has no rows
+│   │   ├── KeyExists       keys of it are in the table, and the insert was to fail then: upsert these rows, or skip them
 │   │   └── NullKey         a key or ordering value is null or NaN
 │   ├── InvalidPredicate    the text of a filter does not parse, or names an unknown column
 │   ├── InvalidSql          a statement does not parse, or asks for what is not there
@@ -54,6 +55,10 @@ class InvalidBatch(InvalidInput):
 
 class EmptyBatch(InvalidBatch):
     """A batch without rows."""
+
+
+class KeyExists(InvalidBatch):
+    """A batch to insert, with keys that are in the table already."""
 
 
 class NullKey(InvalidBatch):

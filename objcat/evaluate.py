@@ -170,8 +170,9 @@ def evaluate(
 ) -> Evaluated | None:
     """What a program makes of the rows of a table; None when nothing.
 
-    target: rows of the table, all columns, under logical names. Holds the source and what comes out. Raises InvalidBatch when two rows of
-    the source are for one row of the table, InvalidInput when a row would move or an expression fails, NullKey.
+    target: rows of the table, under logical names, with the columns that the program needs. Holds the source and what comes out. Raises
+    InvalidBatch when two rows of the source are for one row of the table, InvalidInput when a row would move or an expression fails,
+    NullKey.
     """
     spec = snapshot.spec
     with _Session() as session:
@@ -223,7 +224,9 @@ def _target_batches(spec: TableSpec, target: Iterable[pa.RecordBatch], former: C
     for batch in target:
         rows = pa.Table.from_batches([batch])
         places = _places_of(rows, spec, former)
-        columns = [*rows.columns, places, pa.array(np.full(rows.num_rows, True))]
+        given = rows.column_names
+        own = [rows.column(f.name) if f.name in given else pa.nulls(rows.num_rows, f.type) for f in spec.table_schema.to_arrow()]
+        columns = [*own, places, pa.array(np.full(rows.num_rows, True))]
         yield from pa.table(columns, names=schema.names).cast(schema).to_batches()
 
 

@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +20,7 @@ from objcat.edits.deleting import delete_where
 from objcat.edits.deriving import DELETES, batch_of, check_follows, version_of
 from objcat.edits.erasing import Certificate, ErasurePlan, plan_erasure
 from objcat.edits.erasing import erase as erase_for_good
+from objcat.edits.inserting import FAIL, ON_EXISTING, REPLACE, OnExisting, insert_new
 from objcat.edits.merging import Merge, soft_delete, update, upsert_partial
 from objcat.edits.overwriting import delete_partition, overwrite
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
@@ -35,6 +36,7 @@ from objcat.services.perform import Done
 from objcat.services.savepoint import check_readable
 from objcat.standing import Standing
 from objcat.table import Snapshot, Tables
+from objcat.table.properties import SchemaMode
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import Layout, Operation
 from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, parse_txn, resolve
@@ -124,16 +126,54 @@ class Table(Altered):
         """
         return self._write(data, Operation.UPSERT, metadata, app, schema_mode, delete_when=delete_when)
 
+    @overload
     def insert(
         self,
         data: Any,
         *,
+        on_existing: Literal["replace", "fail"] = "replace",
         metadata: Mapping[str, str] | None = None,
         app: AppVersion | None = None,
         schema_mode: SchemaModeName | None = None,
-    ) -> CommitResult:
-        """Insert rows whose keys the caller declares new, as one commit; buckets without rows get base files. Else as `upsert`."""
-        return self._write(data, Operation.INSERT, metadata, app, schema_mode)
+    ) -> CommitResult: ...
+
+    @overload
+    def insert(
+        self,
+        data: Any,
+        *,
+        on_existing: OnExisting,
+        metadata: Mapping[str, str] | None = None,
+        app: AppVersion | None = None,
+        schema_mode: SchemaModeName | None = None,
+    ) -> CommitResult | None: ...
+
+    def insert(
+        self,
+        data: Any,
+        *,
+        on_existing: OnExisting = "replace",
+        metadata: Mapping[str, str] | None = None,
+        app: AppVersion | None = None,
+        schema_mode: SchemaModeName | None = None,
+    ) -> CommitResult | None:
+        """Insert rows, as one commit; buckets without rows get base files.
+
+        on_existing: what becomes of a row whose key is in the table. "replace": nobody looks; the caller declares the keys new, and one
+        that is there is replaced as by `upsert`. "fail": the batch is refused, and the error names some of the keys. "skip": the row is
+        left out, and what is there stays; None is returned when no row is left. Both read the keys of the file groups concerned, and are
+        judged again where another commit writes to these first: at the slot of the commit no inserted key was there. They are merges, so a
+        batch names each key once (in a table with an ordering column the newest row of a key counts), has the table's columns, and takes
+        no schema_mode. Else as `upsert`. Raises KeyExists, InvalidInput for tables without a key or with lateness, MissingDependency
+        (DuckDB joins the keys in this process), else as `upsert`.
+        """
+        if one_of(on_existing, ON_EXISTING, what="on_existing") == REPLACE:
+            return self._write(data, Operation.INSERT, metadata, app, schema_mode)
+        if schema_mode not in (None, SchemaMode.STRICT):
+            raise InvalidInput(
+                f"insert() with on_existing={on_existing!r} changes no schema: add the columns by alter(), or upsert the batch"
+            )
+        return insert_new(self, data, fails=on_existing == FAIL, metadata=metadata, app=app)
 
     def bulk_insert(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -111,8 +112,21 @@ class Merge:
             )
         self.check(spec)
 
-    def prepared(self, given: Any, schema: pa.Schema, program: Program, snapshot: Snapshot) -> Work:
-        """What runs a program over a source, which can be read again, and the rows of a snapshot. Raises as `execute`."""
+    def prepared(
+        self,
+        given: Any,
+        schema: pa.Schema,
+        program: Program,
+        snapshot: Snapshot,
+        *,
+        refuse: Callable[[Outcome], None] | None = None,
+        reads_source: bool = False,
+    ) -> Work:
+        """What runs a program over a source, which can be read again, and the rows of a snapshot. Raises as `execute`.
+
+        refuse: looks at an outcome before it is written. reads_source: where the homes of the source's keys are known, none of them may
+        change before the commit, those to which nothing is written included.
+        """
         fileio, manifests = self.table.fileio, self.table.manifests
         plan = _plan(snapshot, manifests, None)
         if not isinstance(given, (pa.Table, Spooled)):
@@ -130,16 +144,18 @@ class Merge:
             def compute_on_spark() -> Outcome | None:
                 return evaluate_on_spark(program, snapshot.spec, target, given, spark, store=store, table=name, reaches=reaches)
 
-            return _writes(fileio, snapshot, compute_on_spark)
+            return _writes(fileio, snapshot, compute_on_spark, refuse)
         check_program(program, snapshot.spec, schema)
         source = Source(given, program, snapshot.spec, former_of(snapshot, manifests))
 
+        hashed = program.join in ("inner", "left") and not snapshot.spec.is_located
+        needed = program.target_columns(snapshot.spec)
+
         def compute() -> Outcome | None:
-            hashed = program.join in ("inner", "left") and not snapshot.spec.is_located
-            near = _near(plan, source.homes(snapshot)) if hashed else plan
+            near = replace(_near(plan, source.homes(snapshot)) if hashed else plan, columns=needed)
             return _outcome(fileio, evaluate(program, snapshot, Scan(fileio, near, manifests).to_batches(), source.former, source))
 
-        return _writes(fileio, snapshot, compute)
+        return _writes(fileio, snapshot, compute, refuse, reads=lambda: source.homes(snapshot) if hashed and reads_source else ())
 
     def _with(self, when: When, act: Act, where: Value, values: Mapping[str, Value] | None = None) -> Merge:
         if values is not None and not isinstance(values, Mapping):
@@ -218,16 +234,18 @@ def upsert_partial(table: Written, data: Any, *, metadata: Mapping[str, str] | N
         return _upsert_ragged(table, data, metadata=metadata, app=app)
     given, schema = schema_of_batch(data, table.spec.table_schema)
 
-    def check(spec: TableSpec) -> None:
-        for name in schema.names:
-            if name not in spec.table_schema.names:
-                raise InvalidBatch(
-                    f"the batch has the column {name!r}, which the table does not: {nearest(name, spec.table_schema.names)} "
-                    "Nothing was written."
-                )
-
-    merge = Merge(table, given, check=check).when_matched_update().when_not_matched_insert()
+    merge = Merge(table, given, check=lambda spec: refuse_unknown(schema, spec)).when_matched_update().when_not_matched_insert()
     return merge.execute(metadata=metadata, app=app)
+
+
+def refuse_unknown(batch: pa.Schema, spec: TableSpec) -> None:
+    """Raises InvalidBatch for a column of a batch that the table does not have."""
+    for name in batch.names:
+        if name not in spec.table_schema.names:
+            raise InvalidBatch(
+                f"the batch has the column {name!r}, which the table does not: {nearest(name, spec.table_schema.names)} "
+                "Nothing was written."
+            )
 
 
 def _upsert_ragged(
@@ -240,6 +258,7 @@ def _upsert_ragged(
         merge.check_table(snapshot.spec)
         rows = to_rows(data, snapshot.spec.table_schema)
         assert isinstance(rows, pa.Table), "a list of dicts is a table"
+        refuse_unknown(rows.schema, snapshot.spec)
         given = folded(data, rows, snapshot.spec, former_of(snapshot, table.manifests))
         program = merge_program(snapshot.spec, given.rows.column_names, given.clauses, None, ALIASES)
         return merge.prepared(given.rows, given.rows.schema, program, snapshot)
@@ -261,10 +280,29 @@ def soft_delete(
     return update(table, emptied, where, metadata=metadata, spark=spark)
 
 
-def _writes(fileio: FileIO, snapshot: Snapshot, compute: Callable[[], Outcome | None]) -> Work:
+def _writes(
+    fileio: FileIO,
+    snapshot: Snapshot,
+    compute: Callable[[], Outcome | None],
+    refuse: Callable[[Outcome], None] | None = None,
+    reads: Callable[[], Collection[Home]] = tuple,
+) -> Work:
+    """refuse: as of `Merge.prepared`. reads: homes that the outcome depends on."""
+
     def work(txn: Txn) -> Proposal | None:
         outcome = compute()
-        return None if outcome is None else written(fileio, outcome, snapshot, txn)
+        if outcome is None:
+            return None
+        try:
+            if refuse is not None:
+                refuse(outcome)
+        except BaseException:
+            outcome.close()
+            raise
+        proposal = written(fileio, outcome, snapshot, txn)
+        own = proposal.footprint
+        more = set(reads()).difference(own.creates, own.appends, own.replaces)
+        return replace(proposal, footprint=msgspec.structs.replace(own, reads=tuple(sorted({*own.reads, *more})))) if more else proposal
 
     return work
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
-from fileio.config import nearest
 from objcat.clauses import Act, Clause, Tree, When
 from objcat.errors import InvalidBatch
 from objcat.storage.batch import fitted_column, keyed, ordered
@@ -56,7 +55,7 @@ def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, f
     group. Raises InvalidBatch and NullKey as a write of each row would.
     """
     names = rows.column_names
-    _check(said, names, spec)
+    _check_located(said, spec)
     columns = {name: fitted_column(rows.column(name), spec.table_schema.column(name)) for name in names}
     keys = _keys(rows, spec, former)
     ranks = _ranks(said, rows, spec)
@@ -94,11 +93,7 @@ def _add(chain: list[_Step], step: _Step) -> None:
         chain.append(step)
 
 
-def _check(said: Sequence[Mapping[str, Any]], names: Sequence[str], spec: TableSpec) -> None:
-    known = spec.table_schema.names
-    for name in names:
-        if name not in known:
-            raise InvalidBatch(f"the batch has the column {name!r}, which the table does not: {nearest(name, known)} Nothing was written.")
+def _check_located(said: Sequence[Mapping[str, Any]], spec: TableSpec) -> None:
     for name in _located(spec):
         for number, row in enumerate(said):
             if name not in row:

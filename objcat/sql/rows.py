@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
+from objcat.edits.inserting import OnExisting
 from objcat.edits.merging import Merge
 from objcat.errors import EmptyBatch, InvalidSql
 from objcat.handle import Table
@@ -18,7 +19,7 @@ from objcat.sql.names import column_of, column_parts, parts_of_table, shorten, t
 from objcat.sql.parts import TARGET, check_parts
 from objcat.write import CommitResult
 
-INSERTS = "INSERT INTO t [(columns)] VALUES (...) or [WITH ...] SELECT ...; MERGE INTO says what becomes of keys that are there"
+INSERTS = "INSERT [OR FAIL | IGNORE | REPLACE] INTO t [(columns)] VALUES (...) or [WITH ...] SELECT ... [ON CONFLICT DO NOTHING]"
 DELETES = "DELETE FROM t [WHERE a filter of its columns]; MERGE INTO t USING ... deletes by the rows of another table"
 UPDATES = (
     "UPDATE t SET column = expression, ... [WHERE a filter of its columns]; MERGE INTO t USING ... updates by the rows of another table"
@@ -32,10 +33,12 @@ def insert(context: Context, tree: sql.Insert) -> Any:
     commit.
 
     INSERT OVERWRITE: the partitions that the rows are in, or those of PARTITION (...); all rows of a table without partitions.
-    INSERT INTO ... REPLACE WHERE: the partitions that a filter is true of.
+    INSERT INTO ... REPLACE WHERE: the partitions that a filter is true of. INSERT OR FAIL, INSERT OR IGNORE (or ON CONFLICT DO NOTHING) and
+    INSERT OR REPLACE, which is what INSERT does: what becomes of rows whose keys are there.
     """
     target = tree.this
-    check_parts(tree, "this expression overwrite by_name where hint", INSERTS)
+    check_parts(tree, "this expression overwrite by_name where hint alternative conflict", INSERTS)
+    on_existing = _on_existing(tree)
     check_parts(target.this if isinstance(target, sql.Schema) else target, f"{TARGET} partition", INSERTS)
     table = context.lake.table(table_name(target))
     listed = [_column(column, target.this) for column in target.expressions] if isinstance(target, sql.Schema) else None
@@ -58,10 +61,32 @@ def insert(context: Context, tree: sql.Insert) -> Any:
     replaced = spark_sql(sql.and_(*filters)) if filters else None
     if not tree.args.get("overwrite") and where is None:
         try:
-            return context.committed(context.write(table.insert, rows))
+            return context.committed(context.write(lambda rows: table.insert(rows, on_existing=on_existing), rows))
         except EmptyBatch:
             return context.committed(None)
     return context.committed(context.write(lambda rows: table.insert_overwrite(rows, where=replaced), rows))
+
+
+_ALTERNATIVES: Mapping[str, OnExisting] = {"FAIL": "fail", "IGNORE": "skip", "REPLACE": "replace"}
+
+
+def _on_existing(tree: sql.Insert) -> OnExisting:
+    """What an INSERT says of keys that are there. Raises InvalidSql."""
+    said, conflict = tree.args.get("alternative"), tree.args.get("conflict")
+    replaces = tree.args.get("overwrite") or tree.args.get("where") is not None
+    if (said or conflict) and (replaces or (said and conflict)):
+        raise InvalidSql(
+            "INSERT OR ... and ON CONFLICT say what becomes of keys that are there: one of them, and not with OVERWRITE or REPLACE"
+        )
+    if conflict is not None:
+        if conflict.sql("spark").upper() != "ON CONFLICT DO NOTHING":
+            raise InvalidSql(
+                f"{conflict.sql('spark')} is not there: ON CONFLICT DO NOTHING is, without columns, since a table has one key; {INSERTS}"
+            )
+        return "skip"
+    if said is not None and str(said).upper() not in _ALTERNATIVES:
+        raise InvalidSql(f"INSERT OR {said} is not there: INSERT OR FAIL, OR IGNORE and OR REPLACE are")
+    return "replace" if said is None else _ALTERNATIVES[str(said).upper()]
 
 
 def _fixed(target: sql.Expr) -> dict[str, sql.Expr]:

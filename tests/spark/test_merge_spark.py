@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
-from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
+from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, KeyExists
 from objcat.scan import Scan
 from objcat.spark import evaluate
 from tests.spark.plans import files_read
@@ -46,6 +46,22 @@ def test_both_engines_merge_alike(spark: SparkSession, tmp_path: Path, kind: str
         assert table.update({"v": 1}, where="id = 1000", spark=None if engine == "local" else spark) is None
     assert found[0] == found[1] and told[:2] == told[2:]
     assert told[0] == (8, 9, 5)
+
+
+@pytest.mark.parametrize(("kind", "number"), ENDS[:3])
+def test_inserts_that_look_at_what_is_there(spark: SparkSession, tmp_path: Path, kind: str, number: int) -> None:
+    table = make(tmp_path, kind=kind, **TABLES[number])
+    before = values(table)
+    rows = [row(i, v=50, at=50) for i in (0, 1, 90, 91)]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows, SCHEMA))
+    with pytest.raises(KeyExists, match=r"2 rows of the batch have keys that are in the table .*id=[01]\)"):
+        table.insert(frame, on_existing="fail")
+    assert values(table) == before
+    assert counts(table.insert(frame, on_existing="skip")) == (2, 0, 0)
+    assert values(table) == {**before, 90: 50, 91: 50}
+    assert table.insert(frame, on_existing="skip") is None
+    new = spark.createDataFrame(pa.Table.from_pylist([row(95, v=1, at=50)], SCHEMA))
+    assert counts(table.insert(new, on_existing="fail")) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("beside", ["", " OR length(s) > 5", " AND length(s) < 5"])

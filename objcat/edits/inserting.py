@@ -1,0 +1,85 @@
+"""Inserts that look at what is there first: keys of the table are refused, or passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from objcat.arguments import shown
+from objcat.batches import schema_of_batch, session_of
+from objcat.clauses import merge_program
+from objcat.edits.merging import ALIASES, Merge, refuse_unknown
+from objcat.errors import EmptyBatch, InvalidInput, KeyExists
+from objcat.services.compute import DELETED, Outcome, Work, Written, run
+from objcat.spool import Spooled
+from objcat.table import Snapshot, TableSpec
+from objcat.timeline import AppVersion
+from objcat.write import CommitResult
+
+OnExisting: TypeAlias = Literal["replace", "skip", "fail"]
+"""What an insert does with a row whose key is in the table: see `Table.insert`."""
+REPLACE, SKIP, FAIL = "replace", "skip", "fail"
+ON_EXISTING = (REPLACE, SKIP, FAIL)
+_KEYS_SHOWN = 3
+
+
+def insert_new(
+    table: Written, data: Any, *, fails: bool, metadata: Mapping[str, str] | None, app: AppVersion | None
+) -> CommitResult | None:
+    """Insert the rows whose keys the table lacks, as one commit; None when there are none. fails: refuse the batch where it has any other.
+
+    It is a merge, so it is computed again when others write to the same file groups first. Raises KeyExists, and as `Merge.execute`.
+    """
+    given, schema = schema_of_batch(data, table.spec.table_schema)
+
+    def prepare(snapshot: Snapshot) -> Work | None:
+        spec = snapshot.spec
+        _check_table(table, spec)
+        refuse_unknown(schema, spec)
+        merge = Merge(table, given).when_not_matched_insert()
+        if fails:
+            merge = merge.when_matched_delete()
+        program = merge_program(spec, schema.names, merge.clauses, None, ALIASES)
+        refuse = (lambda outcome: _refuse(outcome, spec, table.name)) if fails else None
+        return merge.prepared(given, schema, program, snapshot, refuse=refuse, reads_source=True)
+
+    if isinstance(given, pa.Table) and not given.num_rows:
+        raise EmptyBatch("the batch to insert is empty: give it rows, or skip the call; nothing was written")
+    return run(table, prepare, metadata=metadata, app=app, spark=session_of(given))
+
+
+def _check_table(table: Written, spec: TableSpec) -> None:
+    if spec.is_keyless:
+        raise InvalidInput(f"the table {table.name!r} has no key, so none is there already: leave on_existing out")
+    if spec.lateness_ms is not None:
+        raise InvalidInput(
+            f"the table {table.name!r} has lateness, and rows that are older than it count for nothing: upsert rows, or leave "
+            "on_existing out"
+        )
+
+
+def _refuse(outcome: Outcome, spec: TableSpec, name: str) -> None:
+    """Raises KeyExists when rows of the batch have keys that are there: those that a merge would delete."""
+    if not outcome.deleted:
+        return
+    columns = [column.name for column in spec.key_columns]
+    keys = [", ".join(f"{column}={shown(value)}" for column, value in row.items()) for row in _some(outcome.data, columns)]
+    more = f" and {outcome.deleted - len(keys):,} more" if outcome.deleted > len(keys) else ""
+    raise KeyExists(
+        f"{outcome.deleted:,} rows of the batch have keys that are in the table {name!r} already, ({'), ('.join(keys)}){more}: leave them "
+        "out, upsert() them, or insert with on_existing='skip'; nothing was written"
+    )
+
+
+def _some(data: Any, columns: Sequence[str]) -> list[dict[str, Any]]:
+    if isinstance(data, (pa.Table, Spooled)):
+        assert isinstance(data, pa.Table), "an outcome of this process is held"
+        found: list[dict[str, Any]] = data.filter(pc.field(DELETED)).select(columns).slice(0, _KEYS_SHOWN).to_pylist()
+        return found
+    from objcat.spark.names import quoted
+
+    rows = data.where(DELETED).select(*map(quoted, columns)).limit(_KEYS_SHOWN).collect()
+    return [dict(zip(columns, row, strict=True)) for row in rows]
