@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 from fileio.errors import FileIOError
 from objcat.advice import SizeAdvice
 from objcat.altering import Altered
-from objcat.arguments import ScanMode, SchemaModeName, SortName, moment_ms, name_list, one_of, text, text_mapping, whole_number
+from objcat.arguments import OnExisting, ScanMode, SchemaModeName, SortName, moment_ms, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, layout_of, session_of
 from objcat.edits.deleting import delete_where
 from objcat.edits.deriving import DELETES, batch_of, check_follows, version_of
 from objcat.edits.erasing import Certificate, ErasurePlan, plan_erasure
 from objcat.edits.erasing import erase as erase_for_good
-from objcat.edits.inserting import FAIL, ON_EXISTING, REPLACE, OnExisting, insert_new
+from objcat.edits.inserting import insert_new
 from objcat.edits.merging import Merge, soft_delete, update, upsert_partial
 from objcat.edits.overwriting import delete_partition, overwrite
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
@@ -167,13 +167,13 @@ class Table(Altered):
         no schema_mode. Else as `upsert`. Raises KeyExists, InvalidInput for tables without a key or with lateness, MissingDependency
         (DuckDB joins the keys in this process), else as `upsert`.
         """
-        if one_of(on_existing, ON_EXISTING, what="on_existing") == REPLACE:
+        if one_of(on_existing, get_args(OnExisting), what="on_existing") == "replace":
             return self._write(data, Operation.INSERT, metadata, app, schema_mode)
         if schema_mode not in (None, SchemaMode.STRICT):
             raise InvalidInput(
                 f"insert() with on_existing={on_existing!r} changes no schema: add the columns by alter(), or upsert the batch"
             )
-        return insert_new(self, data, fails=on_existing == FAIL, metadata=metadata, app=app)
+        return insert_new(self, data, fails=on_existing == "fail", metadata=metadata, app=app)
 
     def bulk_insert(
         self,

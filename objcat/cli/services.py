@@ -9,16 +9,33 @@ import typer
 
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, lake_and_name, open_table
 from objcat.cli.output import progress, say, say_json
+from objcat.errors import InvalidInput
 from objcat.handle import Table
-from objcat.services import CleanPlan
+from objcat.services import CleanPlan, CompactionPlan
 from objcat.services.savepoint import check_readable, check_slot
 
 Slot = Annotated[int, typer.Argument(help="A slot, as `objcat log` shows it.")]
 
 
-def compact(url: TableUrl, option: Option = None, as_json: Json = False) -> None:
+def compact(
+    url: TableUrl,
+    option: Option = None,
+    schedule: Annotated[bool, typer.Option("--schedule", help="Only leave a plan, which another job executes.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Only execute the plans that wait: those of a policy, or of --schedule.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Merge log rows into base files, as one commit. No writer ever waits for it or conflicts with it; may be stopped at any moment."""
+    if schedule and execute:
+        raise InvalidInput("--schedule leaves a plan and --execute works off those that wait: give one of them")
     table = open_table(url, option)
+    if schedule:
+        _say_plan(table.schedule_compaction(), as_json=as_json)
+        return
+    if execute:
+        _execute(table, as_json=as_json)
+        return
     with progress(f"compacting {table.name}", shown=not as_json):
         done = table.compact()
     if as_json:
@@ -27,6 +44,31 @@ def compact(url: TableUrl, option: Option = None, as_json: Json = False) -> None
         say("nothing to compact: no file group has log rows")
     else:
         say(f"slot {done.slot}: {len(done.homes):,} file groups are merged; {done.rows:,} rows were written in {done.files:,} files")
+
+
+def _say_plan(plan: CompactionPlan | None, *, as_json: bool) -> None:
+    if as_json:
+        _say_result(plan)
+    elif plan is None:
+        say("nothing to compact: no file group has log rows")
+    else:
+        say(f"{plan.txn} waits: {len(plan.homes):,} file groups as of slot {plan.slot}; objcat compact --execute merges them")
+
+
+def _execute(table: Table, *, as_json: bool) -> None:
+    with progress(f"compacting {table.name}", shown=not as_json):
+        executed = table.execute_scheduled()
+    if as_json:
+        say_json([asdict(one) for one in executed])
+        return
+    for one in executed:
+        done = one.result
+        if done is None:
+            say(f"{one.plan.txn} was left: {one.why or 'there was nothing left to merge'}")
+        else:
+            say(f"slot {done.slot}: {len(done.homes):,} file groups are merged, as {one.plan.txn} says; {done.rows:,} rows were written")
+    if not executed:
+        say("no plan waits")
 
 
 def cluster(  # noqa: PLR0917 - typer makes an option of each

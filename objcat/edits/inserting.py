@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,10 +19,6 @@ from objcat.table import Snapshot, TableSpec
 from objcat.timeline import AppVersion
 from objcat.write import CommitResult
 
-OnExisting: TypeAlias = Literal["replace", "skip", "fail"]
-"""What an insert does with a row whose key is in the table: see `Table.insert`."""
-REPLACE, SKIP, FAIL = "replace", "skip", "fail"
-ON_EXISTING = (REPLACE, SKIP, FAIL)
 _KEYS_SHOWN = 3
 
 

@@ -10,11 +10,11 @@ from functools import partial
 from fileio.env import on_fork
 from objcat.errors import InvalidInput
 from objcat.services.clean import CLEANED_SLOTS_MIN, clean, is_clean_due
-from objcat.services.compact import compact, compact_index
-from objcat.services.due import partitions_to_split, waiting_of, why_compact
+from objcat.services.compact import compact, compact_index, schedule_compaction, scheduled_compactions
+from objcat.services.due import compactable, partitions_to_split, waiting_of, why_compact
 from objcat.services.reindex import index_due
 from objcat.services.split import split_buckets
-from objcat.services.strategy import CompactionStrategy
+from objcat.services.strategy import strategy_of
 from objcat.services.workers import Workers
 from objcat.table import Manifests, Tables
 from objcat.table.policy import policy_of
@@ -117,8 +117,9 @@ def upkeep_after(
 ) -> None:
     """Double buckets, compact and clean, where the policy of a table says so: what a write does that has moved the log from `since_slot`.
 
-    view: what the writer knows now. workers: compact; this process when None. Asks the store nothing where nothing is due, but for
-    manifests that `manifests` has not kept, and, of a clean by hours, O(log n) entries now and then. Raises what services raise.
+    Where the policy plans only, a compaction that is due is left as a plan, unless one waits already. view: what the writer knows now.
+    workers: compact; this process when None. Asks the store nothing where nothing is due, but for manifests that `manifests` has not kept,
+    and, of a clean by hours, O(log n) entries now and then. Raises what services raise.
     """
     snapshot = snapshot_of(view, table, where=timeline.fileio.url)
     policy = policy_of(snapshot.spec.properties)
@@ -126,9 +127,13 @@ def upkeep_after(
         for partition in partitions_to_split(snapshot, manifests, above_bytes=policy.split_above_bytes):
             split_buckets(timeline, table, partition=partition, count=2 * snapshot.table.bucket_count(partition))
     if policy.compacts:
-        waiting = waiting_of(snapshot.file_groups(manifests, unmerged=True), now_ms=snapshot.committed_at_ms)
+        waiting = waiting_of(compactable(snapshot, manifests, policy), now_ms=snapshot.committed_at_ms)
         if why_compact(waiting, policy) is not None:
-            compact(timeline, table, strategy=CompactionStrategy(io_bytes_max=policy.compact_io_bytes_max), workers=workers)
+            strategy = strategy_of(policy, io_bytes_max=policy.compact_io_bytes_max)
+            if not policy.plans_only:
+                compact(timeline, table, strategy=strategy, workers=workers)
+            elif not scheduled_compactions(timeline, table):
+                schedule_compaction(timeline, table, strategy=strategy)
     # Of a copy-on-write table nothing else has a compaction, and one within a bound of bytes leaves the index out. And a write that looks
     # keys up opens what all commits have added to it: that is merged in time where no policy says anything, too.
     if index_due(snapshot, manifests, crowded=not policy.compacts):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from objcat.services.strategy import base_bytes, log_bytes
+from objcat.services.strategy import base_bytes, choose, log_bytes, strategy_of
 from objcat.table import FileGroup, Manifests, Snapshot
 from objcat.table.policy import Policy
 from objcat.table.spec import BUCKETS_MAX
@@ -14,11 +14,13 @@ from objcat.table.spec import BUCKETS_MAX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Log rows that wait to be merged. commits: that brought them. bytes: of them. oldest_s: how long before the newest commit of the log
-    the first of them was committed. shared: file groups that still read a file in common with others, since a split."""
+    """Log rows that wait to be merged. commits: that brought them. bytes: of them. base_bytes: of the base files that they wait for.
+    oldest_s: how long before the newest commit of the log the first of them was committed. shared: file groups that still read a file in
+    common with others, since a split."""
 
     commits: int = 0
     bytes: int = 0
+    base_bytes: int = 0
     oldest_s: float = 0.0
     shared: int = 0
 
@@ -26,15 +28,16 @@ class Waiting:
 def waiting_of(groups: Iterable[FileGroup], *, now_ms: int) -> Waiting:
     """What waits in some file groups. now_ms: the time of the newest commit."""
     slots: dict[int, int] = {}
-    size = shared = 0
+    size = base = shared = 0
     for group in groups:
         size += log_bytes(group)
+        base += base_bytes(group)
         shared += group.base is not None and group.is_shared(group.base.home)
         for part in group.logs:
             if part.slot > group.as_of:
                 slots[part.named_at] = part.committed_at_ms
     oldest_ms = min((at_ms for at_ms in slots.values() if at_ms), default=now_ms)
-    return Waiting(commits=len(slots), bytes=size, oldest_s=max(0, now_ms - oldest_ms) / 1000, shared=shared)
+    return Waiting(commits=len(slots), bytes=size, base_bytes=base, oldest_s=max(0, now_ms - oldest_ms) / 1000, shared=shared)
 
 
 def why_compact(waiting: Waiting, policy: Policy) -> str | None:
@@ -43,9 +46,18 @@ def why_compact(waiting: Waiting, policy: Policy) -> str | None:
         return f"log rows of {waiting.commits:,} commits wait"
     if policy.compact_after_bytes is not None and waiting.bytes >= policy.compact_after_bytes:
         return f"{waiting.bytes:,} bytes of log rows wait"
+    percent = policy.compact_after_log_percent
+    if percent is not None and waiting.commits and 100 * waiting.bytes >= percent * waiting.base_bytes:
+        return f"{waiting.bytes:,} bytes of log rows wait for {waiting.base_bytes:,} bytes of base files"
     if policy.compact_after_s is not None and waiting.commits and waiting.oldest_s >= policy.compact_after_s:
         return f"log rows have waited for {waiting.oldest_s:,.0f} s"
     return None
+
+
+def compactable(snapshot: Snapshot, manifests: Manifests, policy: Policy) -> list[FileGroup]:
+    """The file groups with something to merge that a compaction by policy takes, if not at once. Sorted by home."""
+    groups = snapshot.file_groups(manifests, unmerged=True)
+    return choose(groups, strategy_of(policy), snapshot.spec, lambda: snapshot.live_partitions(manifests))
 
 
 def partitions_to_split(snapshot: Snapshot, manifests: Manifests, *, above_bytes: int) -> list[str]:

@@ -13,7 +13,7 @@ from objcat.services.clean import clean, is_clean_due
 from objcat.services.cluster import cluster, small_groups_of
 from objcat.services.clustering import Clustering
 from objcat.services.compact import compact, compact_index, execute_scheduled
-from objcat.services.due import partitions_to_split, waiting_of, why_compact
+from objcat.services.due import compactable, partitions_to_split, waiting_of, why_compact
 from objcat.services.split import split_buckets
 from objcat.services.strategy import CompactionStrategy, io_bytes
 from objcat.services.workers import Workers
@@ -183,7 +183,7 @@ class _Round:
         view = self._timeline.open()
         snapshot = snapshot_of(view, self._table, where=self._fileio.url)
         policy = policy_of(snapshot.spec.properties)
-        groups = snapshot.file_groups(self._manifests, unmerged=True)
+        groups = compactable(snapshot, self._manifests, policy)
         waiting = waiting_of(groups, now_ms=snapshot.committed_at_ms)
         otherwise = Policy(compact_after_commits=COMPACT_AFTER_COMMITS, compact_after_s=COMPACT_AFTER_S)
         why = why_compact(waiting, policy if policy.compacts else otherwise)
@@ -202,9 +202,8 @@ class _Round:
                 self._leave("compact", f"{why}; the budget ends before {len(todo):,} file groups, {size:,} bytes to read and write")
                 return
             most = min(size for size in (self._io_left, policy.compact_io_bytes_max, COMPACTED_BYTES_MAX) if size is not None)
-            done = compact(
-                self._timeline, self._table, homes=list(todo), strategy=CompactionStrategy(io_bytes_max=most), workers=self._workers
-            )
+            strategy = CompactionStrategy(order=policy.choice.order, io_bytes_max=most)
+            done = compact(self._timeline, self._table, homes=list(todo), strategy=strategy, workers=self._workers)
             if done is None:
                 return
             taken = [todo.pop(home) for home in done.homes if home in todo]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass
 
 import pyarrow.compute as pc
 
@@ -12,11 +11,8 @@ from objcat.arguments import GroupOrder, one_of, whole_number
 from objcat.errors import InvalidInput
 from objcat.table import FileGroup, TableSpec
 from objcat.table.newest import newest_first
-
-LOG_BYTES: Final = "log_bytes"
-LOG_COUNT: Final = "log_count"
-NEWEST: Final = "newest"
-ORDERS = (LOG_BYTES, LOG_COUNT, NEWEST)
+from objcat.table.policy import Policy
+from objcat.table.properties import COMPACTION_ORDERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +34,7 @@ class CompactionStrategy:
     partitions_older: int | None = None
     where: str | pc.Expression | None = None
     io_bytes_max: int | None = None
-    order: GroupOrder = LOG_BYTES
+    order: GroupOrder = "log_bytes"
 
     def __post_init__(self) -> None:
         for name in ("log_bytes_min", "log_count_min", "partitions_newest", "partitions_older", "io_bytes_max"):
@@ -47,10 +43,15 @@ class CompactionStrategy:
                 whole_number(value, what=name, least=1)
         if self.partitions_newest is not None and self.partitions_older is not None:
             raise InvalidInput("partitions_newest and partitions_older say what the other leaves: give one of them")
-        one_of(self.order, ORDERS, what="order")
+        one_of(self.order, COMPACTION_ORDERS, what="order")
 
 
 EVERYTHING = CompactionStrategy()
+
+
+def strategy_of(policy: Policy, *, io_bytes_max: int | None = None) -> CompactionStrategy:
+    """What a compaction by policy takes, within a bound of bytes."""
+    return CompactionStrategy(**asdict(policy.choice), io_bytes_max=io_bytes_max)
 
 
 def choose(

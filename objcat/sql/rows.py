@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
-from objcat.edits.inserting import OnExisting
+from objcat.arguments import OnExisting
 from objcat.edits.merging import Merge
 from objcat.errors import EmptyBatch, InvalidSql
 from objcat.handle import Table

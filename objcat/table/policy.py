@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
+from objcat.arguments import GroupOrder
 from objcat.table.properties import (
     AUTO_CLEAN,
     COMPACT_AFTER_BYTES,
     COMPACT_AFTER_COMMITS,
+    COMPACT_AFTER_LOG_PERCENT,
     COMPACT_AFTER_S,
     COMPACT_IO_BYTES_MAX,
+    COMPACT_LOG_BYTES_MIN,
+    COMPACT_LOG_COUNT_MIN,
+    COMPACT_ORDER,
+    COMPACT_PARTITIONS_NEWEST,
+    COMPACT_PARTITIONS_OLDER,
+    COMPACT_PLAN_ONLY,
     KEEP_COMMITS,
     KEEP_HOURS,
     KEEP_HOURS_DEFAULT,
@@ -30,13 +39,27 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which file groups a compaction by policy takes, as of `objcat.services.CompactionStrategy`. None: not said."""
+
+    log_bytes_min: int | None = None
+    log_count_min: int | None = None
+    partitions_newest: int | None = None
+    partitions_older: int | None = None
+    order: GroupOrder = "log_bytes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The upkeep of one table, as its properties say it. None: not said."""
+    """The upkeep of one table, as its properties say it. None: not said. plans_only: writes schedule compactions, and do none."""
 
     compact_after_commits: int | None = None
     compact_after_bytes: int | None = None
     compact_after_s: int | None = None
+    compact_after_log_percent: int | None = None
     compact_io_bytes_max: int | None = None
+    choice: Choice = Choice()
+    plans_only: bool = False
     auto_clean: bool = True
     retention: Retention = Retention(hours=KEEP_HOURS_DEFAULT)
     split_above_bytes: int | None = None
@@ -44,7 +67,8 @@ class Policy:
     @property
     def compacts(self) -> bool:
         """Whether writes compact the table when it is time."""
-        return any(said is not None for said in (self.compact_after_commits, self.compact_after_bytes, self.compact_after_s))
+        triggers = (self.compact_after_commits, self.compact_after_bytes, self.compact_after_s, self.compact_after_log_percent)
+        return any(said is not None for said in triggers)
 
 
 def policy_of(properties: Mapping[str, str]) -> Policy:
@@ -59,7 +83,16 @@ def policy_of(properties: Mapping[str, str]) -> Policy:
         compact_after_commits=number(COMPACT_AFTER_COMMITS),
         compact_after_bytes=number(COMPACT_AFTER_BYTES),
         compact_after_s=number(COMPACT_AFTER_S),
+        compact_after_log_percent=number(COMPACT_AFTER_LOG_PERCENT),
         compact_io_bytes_max=number(COMPACT_IO_BYTES_MAX),
+        choice=Choice(
+            log_bytes_min=number(COMPACT_LOG_BYTES_MIN),
+            log_count_min=number(COMPACT_LOG_COUNT_MIN),
+            partitions_newest=number(COMPACT_PARTITIONS_NEWEST),
+            partitions_older=number(COMPACT_PARTITIONS_OLDER),
+            order=cast("GroupOrder", properties.get(COMPACT_ORDER, "log_bytes")),
+        ),
+        plans_only=properties.get(COMPACT_PLAN_ONLY, "false") == "true",
         auto_clean=properties.get(AUTO_CLEAN, "true") == "true",
         retention=Retention(hours=KEEP_HOURS_DEFAULT) if kept == Retention() else kept,
         split_above_bytes=number(SPLIT_ABOVE_BYTES),

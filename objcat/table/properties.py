@@ -25,8 +25,20 @@ COMPACT_AFTER_BYTES = "compact_after_bytes"
 """The same, when so many bytes of log rows wait."""
 COMPACT_AFTER_S = "compact_after_s"
 """The same, when the oldest log rows that wait were committed so many seconds before the newest commit."""
+COMPACT_AFTER_LOG_PERCENT = "compact_after_log_percent"
+"""The same, when the log rows that wait are so many percent of the bytes of the base files that they wait for."""
 COMPACT_IO_BYTES_MAX = "compact_io_bytes_max"
 """What one compaction by policy reads and writes at most, in bytes."""
+COMPACT_LOG_BYTES_MIN, COMPACT_LOG_COUNT_MIN = "compact_log_bytes_min", "compact_log_count_min"
+COMPACT_PARTITIONS_NEWEST, COMPACT_PARTITIONS_OLDER = "compact_partitions_newest", "compact_partitions_older"
+COMPACT_ORDER = "compact_order"
+"""What a compaction by policy takes, as of `objcat.services.CompactionStrategy`."""
+COMPACTION_ORDERS = ("log_bytes", "log_count", "newest")
+COMPACT_PLAN_ONLY = "compact_plan_only"
+"""Whether writes only leave a plan when a compaction is due, for another job to execute, `true` or `false`."""
+TARGET_LOG_BYTES = "target_log_bytes"
+"""How many bytes of rows, as Arrow holds them, become one log file at most."""
+TARGET_LOG_BYTES_DEFAULT = 128 * 1024**2
 AUTO_CLEAN = "auto_clean"
 """Whether writes clean the table by what `keep_...` says, `true` or `false`."""
 KEEP_COMMITS = "keep_commits"
@@ -65,13 +77,24 @@ _NUMBERS: Mapping[str, _Number] = {
     COMPACT_AFTER_COMMITS: _Number(16),
     COMPACT_AFTER_BYTES: _Number(256 * 1024**2),
     COMPACT_AFTER_S: _Number(3600),
+    COMPACT_AFTER_LOG_PERCENT: _Number(30, most=100_000),
     COMPACT_IO_BYTES_MAX: _Number(10 * 1024**3),
+    COMPACT_LOG_BYTES_MIN: _Number(1024**2),
+    COMPACT_LOG_COUNT_MIN: _Number(4),
+    COMPACT_PARTITIONS_NEWEST: _Number(2),
+    COMPACT_PARTITIONS_OLDER: _Number(2),
+    TARGET_LOG_BYTES: _Number(TARGET_LOG_BYTES_DEFAULT, least=1024, most=4 * 1024**3),
     KEEP_COMMITS: _Number(100),
     KEEP_VERSIONS: _Number(3),
     KEEP_HOURS: _Number(KEEP_HOURS_DEFAULT),
     SPLIT_ABOVE_BYTES: _Number(1024**3),
 }
-_WORDS: Mapping[str, Iterable[str]] = {SCHEMA_MODE: SchemaMode, AUTO_CLEAN: ("true", "false")}
+_WORDS: Mapping[str, Iterable[str]] = {
+    SCHEMA_MODE: SchemaMode,
+    AUTO_CLEAN: ("true", "false"),
+    COMPACT_PLAN_ONLY: ("true", "false"),
+    COMPACT_ORDER: COMPACTION_ORDERS,
+}
 
 _SAID_AT_CREATION = ("key", "ordering", "lateness", "partition_by", "key_scope", "index", "kind", "domain")
 """Settings of a table that are no properties: as one, each would be a note that changes nothing."""
@@ -95,6 +118,15 @@ def check_properties(properties: Mapping[str, str]) -> None:
             raise InvalidInput(
                 f"the property {name!r} is {said!r}: give a whole number from {number.least:,} {most} as text, e.g. '{number.example}'"
             )
+
+
+def check_together(properties: Mapping[str, str]) -> None:
+    """Raises InvalidInput for settings of one table that contradict one another."""
+    if COMPACT_PARTITIONS_NEWEST in properties and COMPACT_PARTITIONS_OLDER in properties:
+        raise InvalidInput(
+            f"the properties {COMPACT_PARTITIONS_NEWEST} and {COMPACT_PARTITIONS_OLDER} say what the other leaves: unset one of them; "
+            "nothing was written"
+        )
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -18,9 +18,11 @@ from objcat.table.properties import (
     SCHEMA_MODE,
     TARGET_FILE_BYTES,
     TARGET_FILE_BYTES_DEFAULT,
+    TARGET_LOG_BYTES,
     SchemaMode,
     check_names,
     check_properties,
+    check_together,
 )
 from objcat.table.schema import Column, TableSchema
 
@@ -253,6 +255,12 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.properties.get(TARGET_FILE_BYTES, TARGET_FILE_BYTES_DEFAULT))
 
     @property
+    def target_log_bytes(self) -> int | None:
+        """How many bytes of rows, as Arrow holds them, become one log file at most; None where the table does not say it."""
+        said = self.properties.get(TARGET_LOG_BYTES)
+        return None if said is None else int(said)
+
+    @property
     def memory_index_bytes(self) -> int:
         """What a writer may remember of where keys live."""
         return int(self.properties.get(MEMORY_INDEX_BYTES, MEMORY_INDEX_BYTES_DEFAULT))
@@ -283,6 +291,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     properties = text_mapping(properties, what="properties")
     check_names(properties)
     check_properties(properties)
+    check_together(properties)
     if kind not in KINDS:
         raise InvalidInput(f"kind={kind!r} is not a kind of table of this version: {nearest(kind, KINDS)}")
     if key_scope not in KEY_SCOPES:

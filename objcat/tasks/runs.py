@@ -19,7 +19,7 @@ from objcat.storage.streaming import cut_sorted
 from objcat.table import LogRows
 from objcat.tasks.model import WriteResult, WriteTask
 from objcat.tasks.record import put_index
-from objcat.tasks.write import gather, prepare, take_runs
+from objcat.tasks.write import bounded, gather, prepare, take_runs
 from objcat.timeline import Home
 
 RUN_SHARE = 4
@@ -59,9 +59,11 @@ class SortedRuns:
 
     def __init__(self, task: WriteTask, batches: Iterable[pa.RecordBatch], directory: Path, *, memory_bytes: int) -> None:
         self._task = task
-        self._batches = batches
+        size_max = task.spec.target_log_bytes
+        self._batches = batches if size_max is None else bounded(batches, size_max)
         self._directory = directory
-        self._run_bytes = memory_bytes // RUN_SHARE
+        # What a run brings to homes that are there is one log file.
+        self._run_bytes = min(memory_bytes // RUN_SHARE, memory_bytes if size_max is None else size_max)
         self._runs_max = max(2, memory_bytes // PIECES_SHARE // PIECE_BYTES)
         self._files = 0
         self._runs: list[Run] = []

@@ -32,10 +32,12 @@ LOG_BATCH_BYTES = 128 * 1024**2
 def write_rows(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
     """Write batches of the user's as log objects, for an upsert or a delete. name: of this task within the transaction.
 
-    Holds about `LOG_BATCH_BYTES` of rows at a time. Raises InvalidBatch and NullKey before the batch at fault is written.
+    Holds about `LOG_BATCH_BYTES` of rows at a time, or what the table says. Raises InvalidBatch and NullKey before the batch at fault is
+    written.
     """
     result = WriteResult()
-    for number, rows in enumerate(gather(batches)):
+    size_max = task.spec.target_log_bytes
+    for number, rows in enumerate(gather(batches if size_max is None else bounded(batches, size_max), size_max)):
         prepared = prepare(task, rows)
         if prepared.runs:
             result += put_log(fileio, task, f"{name}-{number}", prepared.rows, prepared.runs)
@@ -254,6 +256,14 @@ def put_log(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table, runs: tu
 def log_schema(spec: TableSpec) -> pa.Schema:
     """The columns of a log object."""
     return spec.table_schema.to_arrow_physical(nullable=True).append(OP_FIELD)
+
+
+def bounded(batches: Iterable[pa.RecordBatch], size_max: int) -> Iterator[pa.RecordBatch]:
+    """The batches, those of more than `size_max` Arrow bytes in pieces of about that: for whoever gathers them to no more."""
+    for batch in batches:
+        rows = batch.num_rows if batch.nbytes <= size_max else max(1, batch.num_rows * size_max // batch.nbytes)
+        for at in range(0, batch.num_rows, max(1, rows)):
+            yield batch.slice(at, rows)
 
 
 def gather(batches: Iterable[pa.RecordBatch], size_max: int | None = None) -> Iterator[pa.Table]:

@@ -100,6 +100,18 @@ def test_compact(table: objcat.Table, url: str) -> None:
     assert table.stats().log_objects == 0
 
 
+def test_a_compaction_is_planned_by_one_job_and_executed_by_another(table: objcat.Table, url: str) -> None:
+    assert says("compact", url, "--execute") == "no plan waits\n"
+    plan = told("compact", url, "--schedule")
+    assert len(plan["homes"]) == 2 and table.refresh().slot == 2
+    assert "waits: 2 file groups as of slot 2" in says("compact", url, "--schedule")
+    first, second = told("compact", url, "--execute")
+    assert (first["result"]["slot"], first["result"]["rows"], first["plan"]["txn"]) == (3, 20, plan["txn"])
+    assert second["result"] is None and second["why"]
+    assert told("compact", url, "--execute") == []
+    assert told("compact", url, "--schedule") is None
+
+
 def test_split(table: objcat.Table, url: str) -> None:
     assert told("split", url)["count"] == 4
     assert "has 16 buckets" in says("split", url, "--count", "16")

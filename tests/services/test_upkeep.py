@@ -73,7 +73,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [{"compact_after_commits": "6"}, {"compact_after_bytes": "8000"}, {"compact_after_s": "300"}],
+    [{"compact_after_commits": "6"}, {"compact_after_bytes": "8000"}, {"compact_after_s": "300"}, {"compact_after_log_percent": "300"}],
     ids=lambda policy: next(iter(policy)),
 )
 def test_a_write_compacts_when_it_is_time(policy: dict[str, Any]) -> None:
@@ -263,7 +263,20 @@ def test_buckets_double_when_they_are_large() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("keep_commits", "0"), ("keep_hours", "a week"), ("auto_clean", "no"), ("split_above_bytes", "-1"), ("compact_after_s", "1.5")],
+    [
+        ("keep_commits", "0"),
+        ("keep_hours", "a week"),
+        ("auto_clean", "no"),
+        ("split_above_bytes", "-1"),
+        ("compact_after_s", "1.5"),
+        ("compact_order", "oldest"),
+        ("compact_plan_only", "yes"),
+        ("compact_partitions_newest", "0"),
+        ("compact_log_count_min", "-1"),
+        ("compact_after_log_percent", "30 %"),
+        ("target_log_bytes", "12"),
+        ("target_log_bytes", "1e9"),
+    ],
 )
 def test_values_that_a_policy_does_not_take(tmp_path: Path, name: str, value: str) -> None:
     lake = objcat.connect(tmp_path)
@@ -272,6 +285,94 @@ def test_values_that_a_policy_does_not_take(tmp_path: Path, name: str, value: st
     table: Any = lake.create_table("t", SCHEMA, key=["id"])
     with pytest.raises(InvalidInput, match=name):
         table.set_properties({name: value})
+
+
+def test_a_policy_takes_the_newest_partitions_or_all_others(tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    table = lake.create_table("t", SCHEMA, key=["id", "v"], partition_by=["v"], properties={"compact_partitions_newest": "2"})
+    with pytest.raises(InvalidInput, match="compact_partitions_newest and compact_partitions_older say what the other leaves"):
+        table.set_properties({"compact_partitions_older": "2"})
+    with pytest.raises(InvalidInput, match="unset one of them"):
+        lake.create_table("u", SCHEMA, key=["id"], properties={"compact_partitions_newest": "2", "compact_partitions_older": "2"})
+    lake.sql("ALTER TABLE t UNSET TBLPROPERTIES ('compact_partitions_newest')")
+    lake.sql("ALTER TABLE t SET TBLPROPERTIES ('compact_partitions_older' = '2', 'compact_order' = 'newest')")
+    table.refresh()
+    assert table.properties == {"compact_partitions_older": "2", "compact_order": "newest"}
+    with pytest.raises(InvalidInput, match="compact_order"):
+        lake.sql("ALTER TABLE t SET TBLPROPERTIES ('compact_order' = 'backwards')")
+
+
+@pytest.mark.parametrize("how", ["write", "maintain"])
+def test_what_a_policy_does_not_take_makes_nothing_due(how: str) -> None:
+    """Of ten days the two newest are compacted by the policy, however much waits in the others."""
+    counted = Counted()
+    lake = counted.lake
+    properties = {"compact_after_commits": "3", "compact_partitions_newest": "2", "compact_log_count_min": "2"}
+    table = lake.create_table(
+        "p", SCHEMA, key=["id", "v"], partition_by=["v"], index=objcat.Bucket(1, columns=("id",)), properties=properties
+    )
+    for turn in range(9):
+        # The newest day is the last one by number, which is not the last by its text.
+        table.upsert([{"id": turn, "v": day} for day in range(2, 11)])
+    if how == "maintain":
+        lake.table("p").maintain()
+    entries = table.timeline.log.read_after(-1)
+    taken = {home.partition for entry in entries if entry.action is Action.COMPACTION for home in entry.footprint[table.id].replaces}
+    assert taken == {"v=9", "v=10"}
+    unmerged = {row["partition"] for row in table.partitions().to_pylist() if row["groups_unmerged"] and row["partition"] not in taken}
+    assert unmerged == {f"v={day}" for day in range(2, 9)}
+    assert table.scan().count() == 81
+    # What only the others wait for is not due.
+    before = len(entries)
+    for turn in range(9, 17):
+        table.upsert([{"id": turn, "v": day} for day in range(2, 8)])
+    assert [entry.action for entry in table.timeline.log.read_after(before - 1)] == [Action.DELTA_COMMIT] * 8
+
+
+def test_a_policy_may_only_plan_and_another_job_executes() -> None:
+    counted = Counted(compact_after_commits="4", compact_plan_only="true")
+    counted.write(12)
+    assert Action.COMPACTION not in counted.actions()
+    # One plan waits, however many writes found a compaction due.
+    (plan,) = counted.table.scheduled_compactions()
+    assert plan.homes
+    (executed,) = counted.lake.table("t").execute_scheduled()
+    assert executed.result is not None and executed.result.as_of == plan.slot and counted.table.scheduled_compactions() == []
+    assert counted.actions().count(Action.COMPACTION) == 1
+    counted.check()
+    counted.write(8)
+    (later,) = counted.table.scheduled_compactions()
+    assert later.txn != plan.txn
+    done = counted.lake.table("t").maintain()
+    assert "execute" in [step.service for step in done.did] and counted.table.scheduled_compactions() == []
+    counted.check()
+
+
+def test_log_rows_in_percent_of_their_base_files() -> None:
+    counted = Counted(compact_after_log_percent="50")
+    rows = [{"id": number, "v": number} for number in range(20_000)]
+    counted.table.insert(rows)
+    counted.model |= {row["id"]: row["v"] for row in rows}
+    counted.write(12)
+    assert Action.COMPACTION not in counted.actions(), "a few rows beside twenty thousand"
+    counted.table.set_properties({"compact_after_log_percent": "1"})
+    counted.write(8)
+    assert Action.COMPACTION in counted.actions()
+    counted.check()
+
+
+@pytest.mark.parametrize("index", [objcat.Bucket(2), objcat.Simple()], ids=repr)
+def test_log_files_are_as_large_as_the_table_says(tmp_path: Path, index: Any) -> None:
+    rows = pa.table({"id": range(4_000), "v": range(4_000)}, schema=SCHEMA)
+    counts = []
+    for number, properties in enumerate([{}, {"target_log_bytes": str(16 * 1024)}]):
+        table = objcat.connect(tmp_path).create_table(f"t{number}", SCHEMA, key=["id"], index=index, properties=properties)
+        table.insert(rows)
+        before = table.stats().log_objects
+        table.upsert(rows)
+        counts.append(table.stats().log_objects - before)
+        assert table.scan().to_arrow().sort_by("id") == rows
+    assert counts[0] == 1 and 3 <= counts[1] <= 5
 
 
 @pytest.mark.parametrize(("kind", "bounded"), [("merge_on_read", True), ("copy_on_write", False)])

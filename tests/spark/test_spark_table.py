@@ -259,3 +259,14 @@ def test_spark_writes_and_reads_a_server_through_fileio(spark: SparkSession, ser
     table.insert(trips(spark, range(50), "1.50"))
     table.upsert(trips(spark, range(40, 60), "2.25"))
     assert len(both(table, spark)) == 60
+
+
+def test_log_files_are_as_large_as_the_table_says(spark: SparkSession, tmp_path: Path) -> None:
+    lake = objcat.connect(tmp_path)
+    counts = []
+    for number, properties in enumerate([{}, {"target_log_bytes": "100000"}]):
+        table = lake.create_table(f"t{number}", SCHEMA, key=["id"], index=objcat.Bucket(2), properties=properties)
+        table.upsert(trips(spark, range(6_000), "id").coalesce(1))
+        counts.append(table.stats().log_objects)
+        assert table.scan().count() == 6_000
+    assert counts[0] == 1 and counts[1] > 4

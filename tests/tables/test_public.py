@@ -19,8 +19,7 @@ import objcat.errors
 import objcat.spark
 from objcat import arguments
 from objcat.read.plan import MODES
-from objcat.services.strategy import ORDERS
-from objcat.table.properties import SchemaMode
+from objcat.table.properties import COMPACTION_ORDERS, SchemaMode
 from objcat.table.spec import KEY_SCOPES, KINDS
 from objcat.tasks import Operation
 from objcat.transaction import Isolation
@@ -169,7 +168,7 @@ def test_options_that_take_one_of_some_words_are_literals() -> None:
         (arguments.ScanMode, MODES),
         (arguments.IsolationName, tuple(Isolation)),
         (arguments.OperationName, tuple(Operation)),
-        (arguments.GroupOrder, ORDERS),
+        (arguments.GroupOrder, COMPACTION_ORDERS),
     ],
 )
 def test_the_words_of_a_literal_are_those_that_are_taken(literal: Any, taken: tuple[str, ...]) -> None:
