@@ -193,6 +193,7 @@ def test_the_engine_is_closed_by_itself_too(file: Path) -> None:
         ),
         *("CREATE PERSISTENT SECRET s (TYPE s3)", "SET lock_configuration = false", "SET python_enable_replacements = true"),
         *("SET temp_directory = '/tmp'", f"SET allowed_paths = ['{file}']", f"LOAD '{file}'", "CALL enable_logging()"),
+        *("CALL import_files('{file}', 'x')", "CALL sql('SELECT 1')", "CALL scan(table => 'trips')"),
     )
     for refusal in refusals:
         with pytest.raises(duckdb.Error):
