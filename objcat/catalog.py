@@ -31,7 +31,8 @@ from objcat.errors import (
     TableNotFound,
 )
 from objcat.timeline import Action, Beaten, Candidate, Committed, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
-from objcat.timeline.entry import SideObject, check_writable
+from objcat.timeline.decoding import RESTORE, decode_json
+from objcat.timeline.entry import Count, SideObject, TimeMs, check_writable, is_path
 from objcat.timeline.side import read_intact, side_object
 
 logger = logging.getLogger("objcat")
@@ -96,16 +97,16 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     table: str
     prefix: str
     domain: str = ""
-    opened: int = 0
+    opened: Count = 0
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """A binding in force. slot, txn, at_ms: of the entry of the catalog that made it."""
 
     binding: Binding
-    slot: int
+    slot: Count
     txn: Txn
-    at_ms: int
+    at_ms: TimeMs
 
 
 class DroppedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,10 +117,10 @@ class DroppedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
 
     binding: Binding
-    closed: int
-    slot: int
+    closed: Count
+    slot: Count
     txn: Txn
-    at_ms: int
+    at_ms: TimeMs
     is_purged: bool = False
 
     @property
@@ -149,7 +150,7 @@ class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     unbinds: tuple[str, ...] = ()
-    drops: dict[str, int] = {}
+    drops: dict[str, Count] = {}
     purges: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     creates: tuple[Namespace, ...] = ()
@@ -222,7 +223,8 @@ NO_NAMES = Names()
 
 
 def advance_names(names: Names, delta: NamesDelta, *, slot: int, txn: Txn, at_ms: int) -> Names:
-    """The names after one more entry."""
+    """The names after one more entry. Raises CorruptTable for one that is of names which are not there."""
+    _check_known(names, delta, slot=slot)
     tables, namespaces, dropped = dict(names.tables), dict(names.namespaces), dict(names.dropped)
     by_id = {bound.binding.table: bound.binding for bound in tables.values()} if delta.drops else {}
     for name in delta.unbinds:
@@ -245,6 +247,21 @@ def advance_names(names: Names, delta: NamesDelta, *, slot: int, txn: Txn, at_ms
         dropped.pop(binding.table, None)
     domains = {**names.domains, **{folded(domain): prefix for domain, prefix in delta.domains.items()}}
     return Names(tables=tables, namespaces=namespaces, domains=domains, dropped=dropped)
+
+
+def _check_known(names: Names, delta: NamesDelta, *, slot: int) -> None:
+    """Whether what a change refers to is there, and logs lie within the lake."""
+    bound = {one.binding.table for one in names.tables.values()} if delta.drops else set[str]()
+    created = {folded(namespace.name) for namespace in delta.creates}
+    unknown = [f"`drops` of table {table}" for table in delta.drops if table not in bound and table not in names.dropped]
+    unknown += [f"`purges` of table {table}" for table in delta.purges if table not in names.dropped]
+    unknown += [
+        f"`properties` of {name}" for name in delta.properties if folded(name) not in names.namespaces and folded(name) not in created
+    ]
+    unknown += [f"`binds` of {binding.name} to {binding.prefix!r}" for binding in delta.binds if not is_path(binding.prefix)]
+    unknown += [f"`domains` at {prefix!r}" for prefix in delta.domains.values() if not is_path(prefix)]
+    if unknown:
+        raise CorruptTable(f"slot {slot} of the catalog says {unknown[0]}, which is not there or not within the lake: {RESTORE}")
 
 
 def footprint_of(names: Names, delta: NamesDelta) -> Footprint:
@@ -368,10 +385,7 @@ def _encode(root: _Root) -> msgspec.Raw:
 
 
 def _decode(data: bytes, decoder: msgspec.json.Decoder[D], *, where: str) -> D:
-    try:
-        return decoder.decode(data)
-    except msgspec.DecodeError as error:
-        raise CorruptTable(f"{where} holds names that this objcat cannot read: {error}") from error
+    return decode_json(data, decoder, where=where, what="what this objcat knows of names")
 
 
 # ---- the handle --------------------------------------------------------------------------------------------------

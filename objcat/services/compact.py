@@ -28,9 +28,12 @@ from objcat.tasks import TXN_FIELD, WriteResult, log_schema, run_all
 from objcat.tasks.current import current_cuts, loaded_logs, parted, rewritten_at_once
 from objcat.tasks.order import in_order, kept_order
 from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View, resolve
+from objcat.timeline.decoding import decode_json
 from objcat.timeline.entry import requested_key
-from objcat.timeline.intents import pending_plans, remove_files, request
+from objcat.timeline.intents import ADVICE, pending_plans, remove_files, request
 
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_PLANNED = msgspec.json.Decoder(tuple[Home, ...])
 GROUPS_PER_TASK = 64
 TASKS_PER_WORKER = 2
 """Where several tasks run at once: so that none of them waits long for the last one."""
@@ -126,7 +129,9 @@ def schedule_compaction(
 def scheduled_compactions(timeline: Timeline[Tables], table: str) -> list[CompactionPlan]:
     """The plans that wait for an executor, oldest first; some may be settled already. One LIST, and one GET for each."""
     intents = [intent for intent in pending_plans(timeline.fileio) if intent.action is Action.COMPACTION and table in intent.plan]
-    return [CompactionPlan(i.base, msgspec.json.decode(i.plan[table], type=tuple[Home, ...]), i.txn) for i in intents]
+    what = "a list of homes to compact"
+    planned = [decode_json(i.plan[table], _PLANNED, where=requested_key(i.txn), what=what, remedy=ADVICE) for i in intents]
+    return [CompactionPlan(i.base, homes, i.txn) for i, homes in zip(intents, planned, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from objcat.services.strategy import base_bytes, choose, log_bytes, strategy_of
 from objcat.table import FileGroup, Manifests, Snapshot
 from objcat.table.policy import Policy
-from objcat.table.spec import BUCKETS_MAX
+from objcat.timeline.entry import BUCKETS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from objcat.table import Manifests, Snapshot
 from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD
-from objcat.table.spec import BUCKETS_MAX
 from objcat.timeline import Home
+from objcat.timeline.entry import BUCKETS_MAX
 
 LOG_SHARE = 8
 """An index is rewritten when so many times its log rows are as many as its base rows: a row is rewritten about so often as it grows."""

@@ -11,8 +11,8 @@ from objcat.table import TableDelta, Tables, TableSpec, TableState
 from objcat.table.files import encode_delta
 from objcat.table.partition import shape_of
 from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import BUCKETS_MAX
 from objcat.timeline import Action, Footprint, Timeline, Txn, View
+from objcat.timeline.entry import BUCKETS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

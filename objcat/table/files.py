@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-from objcat.errors import CorruptTable
 from objcat.table.spec import TableSpec
 from objcat.timeline import Entry, Home, Txn
+from objcat.timeline.decoding import decode_json
+from objcat.timeline.entry import Buckets, Count
 
-Bound: TypeAlias = tuple[bool | int | float | str | None, bool | int | float | str | None, int]
+Bound: TypeAlias = tuple[bool | int | float | str | None, bool | int | float | str | None, Count]
 """Of one column in one file: a value that none is below, one that none is above (None: not known, or all null), and the nulls.
 
 Values are what JSON can say: numbers as they are, dates as days and times as microseconds since 1970, decimals and text as text, bytes as
@@ -48,8 +49,8 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     path: str
-    bytes: int
-    rows: int
+    bytes: Count
+    rows: Count
     home: Home
     bounds: dict[int, Bound] = {}
     order: Order | None = None
@@ -59,8 +60,8 @@ class LogRows(msgspec.Struct, frozen=True, array_like=True):
     """The rows `start` to `end` (excluded) of a log object, which are those of one home."""
 
     home: Home
-    start: int
-    end: int
+    start: Count
+    end: Count
 
 
 class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,9 +72,9 @@ class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     path: str
-    bytes: int
-    rows: int
-    row_group_rows: int
+    bytes: Count
+    rows: Count
+    row_group_rows: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     homes: tuple[LogRows, ...]
     bounds: dict[int, Bound] = {}
 
@@ -142,10 +143,10 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     spec: TableSpec | None = None
     bases: tuple[BaseFile, ...] = ()
-    as_of: int | None = None
+    as_of: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None = None
     retires: tuple[Home, ...] = ()
     logs: tuple[LogObject, ...] = ()
-    splits: dict[str, int] = {}
+    splits: dict[str, Buckets] = {}
     removes: tuple[str, ...] = ()
     index: TableDelta | None = None
 
@@ -171,12 +172,9 @@ def encode_delta(delta: TableDelta) -> msgspec.Raw:
     return raw
 
 
-def decode_delta(raw: msgspec.Raw) -> TableDelta:
-    """A delta from an entry. Raises CorruptTable."""
-    try:
-        return _DELTAS.decode(raw)
-    except msgspec.DecodeError as error:
-        raise CorruptTable(f"a log entry holds a change that this objcat cannot read: {error}") from error
+def decode_delta(raw: msgspec.Raw, *, where: str = "the changes of a log entry") -> TableDelta:
+    """A delta from an entry. where: for the error. Raises CorruptTable."""
+    return decode_json(raw, _DELTAS, where=where, what="a change that this objcat can read")
 
 
 _ORDERS = msgspec.json.Decoder(Order)
@@ -189,10 +187,8 @@ def encode_order(order: Order | None) -> str | None:
 
 def decode_order(text: str | None) -> Order | None:
     """An order from a manifest. Raises CorruptTable."""
-    try:
-        return None if text is None else _ORDERS.decode(text)
-    except msgspec.DecodeError as error:
-        raise CorruptTable(f"a manifest says of a base file an order that this objcat cannot read: {error}") from error
+    what = "an order that this objcat can read"
+    return None if text is None else decode_json(text.encode(), _ORDERS, where="`base_order` of a base file in a manifest", what=what)
 
 
 def features_of(delta: TableDelta) -> dict[str, str]:

@@ -9,14 +9,17 @@ import msgspec
 
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CorruptTable
+from objcat.table.checks import check_delta
 from objcat.table.files import BaseFile, LogSlice, TableDelta, decode_delta
 from objcat.table.levels import save_table
 from objcat.table.manifest import ShardRef
 from objcat.table.record import index_spec
 from objcat.table.rows import Change
-from objcat.table.spec import BUCKETS_MAX, TableSpec
+from objcat.table.spec import TableSpec
 from objcat.table.state import Tables, TableState
 from objcat.timeline import Action, Entry
+from objcat.timeline.decoding import decode_json
+from objcat.timeline.entry import log_key
 
 
 class _SavedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,12 +58,13 @@ class TablesFold:
             if footprint.restores is not None:
                 changed[table] = _restored(at(footprint.restores)[table], changed.get(table))
         for table, raw in entry.changes.items():
-            delta = decode_delta(raw)
+            delta = decode_delta(raw, where=f"changes.{table} of {log_key(entry.slot)}")
             known = changed.get(table)
             if known is None:
                 if delta.spec is None or entry.action is not Action.CREATE:
                     raise CorruptTable(f"slot {entry.slot} changes table {table}, which no slot before it creates")
                 known = TableState(delta.spec, erasures=frozenset(entry.erased.get(table, ())))
+            check_delta(delta, entry, table, known.spec)
             changed[table] = _with_index(_fold(known, delta, entry), delta.index, entry)
         return changed
 
@@ -93,10 +97,7 @@ class TablesFold:
 
 
 def _decode(payload: msgspec.Raw) -> _Saved:
-    try:
-        return _SAVED.decode(payload)
-    except msgspec.DecodeError as error:
-        raise CorruptTable(f"a checkpoint holds tables that this objcat cannot read: {error}") from error
+    return decode_json(payload, _SAVED, where="the payload of a checkpoint", what="a set of tables that this objcat can read")
 
 
 def _check_erased(state: Tables, entry: Entry) -> None:
@@ -127,12 +128,7 @@ def _with_index(state: TableState, delta: TableDelta | None, entry: Entry) -> Ta
 
 
 def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
-    counts = dict(state.bucket_counts)
-    for partition, count in delta.splits.items():
-        if not 1 <= count <= BUCKETS_MAX:
-            raise CorruptTable(f"slot {entry.slot} gives {partition or 'the table'} {count} buckets: it can have 1 to {BUCKETS_MAX}")
-        counts[partition] = count
-    split = replace(state, spec=delta.spec or state.spec, bucket_counts=counts)
+    split = replace(state, spec=delta.spec or state.spec, bucket_counts={**state.bucket_counts, **delta.splits})
     overlay = dict(state.overlay)
     for home in delta.retires:
         overlay[home] = Change(home, entry.slot, as_of=entry.slot - 1)

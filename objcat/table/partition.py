@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -60,7 +60,7 @@ class PartitionField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     name: str
     column: int
     transform: str = IDENTITY
-    width: int = 0
+    width: Annotated[int, msgspec.Meta(ge=0, le=WIDTH_MAX)] = 0
 
 
 class Partitioning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,6 +94,11 @@ UNPARTITIONED = Partitioning()
 def shape_of(partition: str) -> tuple[str, ...]:
     """The shape of the partitioning that a partition is of."""
     return tuple(part.partition("=")[0] for part in partition.split("/")) if partition else ()
+
+
+def transforms_of(column: Column) -> tuple[str, ...]:
+    """The transforms that the type of a column has."""
+    return tuple(name for name in TRANSFORMS if name == IDENTITY or column.type in _VALID_TYPES[name])
 
 
 # ---- from what a user asks for -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -48,7 +48,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     among its neighbours. type: a primitive's name or a nested type. nullable: whether nulls are allowed.
     """
 
-    id: int
+    id: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     name: str
     physical: str
     type: ColumnType
@@ -59,7 +59,7 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
     """Columns in their order. last_id: the highest id ever given."""
 
     columns: tuple[Column, ...]
-    last_id: int
+    last_id: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
     @property
     def names(self) -> list[str]:

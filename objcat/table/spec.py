@@ -25,8 +25,8 @@ from objcat.table.properties import (
     check_together,
 )
 from objcat.table.schema import Column, TableSchema
+from objcat.timeline.entry import BUCKETS_MAX, Buckets, Count
 
-BUCKETS_MAX = 65_536
 MERGE_ON_READ: Final = "merge_on_read"
 """Writes add log rows, which readers merge with the base files below them."""
 COPY_ON_WRITE: Final = "copy_on_write"
@@ -106,14 +106,14 @@ Index: TypeAlias = Bucket | Simple | Bloom | Memory | Record
 class BucketIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bucket"):
     """The bucket index as a table keeps it. columns: ids, in hashing order."""
 
-    count: int
+    count: Buckets
     columns: tuple[int, ...]
 
 
 class SimpleIndex(msgspec.Struct, frozen=True, kw_only=True, tag="simple"):
     """The simple index as a table keeps it. count: of homes that a partition can have, as of `NoIndex`."""
 
-    count: int = BUCKETS_MAX
+    count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ class SimpleIndex(msgspec.Struct, frozen=True, kw_only=True, tag="simple"):
 class BloomIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bloom"):
     """The bloom index as a table keeps it. count: as of `SimpleIndex`."""
 
-    count: int = BUCKETS_MAX
+    count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ class BloomIndex(msgspec.Struct, frozen=True, kw_only=True, tag="bloom"):
 class MemoryIndex(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
     """The memory index as a table keeps it. count: as of `SimpleIndex`."""
 
-    count: int = BUCKETS_MAX
+    count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -143,8 +143,8 @@ class MemoryIndex(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
 class RecordIndex(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
     """The record index as a table keeps it. buckets: of its own files. count: as of `SimpleIndex`."""
 
-    buckets: int
-    count: int = BUCKETS_MAX
+    buckets: Buckets
+    count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -154,7 +154,7 @@ class RecordIndex(msgspec.Struct, frozen=True, kw_only=True, tag="record"):
 class NoIndex(msgspec.Struct, frozen=True, kw_only=True, tag="none"):
     """Of a table without a key: a row may live in any of `count` homes of its partition, so that each insert finds free ones."""
 
-    count: int = BUCKETS_MAX
+    count: Buckets = BUCKETS_MAX
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -177,11 +177,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     table: str
     table_schema: TableSchema
-    key: tuple[int, ...]
-    ordering: int | None
+    key: tuple[int, ...] = ()
+    ordering: int | None = None
     index: KeptIndex
     kind: str = MERGE_ON_READ
-    lateness_ms: int | None = None
+    lateness_ms: Count | None = None
     key_scope: str = TABLE_SCOPE
     partitioning: Partitioning = UNPARTITIONED
     former: tuple[Partitioning, ...] = ()

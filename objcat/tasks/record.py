@@ -20,12 +20,12 @@ from objcat.storage.merge import OP_COLUMN, OP_UPSERT, merge, winners
 from objcat.table import BaseFile, FileGroup, LogObject, Pruning, TableSpec
 from objcat.table.files import LogSlice
 from objcat.table.record import BUCKET_FIELD, INDEX_PARTITION, PARTITION_FIELD, index_spec
-from objcat.table.spec import BUCKETS_MAX
 from objcat.tasks.locate import BatchKeys, KeySpan, ranges_of
 from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, WriteResult, WriteTask
 from objcat.tasks.scan import bare
 from objcat.tasks.write import by_home, put_log
 from objcat.timeline import Home
+from objcat.timeline.entry import BUCKETS_MAX
 
 
 def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> WriteResult:

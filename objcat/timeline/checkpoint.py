@@ -18,6 +18,7 @@ from fileio.env import map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
+from objcat.timeline.decoding import NOT_JSON, check_digest, decode_json, encode_object
 from objcat.timeline.entry import FORMAT_VERSION, check_format, log_key
 from objcat.timeline.outcomes import Outcome, Outcomes, Segment
 from objcat.timeline.state import LogState
@@ -71,9 +72,10 @@ class _Version(msgspec.Struct):
     """What every format of a root must say, now and later."""
 
     format: int
-    min_client: str = ""
-    features: dict[str, str] = {}
-    void: bool = False
+    min_client: str | None = ""
+    features: dict[str, str] | None = None
+    void: bool | None = False
+    digest: str | None = ""
 
 
 class Hint(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,18 +118,19 @@ def floor_slot(slot: int) -> int:
 
 def encode_root(root: AnyRoot) -> bytes:
     """The bytes of a root object."""
-    return msgspec.json.format(msgspec.json.encode(root), indent=1)
+    return encode_object(root)
 
 
 def decode_root(data: bytes, *, slot: int) -> AnyRoot:
     """Raises UnsupportedFormat for a newer format, CorruptTable for what is not a root of that slot."""
     key = root_key(slot)
-    try:
-        version = _VERSIONS.decode(data)
-        check_format(version.format, version.features, min_client=version.min_client, where=key)
-        root: AnyRoot = _VOID_ROOTS.decode(data) if version.void else _ROOTS.decode(data)
-    except msgspec.DecodeError as error:
-        raise CorruptTable(f"{key} is not the root of a checkpoint ({error}): restore that object from a backup of the bucket") from error
+    what = "the root of a checkpoint"
+    version = decode_json(data, _VERSIONS, where=key, what=what)
+    check_format(version.format, version.features or {}, min_client=version.min_client or "", where=key)
+    check_digest(data, version.digest, key=key)
+    root: AnyRoot = (
+        decode_json(data, _VOID_ROOTS, where=key, what=what) if version.void else decode_json(data, _ROOTS, where=key, what=what)
+    )
     if root.slot != slot or (isinstance(root, Root) and root.log.slot != slot):
         raise CorruptTable(f"{key} holds the root of slot {root.slot}: restore that object from a backup of the bucket")
     return root
@@ -203,7 +206,7 @@ def read_hint(fileio: FileIO) -> tuple[Hint | None, Version | None]:
     assert isinstance(result, GetResult)
     try:
         hint = _HINTS.decode(result.data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_JSON:
         return None, result.meta.version
     sensible = SPACING_SLOTS <= hint.checkpoint <= hint.slot < 10**20 and hint.checkpoint % SPACING_SLOTS == 0
     return (hint if sensible else None), result.meta.version

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import gcd
-from typing import Any, NewType
+from typing import Annotated, Any, NewType, TypeAlias
 
 import msgspec
 
 from fileio.env import Env
 from objcat.errors import CorruptTable, InvalidInput, UnsupportedFormat
+from objcat.timeline.decoding import RESTORE, check_digest, decode_json, encode_object
 
 FORMAT_VERSION = 1
 ERASED_PARTITIONS = {"erased_partitions": "0.1.0"}
@@ -22,6 +24,15 @@ READER_FEATURES: frozenset[str] = frozenset({"base_order", *ERASED_PARTITIONS})
 """What this client understands when it reads."""
 WRITER_FEATURES: frozenset[str] = frozenset()
 """What this client understands when it writes."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""A number of rows or bytes, or a slot."""
+BUCKETS_MAX = 65_536
+Buckets: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=BUCKETS_MAX)]
+"""A number of buckets."""
+TIME_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+TimeMs: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=TIME_MS_MAX)]
 
 Txn = NewType("Txn", str)
 """One execution of one operation: requested time and 64 random bits, e.g. `20261121T093000123Z-0123456789abcdef`."""
@@ -47,8 +58,8 @@ class Home(msgspec.Struct, frozen=True, array_like=True, order=True):
     """Where keys live under the bucket index: a partition path (empty when unpartitioned), a bucket, and the count it was hashed to."""
 
     partition: str
-    bucket: int
-    bucket_count: int
+    bucket: Annotated[int, msgspec.Meta(ge=0, lt=BUCKETS_MAX)]
+    bucket_count: Buckets
 
     def is_common(self, other: Home) -> bool:
         """Whether some key may live in both: they agree modulo the greatest common divisor of the counts."""
@@ -66,7 +77,7 @@ class SideObject(msgspec.Struct, frozen=True):
     """
 
     path: str
-    bytes: int
+    bytes: Count
     sha256: str
 
 
@@ -74,13 +85,13 @@ class HistoryRow(msgspec.Struct, frozen=True):
     """Where the whole entry of an archived slot is: a history file, and the number of its row from 0."""
 
     file: SideObject
-    row: int
+    row: Count
 
 
 class Digests(msgspec.Struct, frozen=True, omit_defaults=True):
     """A set of 64-bit digests of keys. inline: ascending, little endian, base64; side: the same bytes in an object when there are many."""
 
-    count: int = 0
+    count: Count = 0
     inline: str = ""
     side: SideObject | None = None
 
@@ -125,18 +136,26 @@ class Footprint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reads: tuple[Home, ...] = ()
     overwrites: tuple[str, ...] = ()
     read_partitions: tuple[str, ...] = ()
-    splits: dict[str, int] = {}
+    splits: dict[str, Buckets] = {}
     keys: Keys | None = None
     schema: SchemaChange | None = None
-    bound: int | None = None
-    root_bound: int | None = None
-    saves: int | None = None
-    releases: int | None = None
-    restores: int | None = None
+    bound: Count | None = None
+    root_bound: Count | None = None
+    saves: Count | None = None
+    releases: Count | None = None
+    restores: Count | None = None
     binds: tuple[str, ...] = ()
     unbinds: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     empties: tuple[str, ...] = ()
+
+    @property
+    def changes_state(self) -> bool:
+        """Whether an entry with this footprint has changes of the table, or of names."""
+        return any(getattr(self, name) for name in _CHANGING)
+
+
+_CHANGING = ("creates", "appends", "replaces", "retires", "splits", "schema", "binds", "unbinds")
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -170,12 +189,12 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     erasures that took whole partitions away.
     """
 
-    format: int
-    slot: int
+    format: Annotated[int, msgspec.Meta(ge=1)]
+    slot: Count
     action: Action
     txn: Txn
-    base: int
-    committed_at_ms: int
+    base: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+    committed_at_ms: TimeMs
     writer: str = ""
     features: dict[str, str] = {}
     writer_features: dict[str, str] = {}
@@ -213,13 +232,14 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class _Version(msgspec.Struct):
     """What every format of an entry must say, now and later. min_client: the version of objcat that a format above 1 needs. writer: for
-    people, whatever a later format makes of it."""
+    people, whatever a later format makes of it. digest: of the bytes of the object, in format 1."""
 
     format: int
-    min_client: str = ""
-    action: str = ""
+    min_client: str | None = ""
+    action: str | None = ""
     writer: Any = ""
-    features: dict[str, str] = {}
+    features: dict[str, str] | None = None
+    digest: str | None = ""
 
 
 # Made here, in one thread: msgspec learns a type when it first meets it, and crashes when two threads are at that together.
@@ -229,26 +249,93 @@ _ENTRIES = msgspec.json.Decoder(Entry)
 
 def encode_entry(entry: Entry) -> bytes:
     """The bytes of a slot. Raises TypeError for an entry that could not be read again: a slot is for ever."""
-    data = msgspec.json.format(msgspec.json.encode(entry), indent=1)
+    data = encode_object(entry)
     try:
-        _ENTRIES.decode(data)
-    except msgspec.ValidationError as error:
+        check_entry(_ENTRIES.decode(data), key=log_key(entry.slot))
+    except (msgspec.ValidationError, CorruptTable) as error:
         raise TypeError(f"slot {entry.slot} would hold what no reader takes ({error}): that is a bug in objcat") from error
     return data
 
 
 def decode_entry(data: bytes, *, key: str) -> Entry:
     """The entry of a slot object. Raises UnsupportedFormat for a newer format, CorruptTable for what is not an entry."""
+    version = decode_json(data, _VERSIONS, where=key, what="a log entry of objcat")
+    check_format(version.format, version.features or {}, min_client=version.min_client or "", where=key)
+    check_digest(data, version.digest, key=key)
+    if version.action and version.action not in set(Action):
+        known = isinstance(version.writer, str) and version.writer
+        newer = f"it was written by {version.writer}, upgrade to that version or a newer one" if known else "upgrade to a newer one"
+        raise UnsupportedFormat(f"{key} is a {version.action}, which this objcat does not know: {newer} to read this table")
+    entry = decode_json(data, _ENTRIES, where=key, what="a log entry of objcat")
+    check_entry(entry, key=key)
+    return entry
+
+
+def check_entry(entry: Entry, *, key: str) -> None:
+    """Whether an entry agrees with itself. key: its object, for the error. Raises CorruptTable that names the field."""
+
+    def wrong(field: str, found: object, expected: str) -> CorruptTable:
+        return CorruptTable(f"{key} says {field} = {found!r}, but that is to be {expected}: {RESTORE}")
+
+    if entry.base >= entry.slot:
+        raise wrong("base", entry.base, f"below its slot, {entry.slot}")
+    for field, txn in (("txn", entry.txn), ("plan", entry.plan), ("rollback_of", entry.rollback_of)):
+        if txn is not None and not is_txn(txn):
+            raise wrong(field, txn, "the id of a transaction")
+    if (entry.action is Action.ROLLBACK) != (entry.rollback_of is not None):
+        raise wrong("rollback_of", entry.rollback_of, "there in a ROLLBACK, and nowhere else")
+    for field, side in (("side", entry.side), ("history.file", None if entry.history is None else entry.history.file)):
+        if side is not None and (not is_path(side.path) or not _SHA256.fullmatch(side.sha256)):
+            raise wrong(field, side, "an object below the log's prefix and its SHA-256")
+    for table, footprint in entry.footprint.items():
+        _check_footprint(footprint, f"footprint.{table}", entry, wrong)
+        if footprint.changes_state and entry.side is None and entry.history is None and table not in entry.changes:
+            raise wrong(f"changes.{table}", None, f"there, since its footprint says {_said(footprint)}")
+
+
+def _check_footprint(footprint: Footprint, field: str, entry: Entry, wrong: Callable[[str, object, str], CorruptTable]) -> None:
+    for kind in _HOMES:
+        for home in getattr(footprint, kind):
+            if home.bucket >= home.bucket_count:
+                raise wrong(f"{field}.{kind}", home, "homes whose bucket is below their bucket count")
+    for kind in ("bound", "root_bound", "saves", "releases", "restores"):
+        slot = getattr(footprint, kind)
+        if slot is not None and slot > entry.slot:
+            raise wrong(f"{field}.{kind}", slot, f"no slot above its own, {entry.slot}")
+    if footprint.restores == entry.slot:
+        raise wrong(f"{field}.restores", footprint.restores, "a slot below its own")
+    for kind in ("placed", "updated") if footprint.keys is not None else ():
+        digests: Digests = getattr(footprint.keys, kind)
+        if digests.side is not None and digests.count and entry.erased and not digests.side.sha256:
+            continue  # An erasure has taken them away.
+        if digests.side is not None:
+            if digests.side.bytes != 8 * digests.count or not is_path(digests.side.path):
+                raise wrong(f"{field}.keys.{kind}.side", digests.side, f"an object of {8 * digests.count} bytes, 8 for each digest")
+        elif inline_digests(digests) is None:
+            raise wrong(f"{field}.keys.{kind}.inline", digests.inline[:40], f"base64 of {digests.count} digests of 8 bytes")
+
+
+def inline_digests(digests: Digests) -> bytes | None:
+    """The digests that an entry holds itself; None for what is not as many as it says."""
     try:
-        version = _VERSIONS.decode(data)
-        check_format(version.format, version.features, min_client=version.min_client, where=key)
-        if version.action and version.action not in set(Action):
-            known = isinstance(version.writer, str) and version.writer
-            newer = f"it was written by {version.writer}, upgrade to that version or a newer one" if known else "upgrade to a newer one"
-            raise UnsupportedFormat(f"{key} is a {version.action}, which this objcat does not know: {newer} to read this table")
-        return _ENTRIES.decode(data)
-    except msgspec.DecodeError as error:
-        raise CorruptTable(f"{key} is not a log entry of objcat ({error}): restore that object from a backup of the bucket") from error
+        data = base64.b64decode(digests.inline, validate=True)
+    except ValueError:
+        return None
+    return data if len(data) == 8 * digests.count else None
+
+
+def is_path(path: str) -> bool:
+    """Whether a path stays below the prefix that it is relative to."""
+    return bool(path) and not _LEAVES.search(path)
+
+
+_LEAVES = re.compile(r"^/|//|(^|/)\.\.?(/|$)|[\\\x00-\x1f]|^[A-Za-z][A-Za-z0-9+.-]*:")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_HOMES = ("creates", "appends", "replaces", "retires", "rmw", "reads")
+
+
+def _said(footprint: Footprint) -> str:
+    return next((name for name in _CHANGING if getattr(footprint, name)), "what it changes")
 
 
 def check_format(found: int, features: Mapping[str, str], *, min_client: str, where: str) -> None:

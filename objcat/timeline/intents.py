@@ -23,7 +23,8 @@ from fileio.env import Env, done_at_once, map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable, SharedTransaction
-from objcat.timeline.entry import FORMAT_VERSION, Action, Intent, Txn, intent_key, new_txn, requested_key
+from objcat.timeline.decoding import check_own_digest, decode_json, encode_object
+from objcat.timeline.entry import FORMAT_VERSION, Action, Intent, Txn, intent_key, is_txn, new_txn, requested_key
 
 logger = logging.getLogger("objcat.timeline")
 
@@ -33,6 +34,7 @@ ANNOUNCED_AFTER_S = 1.0
 little beside a heartbeat, and beside the age at which anybody thinks a writer dead."""
 CLOCK_WARNING_MS = 300_000
 REQUESTED_SUFFIX = ".requested.json"
+ADVICE = "it is only advice, so you may delete it"
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _INTENTS = msgspec.json.Decoder(Intent)
@@ -285,15 +287,18 @@ def _begun(env: Env, txn: Txn, action: Action, base: int, engine: str) -> Intent
 
 def encode_intent(intent: Intent) -> bytes:
     """The bytes of an intent object."""
-    return msgspec.json.format(msgspec.json.encode(intent), indent=1)
+    return encode_object(intent)
 
 
 def decode_intent(data: bytes, *, key: str) -> Intent:
     """The intent of an object. Raises CorruptTable for what is not one."""
-    try:
-        return _INTENTS.decode(data)
-    except msgspec.DecodeError as error:
-        raise CorruptTable(f"{key} is not an intent of objcat ({error}): it is only advice, so you may delete it") from error
+    intent = decode_json(data, _INTENTS, where=key, what="an intent of objcat", remedy=ADVICE)
+    check_own_digest(data, key=key)
+    if not is_txn(intent.txn) or not key.startswith(f"intents/{intent.txn}.") or intent.base < -1 or not intent.format:
+        raise CorruptTable(
+            f"{key} says that it is of {intent.txn!r}, planned at slot {intent.base}, which is of no intent of that name: {ADVICE}"
+        )
+    return intent
 
 
 def remove_files(fileio: FileIO, keys: Sequence[str], *, why: str) -> int:

@@ -11,10 +11,13 @@ from fileio.env import map_io
 from fileio.errors import BucketNotFound, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
+from objcat.timeline.decoding import decode_json
 from objcat.timeline.entry import Entry, SideObject, decode_entry, log_key
 from objcat.timeline.side import get_side
 from objcat.timeline.where import says_where
 
+# As in `objcat.timeline.entry`: types must be known before threads meet them.
+_CHANGES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 WINDOW_SLOTS_MAX = 32
 REREADS_MAX = 5
 
@@ -143,10 +146,7 @@ def with_changes(fileio: FileIO, entries: Sequence[Entry]) -> list[Entry]:
             if again.side == entry.side:
                 raise
             return fill(again)
-        try:
-            changes = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        except msgspec.DecodeError as error:
-            raise CorruptTable(f"{entry.side.path} does not hold the changes of slot {entry.slot}: {error}") from error
+        changes = decode_json(data, _CHANGES, where=entry.side.path, what=f"the changes of slot {entry.slot}")
         return msgspec.structs.replace(entry, changes=changes)
 
     if not any(entry.side is not None for entry in entries):

@@ -14,7 +14,7 @@ from fileio.base import Create, require_written
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.entry import Digests, SideObject, Txn, data_prefix
+from objcat.timeline.entry import Digests, SideObject, Txn, data_prefix, inline_digests
 from objcat.timeline.where import says_where
 
 INLINE_BYTES_MAX = 64 * 1024
@@ -77,10 +77,12 @@ def put_digests(fileio: FileIO, txn: Txn, data: bytes) -> Digests:
 def get_digests(fileio: FileIO, digests: Digests) -> frozenset[int] | None:
     """The digests; None when the object that holds them is gone, so that nobody can say which keys they were."""
     if digests.side is None:
-        data = base64.b64decode(digests.inline)
+        data = inline_digests(digests)
     else:
         try:
             data = get_side(fileio, digests.side)
         except CorruptTable:
-            return None
+            data = None
+    if data is None:
+        return None
     return frozenset(struct.unpack(f"<{len(data) // 8}Q", data))

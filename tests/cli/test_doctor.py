@@ -44,6 +44,7 @@ def found(report: Report) -> set[tuple[str, str]]:
 
 def change_slot(table: objcat.Table, slot: int, change: Callable[[dict[str, Any]], None]) -> None:
     entry = read(table, slot)
+    del entry["digest"]  # as if an older objcat had written it
     change(entry)
     table.fileio.put(f"log/{slot:020d}.json", json.dumps(entry).encode(), Overwrite())
 

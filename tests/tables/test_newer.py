@@ -301,7 +301,7 @@ def test_names_that_need_a_newer_reader_are_not_read(world: World, what: str, op
 
 @pytest.mark.parametrize("operation", NAMES)
 def test_names_that_need_a_newer_writer_are_read_and_not_changed(world: World, operation: str) -> None:
-    plant(FileIO(world.memory).child("_catalog"), action="ROLLBACK", writer_features={"quantum": "9.1"})
+    plant(FileIO(world.memory).child("_catalog"), action="ROLLBACK", rollback_of=DEAD, writer_features={"quantum": "9.1"})
     lake = world.client()
     assert lake.tables() == ["t", "u"]
     assert lake.table("t").upsert(ROW).slot == 6

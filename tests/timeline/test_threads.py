@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import msgspec
+
 from objcat.timeline import Action, Entry
 from objcat.timeline.entry import Footprint, Home, Txn, encode_entry
 
@@ -36,6 +38,7 @@ def test_threads_of_a_new_process_may_read_entries_at_once() -> None:
         txn=Txn("20261121T033800756Z-54015a233f04e16b"),
         base=1,
         committed_at_ms=1795232280766,
+        changes={"a": msgspec.Raw(b"{}")},
         footprint={"a": Footprint(appends=(Home("", 1, 2),))},
     )
     body = encode_entry(entry)

@@ -1,0 +1,198 @@
+"""Whether what the log says of a table makes sense: its settings, and what one entry changes. Raises CorruptTable, which names the field.
+
+Types and ranges of single numbers are part of the types that JSON is decoded to. Here is what takes more than one field to see.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from objcat.errors import CorruptTable, InvalidInput, InvalidSchema, UnsupportedFormat
+from objcat.table.files import BaseFile, LogObject, TableDelta
+from objcat.table.partition import TRANSFORMS, TRUNCATE, shape_of, transforms_of
+from objcat.table.properties import check_properties
+from objcat.table.record import INDEX_PARTITION
+from objcat.table.schema import Column, StructType, arrow_type, walk
+from objcat.table.spec import KEY_SCOPES, KINDS, TIMES, BucketIndex, NoIndex, TableSpec
+from objcat.timeline import Entry, Footprint, Home
+from objcat.timeline.decoding import RESTORE
+from objcat.timeline.entry import data_prefix, is_path, log_key
+
+
+def check_delta(delta: TableDelta, entry: Entry, table: str, spec: TableSpec) -> None:
+    """What an entry changes in one table: files of its own transaction, rows that files have, homes that its footprint names.
+
+    spec: of the table before it.
+    """
+    where = f"{log_key(entry.slot)}: changes.{table}"
+    if delta.as_of is not None and delta.as_of >= entry.slot:
+        raise _wrong(f"{where}.as_of", delta.as_of, f"a slot below its own, {entry.slot}")
+    _check_files(delta, entry, where, partition=None)
+    for path in delta.removes:
+        if not path.startswith("data/") or not is_path(path):
+            raise _wrong(f"{where}.removes", path, "files below data/")
+    if delta.index is not None:
+        if delta.index.spec is not None or delta.index.splits or delta.index.retires or delta.index.index is not None:
+            raise _wrong(f"{where}.index", "a spec, splits, retirements or an index of its own", "`bases`, `as_of` and `logs`")
+        _check_files(delta.index, entry, f"{where}.index", partition=INDEX_PARTITION)
+    if delta.spec is not None:
+        check_spec(delta.spec, table, where=f"{where}.spec")
+    written = _written(delta)
+    _check_footprint(delta, written, entry.footprint.get(table), f"{log_key(entry.slot)}: footprint.{table}")
+    _check_partitions(written, spec if delta.spec is None else delta.spec, where)
+
+
+def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str | None) -> None:
+    own = data_prefix(entry.txn)
+    files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
+    for file in files:
+        if not file.path.startswith(own) or not is_path(file.path):
+            raise _wrong(f"{where}: the path of a file", file.path, f"below {own}, the files of its transaction")
+    for base in delta.bases:
+        _check_home(base.home, f"{where}.bases of {base.path}", partition)
+        _check_nulls(base, where)
+    if len(delta.bases) > 1 and len({base.home for base in delta.bases}) < len(delta.bases):
+        twice = Counter(base.home for base in delta.bases).most_common(1)[0][0]
+        raise _wrong(f"{where}.bases", f"two base files of {twice}", "one base file of each home")
+    for log in delta.logs:
+        end, rows = 0, log.rows
+        before: Home | None = None
+        for part in log.homes:
+            home = part.home
+            if not end <= part.start < part.end <= rows:
+                expected = f"one after another within the {rows:,} rows of the file"
+                raise _wrong(f"{where}.logs: homes of {log.path}", f"rows {part.start:,} to {part.end:,} after row {end:,}", expected)
+            if home == before or home.bucket >= home.bucket_count or (partition is not None and home.partition != partition):
+                raise _wrong(f"{where}.logs: homes of {log.path}", home, "homes that there can be, each once")
+            end, before = part.end, home
+        _check_nulls(log, where)
+    for home in delta.retires:
+        _check_home(home, f"{where}.retires", partition)
+
+
+def _check_home(home: Home, where: str, partition: str | None) -> None:
+    if home.bucket >= home.bucket_count:
+        raise _wrong(where, home, "a home whose bucket is below its bucket count")
+    if partition is not None and home.partition != partition:
+        raise _wrong(where, home, f"a home of the partition {partition!r}")
+
+
+def _check_nulls(file: BaseFile | LogObject, where: str) -> None:
+    for column, bound in file.bounds.items():
+        if bound[2] > file.rows:
+            raise _wrong(f"{where}: bounds of column {column} of {file.path}", f"{bound[2]:,} nulls", f"at most its {file.rows:,} rows")
+
+
+def _written(delta: TableDelta) -> set[Home]:
+    """The homes that an entry writes to, or ends."""
+    written = {base.home for base in delta.bases}
+    for log in delta.logs:
+        written.update(part.home for part in log.homes)
+    written.update(delta.retires)
+    if delta.index is not None:
+        # Log rows of the index are in no footprint, base files of it are.
+        written.update(base.home for base in delta.index.bases)
+    return written
+
+
+def _check_footprint(delta: TableDelta, written: set[Home], footprint: Footprint | None, where: str) -> None:
+    """What it says that it wrote to, and what it wrote to, are the same homes."""
+    said: set[Home] = set()
+    if footprint is not None:
+        said.update(footprint.creates, footprint.appends, footprint.replaces, footprint.retires)
+    if said != written:
+        missing = next(iter(written - said), None)
+        found = f"nothing of {missing}" if missing is not None else f"{next(iter(said - written))}"
+        raise _wrong(where, found, "the homes that `changes` write to, and no others")
+    if footprint is not None and footprint.splits != delta.splits:
+        raise _wrong(f"{where}.splits", footprint.splits, f"what `changes` say, {delta.splits}")
+
+
+def _check_partitions(written: set[Home], spec: TableSpec, where: str) -> None:
+    shapes = {partitioning.shape for partitioning in (spec.partitioning, *spec.former)}
+    for partition in {home.partition for home in written}:
+        if partition != INDEX_PARTITION and shape_of(partition) not in shapes:
+            raise _wrong(f"{where}: a home", f"the partition {partition!r}", "a partition of a partitioning of the table")
+
+
+def check_spec(spec: TableSpec, table: str, *, where: str) -> None:
+    """Whether the settings of a table agree with themselves. Raises UnsupportedFormat for a type that only a newer objcat knows."""
+    schema = spec.table_schema
+    if spec.table != table:
+        raise _wrong(f"{where}.table", spec.table, f"the id of its table, {table}")
+    _check_columns(schema.columns, where, last_id=schema.last_id)
+    known = {column.id: column for column in schema.columns}
+    sources = [field.column for one in (spec.partitioning, *spec.former) for field in one.fields]
+    ordering = [] if spec.ordering is None else [spec.ordering]
+    for field, ids in (("key", spec.key), ("ordering", ordering), ("index.columns", spec.index.columns), ("partitioning", sources)):
+        for column_id in ids:
+            if column_id not in known or not isinstance(known[column_id].type, str):
+                raise _wrong(f"{where}.{field}", column_id, f"ids of plain columns of the table, which has {sorted(known)}")
+    if len(set(spec.key)) < len(spec.key):
+        raise _wrong(f"{where}.key", spec.key, "columns, each once")
+    if isinstance(spec.index, BucketIndex) and not 0 < len(spec.index.columns) == len({*spec.index.columns} & {*spec.key}):
+        raise _wrong(f"{where}.index.columns", spec.index.columns, f"some of the columns of the key, {spec.key}")
+    if isinstance(spec.index, NoIndex) != spec.is_keyless:
+        raise _wrong(f"{where}.index", spec.index, "of type `none` in a table without a key, and only there")
+    if spec.kind not in KINDS:
+        raise _wrong(f"{where}.kind", spec.kind, f"one of {', '.join(KINDS)}")
+    if spec.key_scope not in KEY_SCOPES:
+        raise _wrong(f"{where}.key_scope", spec.key_scope, f"one of {', '.join(KEY_SCOPES)}")
+    if ordering and known[ordering[0]].type in ("binary", "boolean"):
+        raise _wrong(f"{where}.ordering", known[ordering[0]].type, "a column with an order")
+    if spec.lateness_ms is not None and (not ordering or known[ordering[0]].type not in TIMES):
+        raise _wrong(f"{where}.lateness_ms", spec.lateness_ms, f"null, unless the ordering column is one of {', '.join(TIMES)}")
+    _check_partitionings(spec, known, where)
+    try:
+        check_properties(spec.properties)
+    except InvalidInput as error:
+        raise CorruptTable(f"{where}.properties: {error}; {RESTORE}") from error
+
+
+def _check_columns(columns: Sequence[Column], where: str, *, last_id: int) -> None:
+    every = list(walk(tuple(columns)))
+    if not columns:
+        raise _wrong(f"{where}.table_schema.columns", [], "at least one column")
+    for column_id, count in Counter(column.id for column in every).items():
+        if count > 1 or column_id > last_id:
+            found = f"{count} columns with the id {column_id}"
+            raise _wrong(f"{where}.table_schema", found, f"ids up to `last_id`, {last_id}, each once")
+    for neighbours in (columns, *(column.type.fields for column in every if isinstance(column.type, StructType))):
+        for kind in ("name", "physical"):
+            names = Counter(getattr(column, kind) for column in neighbours)
+            if not neighbours or "" in names or max(names.values()) > 1:
+                raise _wrong(
+                    f"{where}.table_schema: the {kind} names of columns", [*names.elements()], "texts, each once among its neighbours"
+                )
+    for column in columns:
+        try:
+            arrow_type(column.type)
+        except InvalidSchema as error:
+            raise UnsupportedFormat(f"{where}.table_schema: the column {column.name!r}: {error}") from error
+        except ValueError as error:  # of a decimal
+            raise _wrong(
+                f"{where}.table_schema: the type of {column.name!r}", column.type, f"a type that there can be ({error})"
+            ) from error
+
+
+def _check_partitionings(spec: TableSpec, known: dict[int, Column], where: str) -> None:
+    for partitioning in (spec.partitioning, *spec.former):
+        for field in partitioning.fields:
+            if field.transform not in TRANSFORMS:
+                expected = f"one of {', '.join(TRANSFORMS)}"
+                raise UnsupportedFormat(
+                    f"{where}.partitioning: {field.name!r} has the transform {field.transform!r}, but this objcat knows {expected}"
+                )
+            if field.transform not in transforms_of(known[field.column]):
+                raise _wrong(f"{where}.partitioning: {field.name}", field.transform, f"a transform of a {known[field.column].type}")
+            if (field.transform == TRUNCATE) != (field.width > 0):
+                raise _wrong(f"{where}.partitioning: {field.name}.width", field.width, "above 0 for `truncate`, and 0 for the others")
+    shapes = Counter(partitioning.shape for partitioning in (spec.partitioning, *spec.former))
+    if max(shapes.values()) > 1:
+        raise _wrong(f"{where}.former", shapes.most_common(1)[0][0], "partitionings with other names than the others of the table")
+
+
+def _wrong(field: str, found: object, expected: str) -> CorruptTable:
+    shown = str(found) if isinstance(found, Home) else repr(found)
+    return CorruptTable(f"{field} says {shown}, but that is to be {expected}: {RESTORE}")
