@@ -21,6 +21,7 @@ from fileio.store import FileIO
 from objcat.arguments import folded, text
 from objcat.errors import (
     CheckpointCollected,
+    CheckpointUnreadable,
     CommitUnknown,
     Contention,
     CorruptTable,
@@ -377,7 +378,9 @@ def _read_object(fileio: FileIO, found: SideObject) -> bytes:
     try:
         return read_intact(fileio, found.path, found.sha256, named_by="checkpoint")
     except NotFound as error:
-        raise CheckpointCollected(f"{found.path} was collected with its checkpoint: open the catalog again") from error
+        raise CheckpointCollected(f"{found.path} was collected with its checkpoint: open the catalog again", path=found.path) from error
+    except CorruptTable as error:
+        raise CheckpointUnreadable(f"{error}; open the catalog again", path=found.path) from error
 
 
 def _encode(root: _Root) -> msgspec.Raw:
@@ -482,8 +485,13 @@ class Catalog:
         view = self._view
         try:
             return self._keep(self.timeline.open() if view is None else self.timeline.refresh(view))
+        except CheckpointCollected as error:
+            # The checkpoint went while it was read, or is damaged: another one stands for it.
+            self.timeline.pass_over(error)
+        try:
+            return self._keep(self.timeline.open())
         except CheckpointCollected:
-            # The checkpoint went while it was read: a newer one stands for it.
+            self.timeline.pass_over_all()
             return self._keep(self.timeline.open())
 
     def _keep(self, view: View[CatalogState]) -> tuple[View[CatalogState], Names]:

@@ -23,7 +23,7 @@ from fileio.base import ObjectMeta
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.catalog import Catalog
-from objcat.errors import CorruptTable, ObjcatError, UnsupportedFormat
+from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
 from objcat.storage.files import constant, read_base, read_log
 from objcat.storage.hashing import bucket_of, key_digests
 from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, Tables, TablesFold, TableSpec
@@ -35,12 +35,20 @@ from objcat.tasks.order import lies_otherwise
 from objcat.tasks.record import all_entries
 from objcat.timeline import Entry, Home, LogState, Timeline, Txn, View
 from objcat.timeline.archive import unnamed_history
+from objcat.timeline.checkpoint import BrokenRoot, Root, VoidRoot, read_root, root_key
 from objcat.timeline.conflicts import find_conflicts
 from objcat.timeline.entry import intent_key, is_txn, log_key
 from objcat.timeline.log import with_changes
+from objcat.timeline.outcomes import outcomes_of
 from objcat.timeline.side import get_digests
 
 BACKUP = "restore that object from a backup of the bucket, or its former version where the bucket keeps versions"
+
+
+CACHE = (
+    "nothing is lost, since a checkpoint is a cache: readers pass over it, and the next one stands for it; "
+    "where that does not come, delete the objects below checkpoints/, and head.json"
+)
 
 
 class Severity(enum.StrEnum):
@@ -63,18 +71,50 @@ class Finding:
     remedy: str
 
 
+class Coverage(enum.StrEnum):
+    """How far an invariant was examined."""
+
+    CHECKED = "checked"
+    """As far as the store can show it."""
+    IN_PART = "in part"
+    """By what metadata say; what only rows can show was not looked at."""
+    NOT_LOOKED_AT = "not looked at"
+    """Not in this examination, or it is nothing that a store can show."""
+
+
+INVARIANTS = {
+    "P1": "the log has no gaps, and its entries are what was written",
+    "P2": "a transaction has one outcome",
+    "P3": "what was acknowledged is durable; only who was told could say",
+    "P4": "what was reported as failed is not there; only who was told could say",
+    "P5": "no entry stands above one that it conflicts with",
+    "P6": "commit times increase",
+    "P7": "every file of every readable snapshot is there, and every object of every checkpoint",
+    "P8": "nothing that nobody needs lies about",
+    "P9": "the log folds, checkpoints say the same, each row lies where its key belongs, each key once",
+    "P10": "reads are prefixes of the log; only readers could say",
+    "P11": "writers progress; only writers could say",
+}
+"""What is promised, in the numbers of `docs/protocol.md`, as far as an examination goes into it."""
+
+
 @dataclass(slots=True)
 class Report:
-    """What an examination found. counts: what was looked at, by name."""
+    """What an examination found. counts: what was looked at, by name. coverage: of each invariant, how far it was examined."""
 
     url: str
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    coverage: dict[str, Coverage] = field(default_factory=lambda: dict.fromkeys(INVARIANTS, Coverage.NOT_LOOKED_AT))
 
     @property
     def healthy(self) -> bool:
-        """Whether every invariant holds. Leftovers are no illness."""
+        """Whether every invariant holds, as far as it was examined, see `coverage`. Leftovers are no illness."""
         return not any(finding.severity is Severity.BROKEN for finding in self.findings)
+
+    def cover(self, coverage: Coverage, *invariants: str) -> None:
+        """Note how far invariants were examined."""
+        self.coverage |= dict.fromkeys(invariants, coverage)
 
     def broken(self, invariant: str, subject: str, says: str, remedy: str = BACKUP) -> None:
         self.findings.append(Finding(invariant, Severity.BROKEN, subject, says, remedy))
@@ -110,15 +150,20 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
     own = Examination(timeline, report, *_check_log(timeline, report, tell, lambda raw: decode_delta(raw).paths), Manifests(fileio))
     tell("the state of the tables")
     view = _fold(own)
-    if view is not None:
+    if view is not None and own.entries:
+        tell("the checkpoints")
+        _check_checkpoints(own, deep=deep)
         tell("the files of every readable snapshot")
         _check_files(own, view)
+        report.cover(Coverage.CHECKED, "P7")
+        report.cover(Coverage.IN_PART, "P9")
         if deep:
             for snapshot in _snapshots(view):
                 tell(f"the rows of table {snapshot.spec.table}")
                 _check_rows(own, snapshot)
                 if snapshot.spec.is_located:
                     _check_located(own, snapshot)
+            report.cover(Coverage.CHECKED, "P9")
     return report
 
 
@@ -180,11 +225,14 @@ def _check_log(
     listed = {meta.key: meta for page in timeline.fileio.list() for meta in page.objects}
     tell("the log")
     entries = _read_log(timeline, report, listed)
+    if not entries:
+        return listed, entries  # There is none, or it cannot be read: what it does not say is nothing to go by.
     tell("transactions, times and conflicts")
     _check_outcomes(report, entries)
     _check_conflicts(timeline.fileio, report, entries)
     tell("what lies about")
     _check_leftovers(timeline.fileio, report, listed, entries, paths_of)
+    report.cover(Coverage.CHECKED, "P2", "P5", "P6", "P8")
     return listed, entries
 
 
@@ -207,6 +255,7 @@ def _read_log(timeline: Timeline[Any], report: Report, listed: Mapping[str, Obje
             report.broken("P1", "log/", str(error))
         return []
     report.counts["slots"] = len(entries)
+    report.cover(Coverage.CHECKED, "P1")
     return entries
 
 
@@ -254,21 +303,77 @@ def _fold(own: Examination) -> View[Tables] | None:
     except ObjcatError as error:
         own.report.broken("P9", "the fold of the log", str(error))
         return None
-    cache = "delete the objects below checkpoints/, and head.json: they are a cache, and are written anew"
     try:
-        opened = own.timeline.open()
-        differing = [s.spec.table for s in _snapshots(opened) if s.all_groups(own.manifests) != groups.get(s.spec.table)]
+        opened, found = _opened(own)
+        differing = [table for table, said in found.items() if said != groups.get(table)]
+        if opened.slot == folded.slot:
+            differing += [table for table in found if opened.state[table].spec != folded.state[table].spec]
     except UnsupportedFormat:
         raise
     except ObjcatError as error:
-        own.report.broken("P9", "checkpoints/", f"cannot be read: {error}", cache)
+        own.report.broken("P9", "checkpoints/", f"cannot be read: {error}", CACHE)
         return folded
     # A log that moved while it was examined is compared the next time.
     if opened.slot == folded.slot:
         for table in differing:
-            says = f"gives other file groups for table {table} than the log does: readers that open it see wrong rows"
-            own.report.broken("P9", f"checkpoint {opened.checkpoint}", says, f"{cache}; report this as a bug")
+            says = f"gives other file groups, or another schema, for table {table} than the log does: readers that open it see wrong rows"
+            own.report.broken("P9", f"checkpoint {opened.checkpoint}", says, f"{CACHE}; report this as a bug")
     return folded
+
+
+def _opened(own: Examination) -> tuple[View[Tables], Mapping[str, Sequence[FileGroup]]]:
+    """The view that a handle opens, and the file groups that it finds, whatever checkpoints it has to pass over. Those that are damaged are
+    told here, those that lack objects where checkpoints are looked at."""
+    while True:
+        opened = own.timeline.open()
+        try:
+            return opened, {snapshot.spec.table: snapshot.all_groups(own.manifests) for snapshot in _snapshots(opened)}
+        except CheckpointCollected as error:
+            if not error.path:
+                raise
+            own.timeline.pass_over(error)
+            if isinstance(error, CheckpointUnreadable):
+                own.report.broken("P9", error.path, str(error), CACHE)
+
+
+def _check_checkpoints(own: Examination, *, deep: bool) -> None:
+    """P7 and P9: each root can be read, and what it names is there. deep: read that too."""
+    roots = [key for key in own.listed if key.endswith("/root.json") and key.startswith("checkpoints/")]
+    for key in sorted(roots):
+        slot = int(key.split("/")[1]) if key.split("/")[1].isdigit() else -1
+        found = read_root(own.fileio, slot) if key == root_key(slot) else None
+        if found is None or isinstance(found.root, VoidRoot):
+            continue
+        own.report.counts["checkpoints"] += 1
+        if isinstance(found.root, BrokenRoot):
+            own.report.broken("P9", key, f"cannot be read: {found.root.why}", CACHE)
+            continue
+        try:
+            state = own.timeline.fold.load(found.root.payload)
+            objects = own.timeline.fold.objects(found.root.payload) | {segment.path for segment in found.root.segments}
+        except CorruptTable as error:
+            own.report.broken("P9", key, f"cannot be read: {error}", CACHE)
+            continue
+        for path in sorted(objects):
+            if path not in own.listed and _head(own.fileio, path) is None:
+                own.report.broken("P7", path, f"is missing although the checkpoint at slot {slot} names it", CACHE)
+        if deep and objects <= own.listed.keys():
+            _check_checkpoint(own, found.root, state)
+
+
+def _check_checkpoint(own: Examination, root: Root, state: Tables) -> None:
+    """Reads all that a root names."""
+    tables = [table for known in state.values() for table in (known, known.index) if table is not None]
+    try:
+        for table in tables:
+            own.manifests.load(table.manifest)
+        known = root.all_outcomes().between(own.fileio, -1, root.slot)
+    except CheckpointCollected as error:
+        own.report.broken("P9", error.path or root_key(root.slot), str(error), CACHE)
+        return
+    said = {outcome for entry in own.entries if entry.slot <= root.slot for outcome in outcomes_of(entry)}
+    if set(known) != said:
+        own.report.broken("P9", root_key(root.slot), "says other outcomes of transactions than the log", CACHE)
 
 
 def _snapshots(view: View[Tables]) -> Iterator[Snapshot]:
@@ -467,4 +572,4 @@ def _strays(rows: pa.Table, spec: TableSpec, home: Home) -> bool:
     return bool(np.any(bucket_of([rows.column(column.physical) for column in spec.bucket_columns], home.bucket_count) != home.bucket))
 
 
-__all__ = ["Finding", "Report", "Severity", "examine", "examine_names"]
+__all__ = ["INVARIANTS", "Coverage", "Finding", "Report", "Severity", "examine", "examine_names"]

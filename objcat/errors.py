@@ -22,6 +22,7 @@ ObjcatError                 root
 ├── UnsupportedFormat       the table needs a newer client: the message names the version
 ├── SnapshotExpired         the slot was cleaned away: read a newer one, or keep it by a savepoint next time
 ├── CheckpointCollected     part of the checkpoint that a handle stands on was collected: open the table again
+│   └── CheckpointUnreadable part of it is damaged: open the table again, which passes over it
 ├── CorruptTable            metadata contradicts itself or is missing, or a file is not what was committed: the message names the object
 ├── CommitConflict          another commit won, for certain: nothing of this one is visible, its files are removed; write again
 │   ├── Contention          other writers took every slot that was tried, within bounds: write again, with fewer writers
@@ -119,7 +120,25 @@ class UnsupportedFormat(ObjcatError):
 
 
 class CheckpointCollected(ObjcatError):
-    """An object of the checkpoint that a view stands on was collected: opened again, the same slot stands on a newer checkpoint."""
+    """An object of the checkpoint that a view stands on was collected: opened again, the same slot stands on a newer checkpoint.
+
+    path: of the object.
+    """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_checkpoint_error, (type(self), str(self), self.path))
+
+
+class CheckpointUnreadable(CheckpointCollected):
+    """An object of the checkpoint that a view stands on is damaged: opened again, the same slot stands on an older one, or on the log."""
+
+
+def _checkpoint_error(kind: type[CheckpointCollected], message: str, path: str) -> CheckpointCollected:
+    return kind(message, path=path)
 
 
 class CorruptTable(ObjcatError):

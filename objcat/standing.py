@@ -12,8 +12,8 @@ from objcat.timeline import Entry, Timeline, View
 
 R = TypeVar("R")
 
-REOPENINGS_MAX = 3
-"""How often an operation moves to a newer checkpoint because its own was collected: that takes a collection each time."""
+REOPENINGS_MAX = 8
+"""How often an operation moves to another checkpoint because its own was collected, which takes a collection each time, or is damaged."""
 
 
 class Standing:
@@ -58,13 +58,21 @@ class Standing:
                     return
 
     def reliably(self, work: Callable[[], R]) -> R:
-        """What `work` returns; done again from a newer checkpoint when the one that the handle stands on was collected meanwhile."""
+        """What `work` returns; done again from another checkpoint when the one that the handle stands on was collected meanwhile, or is
+        damaged; in the end from the log itself."""
         for _ in range(REOPENINGS_MAX):
             try:
                 return work()
-            except CheckpointCollected:
-                opened = self._timeline.open()
-                with self._lock:
-                    if opened.slot >= self._view.slot:
-                        self._view = opened
+            except CheckpointCollected as error:
+                self._timeline.pass_over(error)
+                self._stand(self._timeline.open())
+        # One checkpoint after another is gone or damaged: the log itself needs none.
+        self._timeline.pass_over_all()
+        self._stand(self._timeline.open())
         return work()
+
+    def _stand(self, opened: View[Tables]) -> None:
+        """Keep a view that was opened anew, also at the slot of the one that is kept."""
+        with self._lock:
+            if opened.slot >= self._view.slot:
+                self._view = opened

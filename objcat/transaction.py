@@ -79,7 +79,8 @@ class _Block:
         for _ in range(REOPENINGS_MAX):
             try:
                 return work()
-            except CheckpointCollected:
+            except CheckpointCollected as error:
+                self.timeline.pass_over(error)
                 self.view = self.timeline.at(self.view.slot)
                 self.keep(self.prefix, self.view)
         return work()

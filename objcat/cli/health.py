@@ -10,7 +10,7 @@ import typer
 
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, open_table, placed
 from objcat.cli.output import draw, progress, say, say_json, sheet, steps, words
-from objcat.doctor import Report, Severity, examine, examine_lake
+from objcat.doctor import Coverage, Report, Severity, examine, examine_lake
 from objcat.handle import Table
 from objcat.lake import connect
 from objcat.table.files import files_named_by
@@ -38,7 +38,8 @@ def doctor(
             healthy = healthy and report.healthy
             if as_json:
                 findings = [asdict(finding) for finding in report.findings]
-                say_json({"url": report.url, "healthy": report.healthy, "looked_at": report.counts, "findings": findings})
+                said = {"url": report.url, "healthy": report.healthy, "looked_at": report.counts, "findings": findings}
+                say_json({**said, "invariants": report.coverage})
             else:
                 with shown.away():
                     _print_report(report)
@@ -120,5 +121,12 @@ def _print_report(report: Report) -> None:
             shown.add_row(words(f"{finding.invariant} {finding.severity}", style=style), words(finding.subject), said)
         draw(shown)
     looked = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
-    verdict = "every invariant holds" if report.healthy else "the table is not whole"
+    verdict = "what was examined holds" if report.healthy else "the table is not whole"
     draw(words(f"{verdict} ({looked})", style="bold green" if report.healthy else "bold red"))
+    for coverage in Coverage:
+        which = [name for name, found in report.coverage.items() if found is coverage]
+        if which:
+            draw(words(f"{coverage}: {', '.join(which)}", style="dim"))
+    if report.coverage["P9"] is Coverage.IN_PART:
+        says = "rows were not read: one in a wrong bucket or partition, a key that is there twice and a byte that changed show with --deep"
+        draw(words(says, style="dim"))

@@ -160,7 +160,7 @@ def _base_files(live: Live, snapshot: Snapshot) -> pa.Table:
     folded = live.folded
     rows = live.rows.take(pa.array(np.unique(live.members.row[folded.winner[folded.is_live & folded.has_base]])))
     # A row of a manifest that names log rows too has bounds over all of them.
-    own = np.asarray(pc.equal(rows.column("rows"), rows.column("base_rows")))
+    own = np.asarray(pc.fill_null(pc.equal(rows.column("rows"), rows.column("base_rows")), False))
     lower: list[list[tuple[str, str]]] = [[] for _ in range(rows.num_rows)]
     upper: list[list[tuple[str, str]]] = [[] for _ in range(rows.num_rows)]
     for column in bounded_columns(snapshot.spec):
@@ -314,7 +314,7 @@ def extremes_of(
     found: dict[Home, Extreme] = {}
     for number, home in zip(numbers.tolist(), live.homes(numbers), strict=True):
         of_group = members.get(number, [])
-        some = [row for row in of_group if nulls[row] is None or nulls[row] < rows[row]]
+        some = [row for row in of_group if nulls[row] is None or rows[row] is None or nulls[row] < rows[row]]
         values = [bounds[row] for row in some]
         if None in values:
             found[home] = UNKNOWN

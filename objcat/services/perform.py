@@ -110,10 +110,11 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
         check_app(service.app, [service.table], view.log)
         try:
             plan = service.plan(view)
-        except CheckpointCollected:
-            # The view stands on a checkpoint that was collected meanwhile: the log has a newer one.
+        except CheckpointCollected as error:
+            # The view stands on a checkpoint that was collected meanwhile, or is damaged: the log has another one.
             if not again:
                 raise
+            timeline.pass_over(error)
             view = timeline.open()
             continue
         except LOST_FILE as error:

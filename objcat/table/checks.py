@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from objcat.errors import CorruptTable, InvalidInput, InvalidSchema, UnsupportedFormat
 from objcat.table.files import BaseFile, LogObject, TableDelta
-from objcat.table.partition import TRANSFORMS, TRUNCATE, shape_of, transforms_of
+from objcat.table.partition import TRANSFORMS, TRUNCATE, transforms_of
 from objcat.table.properties import check_properties
 from objcat.table.record import INDEX_PARTITION
 from objcat.table.schema import Column, StructType, arrow_type, walk
@@ -20,11 +20,8 @@ from objcat.timeline.decoding import RESTORE
 from objcat.timeline.entry import data_prefix, is_path, log_key
 
 
-def check_delta(delta: TableDelta, entry: Entry, table: str, spec: TableSpec) -> None:
-    """What an entry changes in one table: files of its own transaction, rows that files have, homes that its footprint names.
-
-    spec: of the table before it.
-    """
+def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
+    """What an entry changes in one table: files of its own transaction, rows that files have, homes that its footprint names."""
     where = f"{log_key(entry.slot)}: changes.{table}"
     if delta.as_of is not None and delta.as_of >= entry.slot:
         raise _wrong(f"{where}.as_of", delta.as_of, f"a slot below its own, {entry.slot}")
@@ -38,9 +35,7 @@ def check_delta(delta: TableDelta, entry: Entry, table: str, spec: TableSpec) ->
         _check_files(delta.index, entry, f"{where}.index", partition=INDEX_PARTITION)
     if delta.spec is not None:
         check_spec(delta.spec, table, where=f"{where}.spec")
-    written = _written(delta)
-    _check_footprint(delta, written, entry.footprint.get(table), f"{log_key(entry.slot)}: footprint.{table}")
-    _check_partitions(written, spec if delta.spec is None else delta.spec, where)
+    _check_footprint(delta, _written(delta), entry.footprint.get(table), f"{log_key(entry.slot)}: footprint.{table}")
 
 
 def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str | None) -> None:
@@ -107,13 +102,6 @@ def _check_footprint(delta: TableDelta, written: set[Home], footprint: Footprint
         raise _wrong(where, found, "the homes that `changes` write to, and no others")
     if footprint is not None and footprint.splits != delta.splits:
         raise _wrong(f"{where}.splits", footprint.splits, f"what `changes` say, {delta.splits}")
-
-
-def _check_partitions(written: set[Home], spec: TableSpec, where: str) -> None:
-    shapes = {partitioning.shape for partitioning in (spec.partitioning, *spec.former)}
-    for partition in {home.partition for home in written}:
-        if partition != INDEX_PARTITION and shape_of(partition) not in shapes:
-            raise _wrong(f"{where}: a home", f"the partition {partition!r}", "a partition of a partitioning of the table")
 
 
 def check_spec(spec: TableSpec, table: str, *, where: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CorruptTable
-from objcat.table.checks import check_delta
+from objcat.table.checks import check_delta, check_spec
 from objcat.table.files import BaseFile, LogSlice, TableDelta, decode_delta
 from objcat.table.levels import save_table
 from objcat.table.manifest import ShardRef
@@ -19,14 +19,14 @@ from objcat.table.spec import TableSpec
 from objcat.table.state import Tables, TableState
 from objcat.timeline import Action, Entry
 from objcat.timeline.decoding import decode_json
-from objcat.timeline.entry import log_key
+from objcat.timeline.entry import Buckets, is_path, log_key
 
 
 class _SavedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One table in the root of a checkpoint."""
 
     spec: TableSpec
-    bucket_counts: dict[str, int] = {}
+    bucket_counts: dict[str, Buckets] = {}
     shards: tuple[ShardRef, ...] = ()
     index_shards: tuple[ShardRef, ...] = ()
 
@@ -64,7 +64,7 @@ class TablesFold:
                 if delta.spec is None or entry.action is not Action.CREATE:
                     raise CorruptTable(f"slot {entry.slot} changes table {table}, which no slot before it creates")
                 known = TableState(delta.spec, erasures=frozenset(entry.erased.get(table, ())))
-            check_delta(delta, entry, table, known.spec)
+            check_delta(delta, entry, table)
             changed[table] = _with_index(_fold(known, delta, entry), delta.index, entry)
         return changed
 
@@ -89,7 +89,7 @@ class TablesFold:
 
     def load(self, payload: msgspec.Raw) -> Tables:
         """The state of a root. Sends no request. Raises CorruptTable."""
-        return {table: _loaded(known) for table, known in _decode(payload).tables.items()}
+        return {table: _loaded(table, known) for table, known in _decode(payload).tables.items()}
 
     def objects(self, payload: msgspec.Raw) -> frozenset[str]:
         """The paths of all shards that a root names. Raises CorruptTable."""
@@ -112,7 +112,11 @@ def _check_erased(state: Tables, entry: Entry) -> None:
             )
 
 
-def _loaded(saved: _SavedTable) -> TableState:
+def _loaded(table: str, saved: _SavedTable) -> TableState:
+    check_spec(saved.spec, table, where=f"the payload of a checkpoint: tables.{table}.spec")
+    for ref in (*saved.shards, *saved.index_shards):
+        if not is_path(ref.path) or not ref.path.startswith("checkpoints/") or not ref.rows:
+            raise CorruptTable(f"the payload of a checkpoint names the shard {ref.path!r}, which has no rows or lies elsewhere")
     of_index = index_spec(saved.spec)
     index = None if of_index is None else TableState(of_index, manifest=saved.index_shards)
     return TableState(saved.spec, saved.bucket_counts, saved.shards, index=index)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,12 +24,13 @@ from fileio.base import Create, require_written
 from fileio.env import map_io, on_fork
 from fileio.errors import NotFound
 from fileio.store import FileIO
-from objcat.errors import CheckpointCollected, CorruptTable
+from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable
 from objcat.table.kept import Kept
-from objcat.table.rows import CORE, SLICE, Mask, bounded_columns, home_at
+from objcat.table.rows import CORE, SLICE, Mask, bounded_columns, check_rows, home_at
 from objcat.table.schema import arrow_type
 from objcat.table.spec import TableSpec
 from objcat.timeline import Home
+from objcat.timeline.entry import Count
 from objcat.timeline.side import read_intact
 from objcat.timeline.where import says_where
 
@@ -54,13 +56,13 @@ class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     path: str
-    bytes: int
+    bytes: Count
     sha256: str
-    rows: int
-    items: int
+    rows: Count
+    items: Count
     first: Home
     last: Home
-    run: int = 0
+    run: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +162,28 @@ def items_of(rows: pa.Table) -> int:
 
 
 class Shard:
-    """One manifest that was read. Columns are decoded when they are first asked for."""
+    """One manifest that was read. Columns are decoded when they are first asked for. Raises CheckpointUnreadable."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, ref: ShardRef) -> None:
         self._data = data
+        self._ref = ref
         self._columns: dict[str, pa.ChunkedArray] = {}
-        self._names = frozenset(pq.read_schema(pa.BufferReader(data)).names)
+        with self._reading():
+            self._names = frozenset(pq.read_schema(pa.BufferReader(data)).names)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Whatever is wrong with the object is said of it."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, TypeError, ValueError, KeyError, OverflowError) as error:
+            path = self._ref.path
+            raise CheckpointUnreadable(f"{path} is not a manifest that makes sense ({error}); open the table again", path=path) from error
+
+    def check(self) -> None:
+        """Whether the rows are there, as many as the root says, and may be what they say."""
+        with self._reading():
+            check_rows(self.rows(), rows_expected=self._ref.rows)
 
     @property
     def bytes(self) -> int:
@@ -182,28 +200,44 @@ class Shard:
         names = [name for name in [*CORE.names, *sorted(wanted - set(CORE.names))] if name in self._names]
         missing = [name for name in names if name not in self._columns]
         if missing:
-            read = pq.ParquetFile(pa.BufferReader(self._data)).read(columns=missing, use_threads=False).combine_chunks()
-            self._columns.update({name: _as_made(read.column(name)) if name == "logs" else read.column(name) for name in missing})
+            with self._reading():
+                read = pq.ParquetFile(pa.BufferReader(self._data)).read(columns=missing, use_threads=False).combine_chunks()
+                self._columns.update({name: _as_made(name, read.column(name)) for name in missing})
         return pa.table({name: self._columns[name] for name in names})
 
 
-def _as_made(logs: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Lists under the name that rows have for their elements, which Parquet has another one for: a cast would copy them all."""
-    lists = logs.combine_chunks()
-    return pa.chunked_array([pa.ListArray.from_arrays(lists.offsets, lists.values, type=CORE.field("logs").type)])
+def _as_made(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column in the type that rows have. Other writers may have other integers; what does not fit raises ArrowInvalid.
+
+    Lists have elements of another name in Parquet: a cast would copy them all.
+    """
+    if name not in CORE.names or values.type.equals(CORE.field(name).type):
+        return values
+    wanted = CORE.field(name).type
+    if name != "logs":
+        return values.cast(wanted)
+    lists = values.combine_chunks()
+    slices = lists.values
+    if not slices.type.equals(wanted.value_type):
+        fields = [slices.field(field.name).cast(field.type) for field in wanted.value_type]
+        slices = pa.StructArray.from_arrays(fields, fields=list(wanted.value_type))
+    return pa.chunked_array([pa.ListArray.from_arrays(lists.offsets, slices, type=wanted)])
 
 
 @says_where
 def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
-    """Read a manifest: one GET. Raises CheckpointCollected, and CorruptTable when it is not what the root says."""
+    """Read a manifest: one GET. Raises CheckpointCollected, CheckpointUnreadable when it is not what the root says, or makes no sense."""
     try:
         data = read_intact(fileio, ref.path, ref.sha256, named_by="checkpoint")
     except NotFound as error:
-        raise CheckpointCollected(f"{ref.path} in {fileio.url} was replaced by a newer checkpoint: open the table again") from error
-    try:
-        return Shard(data)
-    except pa.ArrowInvalid as error:
-        raise CorruptTable(f"{ref.path} is not a manifest that this objcat reads ({error}): upgrade objcat") from error
+        raise CheckpointCollected(
+            f"{ref.path} in {fileio.url} was replaced by a newer checkpoint: open the table again", path=ref.path
+        ) from error
+    except CorruptTable as error:
+        raise CheckpointUnreadable(f"{error}; open the table again", path=ref.path) from error
+    shard = Shard(data, ref)
+    shard.check()
+    return shard
 
 
 class Manifests:

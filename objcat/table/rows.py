@@ -32,6 +32,7 @@ from objcat.table.files import BaseFile, Bound, LogObject, LogSlice, encode_orde
 from objcat.table.schema import Column, arrow_type
 from objcat.table.spec import TableSpec
 from objcat.timeline import Home, Txn
+from objcat.timeline.entry import BUCKETS_MAX
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -350,6 +351,32 @@ def _check_superseded(rows: pa.Table, members: Members, based: Mask, slot: Ints,
         )
 
 
+def check_rows(rows: pa.Table, *, rows_expected: int) -> None:
+    """Raises ValueError for rows of a manifest that make no sense. Looks at whole columns at once."""
+    if rows.num_rows != rows_expected:
+        raise ValueError(f"it has {rows.num_rows:,} rows, and {rows_expected:,} by its root")
+    for name in ("partition", "bucket", "bucket_count", "slot", "as_of", "logs"):
+        if rows.column(name).null_count:
+            raise ValueError(f"the column {name} has nulls")
+    bucket, count = integers(rows, "bucket"), integers(rows, "bucket_count")
+    based = np.asarray(rows.column("base_path").is_valid().to_numpy(), dtype=np.bool_)
+    if ((bucket < 0) | (bucket >= count) | (count > BUCKETS_MAX)).any():
+        raise ValueError("a bucket is not below its bucket count")
+    if (integers(rows, "as_of") < -1).any() or (integers(rows, "slot") < -1).any() or (based & (integers(rows, "slot") < 0)).any():
+        raise ValueError("a row is of no slot")
+    for name in ("base_bytes", "base_rows", "base_txn"):
+        if rows.column(name).filter(pa.array(based)).null_count:
+            raise ValueError(f"a base file has no {name}")
+    slices = rows.column("logs").combine_chunks().values
+    if not len(slices):
+        return
+    if slices.null_count or any(slices.field(field.name).null_count for field in SLICE):
+        raise ValueError("a log slice has nulls")
+    start, end, held, height = (np.asarray(slices.field(name).to_numpy(), np.int64) for name in ("start", "end", "rows", "row_group_rows"))
+    if ((start < 0) | (start >= end) | (end > held) | (height < 1)).any():
+        raise ValueError("a log slice has no rows, or rows beyond those of its file")
+
+
 def home_at(rows: pa.Table, row: int) -> Home:
     """The home of a row."""
     partition, bucket, count = (rows.column(name)[row].as_py() for name in ("partition", "bucket", "bucket_count"))
@@ -401,11 +428,15 @@ def _merged(rows: pa.Table, members: Members, folded: Folded, pause: Callable[[]
     slices = rows.column("logs").combine_chunks().values.take(pa.array(folded.slices))
     used = np.flatnonzero(folded.used)
     group, row = members.group[used], members.row[used]
-    counts = np.bincount(group, weights=integers(rows, "rows")[row], minlength=len(folded.winner)).astype(np.int64)
+    known = rows.column("rows").fill_null(-1)
+    of_row = np.asarray(known.to_numpy(), np.int64)[row]
+    counts = np.bincount(group, weights=of_row, minlength=len(folded.winner)).astype(np.int64)
+    unknown = np.zeros(len(folded.winner), np.bool_)
+    unknown[group[of_row < 0]] = True
     columns = dict(zip(taken.column_names, taken.columns, strict=True)) | {
         "as_of": pa.array(folded.cut),
         "logs": pa.ListArray.from_arrays(offsets, slices),
-        "rows": pa.array(counts),
+        "rows": pa.array(counts, mask=unknown),
     }
     pause()
     # Where one row of a group is used, its bounds are taken as they are; -1 stands for none.

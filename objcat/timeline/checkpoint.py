@@ -8,6 +8,7 @@ A root is `checkpoints/<slot>/root.json`, put if absent after every object that 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,8 +19,8 @@ from fileio.env import map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.decoding import NOT_JSON, check_digest, decode_json, encode_object
-from objcat.timeline.entry import FORMAT_VERSION, check_format, log_key
+from objcat.timeline.decoding import NOT_JSON, RESTORE, check_digest, decode_json, encode_object
+from objcat.timeline.entry import FORMAT_VERSION, check_format, is_path, is_txn, log_key
 from objcat.timeline.outcomes import Outcome, Outcomes, Segment
 from objcat.timeline.state import LogState
 from objcat.timeline.where import says_where
@@ -68,6 +69,14 @@ class VoidRoot(msgspec.Struct, frozen=True, kw_only=True):
 AnyRoot: TypeAlias = Root | VoidRoot
 
 
+@dataclass(frozen=True, slots=True)
+class BrokenRoot:
+    """What is there is no root that can be read. why: says what is wrong with it. A checkpoint is a cache: readers pass over this one."""
+
+    slot: int
+    why: str
+
+
 class _Version(msgspec.Struct):
     """What every format of a root must say, now and later."""
 
@@ -97,7 +106,7 @@ _HINTS = msgspec.json.Decoder(Hint)
 class FoundRoot:
     """A root and its version in the store."""
 
-    root: AnyRoot
+    root: AnyRoot | BrokenRoot
     version: Version
 
 
@@ -132,19 +141,51 @@ def decode_root(data: bytes, *, slot: int) -> AnyRoot:
         decode_json(data, _VOID_ROOTS, where=key, what=what) if version.void else decode_json(data, _ROOTS, where=key, what=what)
     )
     if root.slot != slot or (isinstance(root, Root) and root.log.slot != slot):
-        raise CorruptTable(f"{key} holds the root of slot {root.slot}: restore that object from a backup of the bucket")
+        raise CorruptTable(f"{key} holds the root of slot {root.slot}: {RESTORE}")
+    if isinstance(root, Root):
+        _check_root(root, key)
+    elif not -1 <= root.older < slot:
+        raise CorruptTable(f"{key} says older = {root.older}, but that is to be a slot below its own: {RESTORE}")
     return root
+
+
+def _check_root(root: Root, key: str) -> None:
+    """Raises CorruptTable for a root that contradicts itself."""
+    log = root.log
+    slots = {"root_bound": [log.root_bound], "pins": log.pins, "restores": [at for pair in log.restores for at in pair]}
+    for table, marks in log.tables.items():
+        slots[f"tables.{table}.bound"] = [marks.bound]
+        slots[f"tables.{table}.saved"] = marks.saved
+        slots[f"tables.{table}.closed_at"] = [] if marks.closed_at is None else [marks.closed_at]
+        slots[f"tables.{table}.apps"] = [at for app in marks.apps.values() for at in (app.slot, app.rewound_at or 0)]
+    for field, found in slots.items():
+        for slot in found:
+            if not 0 <= slot <= root.slot:
+                raise CorruptTable(f"{key} says log.{field} = {slot}, but that is to be a slot up to its own: {RESTORE}")
+    for segment in root.segments:
+        if not is_path(segment.path) or segment.first_txn > segment.last_txn or not segment.first_slot <= segment.last_slot <= root.slot:
+            raise CorruptTable(f"{key} names the segment {segment.path!r}, which contradicts itself or leaves the log's prefix: {RESTORE}")
+    for outcome in root.outcomes:
+        if not is_txn(outcome.txn) or not 0 <= outcome.slot <= root.slot:
+            raise CorruptTable(
+                f"{key} says outcomes: {outcome.txn!r} at slot {outcome.slot}, which no slot up to its own can say: {RESTORE}"
+            )
 
 
 @says_where
 def read_root(fileio: FileIO, slot: int) -> FoundRoot | None:
-    """The root of a slot; None when none is there. One GET."""
+    """The root of a slot, a `BrokenRoot` where it cannot be read; None when none is there. One GET. Raises UnsupportedFormat."""
     try:
         result = fileio.get(root_key(slot))
     except NotFound:
         return None
     assert isinstance(result, GetResult)
-    return FoundRoot(decode_root(result.data, slot=slot), result.meta.version)
+    root: AnyRoot | BrokenRoot
+    try:
+        root = decode_root(result.data, slot=slot)
+    except CorruptTable as error:
+        root = BrokenRoot(slot, str(error))
+    return FoundRoot(root, result.meta.version)
 
 
 def put_root(fileio: FileIO, root: AnyRoot, mode: Create | Update) -> PutOutcome:
@@ -157,10 +198,11 @@ def void_root(slot: int, *, older: int) -> VoidRoot:
 
 
 @says_where
-def newest_root(fileio: FileIO, slot: int) -> Root | None:
+def newest_root(fileio: FileIO, slot: int, usable: Callable[[Root | BrokenRoot], bool] | None = None) -> Root | None:
     """The newest root at or below a slot; None when there is none.
 
-    Roots are about two spacings apart, so that it is found by few GETs; over what was collected, void roots lead the way.
+    usable: whether a root is good to stand on; None: all that can be read are. Older ones stand for those that are not. Roots are about two
+    spacings apart, so that it is found by few GETs; over what was collected, void roots lead the way.
     """
     below = floor_slot(slot)
     window = 1
@@ -168,8 +210,10 @@ def newest_root(fileio: FileIO, slot: int) -> Root | None:
         slots = range(below, max(0, below - window * SPACING_SLOTS), -SPACING_SLOTS)
         for probed, found in zip(slots, map_io(fileio.env, lambda at: read_root(fileio, at), slots), strict=True):
             below = probed - SPACING_SLOTS
-            if found is not None and isinstance(found.root, Root):
-                return found.root
+            if found is not None and not isinstance(found.root, VoidRoot):
+                good = isinstance(found.root, Root) if usable is None else usable(found.root)
+                if good and isinstance(found.root, Root):
+                    return found.root
             if found is not None and isinstance(found.root, VoidRoot):
                 below = floor_slot(found.root.older)
                 break

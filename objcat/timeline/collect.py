@@ -19,7 +19,7 @@ from fileio.store import FileIO
 from objcat.arguments import whole_number
 from objcat.errors import CommitUnknown, CorruptTable, ObjcatError
 from objcat.timeline import checkpoint
-from objcat.timeline.checkpoint import FoundRoot, Root, VoidRoot, floor_slot, read_root, root_key, void_root
+from objcat.timeline.checkpoint import BrokenRoot, FoundRoot, Root, VoidRoot, floor_slot, read_root, root_key, void_root
 from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.state import LogState
@@ -145,7 +145,9 @@ def fence(fileio: FileIO, log: LogState, keeps: Callable[[list[int]], set[int]])
     """
     older = -1
     for slot, found in _survey(fileio, log.slot - 1):
-        if _is_valid(found if found is not None else _put_void(fileio, slot, older=older)):
+        if _is_valid(
+            found if found is not None and not isinstance(found.root, BrokenRoot) else _put_void(fileio, slot, found, older=older)
+        ):
             older = slot
     valid = {slot: found for slot, found in _survey(fileio, log.slot - 1) if found is not None and isinstance(found.root, Root)}
     kept = keeps(list(valid))
@@ -155,32 +157,43 @@ def fence(fileio: FileIO, log: LogState, keeps: Callable[[list[int]], set[int]])
         if slot in kept:
             older = slot
             continue
-        match checkpoint.put_root(fileio, void_root(slot, older=older), Update(found.version)):
-            case Written():
-                voided.append(slot)
-            case Conflict():
-                _check_void(fileio, slot)
-            case Unknown(cause):
-                raise cause
+        if _make_void(fileio, slot, found, older=older):
+            voided.append(slot)
     return tuple(voided)
 
 
-def _put_void(fileio: FileIO, slot: int, *, older: int) -> FoundRoot | None:
-    """Put a void root where none is. Returns the root of a publisher or collector that was faster."""
-    match checkpoint.put_root(fileio, void_root(slot, older=older), Create()):
-        case Written():
-            return None
-        case Conflict():
-            return read_root(fileio, slot)
-        case Unknown(cause):
-            raise cause
+def _put_void(fileio: FileIO, slot: int, found: FoundRoot | None, *, older: int) -> FoundRoot | None:
+    """Put a void root where none is, or one that cannot be read. Returns the root of a publisher or collector that was faster."""
+    for _ in range(ATTEMPTS_MAX):
+        match checkpoint.put_root(fileio, void_root(slot, older=older), Create() if found is None else Update(found.version)):
+            case Written():
+                return None
+            case Conflict():
+                found = read_root(fileio, slot)
+            case Unknown(cause):
+                raise cause
+        if found is not None and not isinstance(found.root, BrokenRoot):
+            return found
+    raise CorruptTable(f"{root_key(slot)} is changed again and again by something else than publishers: find out by what")
 
 
-def _check_void(fileio: FileIO, slot: int) -> None:
-    """A root that changed can only have been made void by another collector. Raises CorruptTable."""
-    found = read_root(fileio, slot)
-    if found is None or isinstance(found.root, Root):
-        raise CorruptTable(f"{root_key(slot)} was changed by something else than a collection: restore it from a backup of the bucket")
+def _make_void(fileio: FileIO, slot: int, found: FoundRoot, *, older: int) -> bool:
+    """Let nobody stand on a root any more. Returns whether it was done here; another collector does it as well. A publisher may replace
+    one whose objects are damaged meanwhile. Raises CorruptTable."""
+    now: FoundRoot | None = found
+    for _ in range(ATTEMPTS_MAX):
+        if now is None:
+            break
+        if isinstance(now.root, VoidRoot):
+            return False
+        match checkpoint.put_root(fileio, void_root(slot, older=older), Update(now.version)):
+            case Written():
+                return True
+            case Unknown(cause):
+                raise cause
+            case Conflict():
+                now = read_root(fileio, slot)
+    raise CorruptTable(f"{root_key(slot)} was changed by something else than a collection: restore it from a backup of the bucket")
 
 
 def _kept(log: LogState, roots: list[int]) -> set[int]:

@@ -44,7 +44,7 @@ _DIGESTED = msgspec.json.Decoder(_Digested)
 
 def check_own_digest(data: bytes, *, key: str) -> None:
     """As `check_digest`, of whatever the object says. data: a JSON object."""
-    check_digest(data, _DIGESTED.decode(data).digest, key=key)
+    check_digest(data, decode_json(data, _DIGESTED, where=key, what="a JSON object").digest, key=key)
 
 
 def check_digest(data: bytes, said: str | None, *, key: str) -> None:

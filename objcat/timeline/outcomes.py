@@ -8,8 +8,10 @@ small segments, and each outcome is written O(log n) times. A segment of about `
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -17,8 +19,8 @@ from fileio.base import Create, GetResult, Range, require_written
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
-from objcat.errors import CheckpointCollected, CorruptTable
-from objcat.timeline.entry import Entry, Txn
+from objcat.errors import CheckpointCollected, CheckpointUnreadable
+from objcat.timeline.entry import Count, Entry, Txn
 from objcat.timeline.where import says_where
 
 INLINE_MAX = 128
@@ -28,7 +30,8 @@ MERGE_COUNT = 8
 MERGED_MAX = 65_536
 """Segments with as many outcomes are not merged again: publishing a checkpoint stays short."""
 BLOCK_RECORDS = 1024
-"""Lines read by one request when a segment is searched."""
+"""Lines read by one request when a segment is searched, and that have a digest of their own."""
+BLOCK_DIGITS = 16
 SEARCHES_MAX = 4
 """Of more transactions than this, a segment is read whole instead of being searched for each."""
 
@@ -42,17 +45,22 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     committed_at_ms: int
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """Outcomes in an object of their own. width: bytes of each of its `count` lines. level: how often they were merged."""
+class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Outcomes in an object of their own. width: bytes of each of its `count` lines. level: how often they were merged.
+
+    blocks: the first 16 digits of the SHA-256 of each `BLOCK_RECORDS` lines, so that a part that is read is known to be what was written;
+    none in a segment of before.
+    """
 
     path: str
-    count: int
-    width: int
-    level: int
+    count: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    width: Annotated[int, msgspec.Meta(ge=1, lt=2**16)]
+    level: Annotated[int, msgspec.Meta(ge=0, lt=64)]
     first_txn: Txn
     last_txn: Txn
-    first_slot: int
-    last_slot: int
+    first_slot: Count
+    last_slot: Count
+    blocks: tuple[str, ...] = ()
 
 
 def outcomes_of(entry: Entry) -> Iterable[Outcome]:
@@ -139,7 +147,8 @@ def _write(fileio: FileIO, folder: str, outcomes: Sequence[Outcome], *, level: i
     lines = [f"{o.txn} {o.slot:020d} {'committed' if o.committed else 'fenced'} {o.committed_at_ms}" for o in ordered]
     width = max(map(len, lines)) + 1
     path = f"{folder}outcomes-{fileio.env.new_id()}.txt"
-    require_written(fileio.put(path, "".join(f"{line:<{width - 1}}\n" for line in lines).encode(), Create()), path)
+    data = "".join(f"{line:<{width - 1}}\n" for line in lines).encode()
+    require_written(fileio.put(path, data, Create()), path)
     slots = [outcome.slot for outcome in ordered]
     return Segment(
         path=path,
@@ -150,32 +159,50 @@ def _write(fileio: FileIO, folder: str, outcomes: Sequence[Outcome], *, level: i
         last_txn=ordered[-1].txn,
         first_slot=min(slots),
         last_slot=max(slots),
+        blocks=_blocks(data, width),
     )
 
 
+def _blocks(data: bytes, width: int) -> tuple[str, ...]:
+    """The digests of lines that begin with a block."""
+    size = BLOCK_RECORDS * width
+    return tuple(hashlib.sha256(data[at : at + size]).hexdigest()[:BLOCK_DIGITS] for at in range(0, len(data), size))
+
+
 def _read(fileio: FileIO, segment: Segment, begin: int = 0, end: int | None = None) -> list[Outcome]:
-    """Lines `begin` to `end` (excluded) of a segment: one GET."""
+    """Lines `begin` to `end` (excluded) of a segment: one GET. begin: of a block."""
     end = segment.count if end is None else end
     try:
         result = fileio.get(segment.path, byte_range=Range(begin * segment.width, end * segment.width))
     except NotFound as error:
-        raise CheckpointCollected(f"{segment.path} was collected with its checkpoint: open the table again") from error
+        raise CheckpointCollected(f"{segment.path} was collected with its checkpoint: open the table again", path=segment.path) from error
     assert isinstance(result, GetResult)
+    first = begin // BLOCK_RECORDS
+    blocks = _blocks(result.data, segment.width)
+    if segment.blocks and blocks != segment.blocks[first : first + len(blocks)]:
+        raise _unreadable(segment, "its bytes have another digest than its root says")
     try:
         rows = [line.split() for line in result.data.decode().splitlines()]
         found = [Outcome(Txn(txn), int(slot), kind == "committed", int(at_ms)) for txn, slot, kind, at_ms in rows]
     except ValueError as error:
-        raise CorruptTable(f"{segment.path} does not hold outcomes of transactions: restore it from a backup of the bucket") from error
+        raise _unreadable(segment, "it does not hold outcomes of transactions") from error
     if len(found) != end - begin:
-        raise CorruptTable(f"{segment.path} has lost lines: restore it from a backup of the bucket")
+        raise _unreadable(segment, "it has lost lines")
     return found
+
+
+def _unreadable(segment: Segment, why: str) -> CheckpointUnreadable:
+    return CheckpointUnreadable(
+        f"{segment.path} is not what the checkpoint that names it wrote: {why}; open the table again", path=segment.path
+    )
 
 
 def _search(fileio: FileIO, segment: Segment, txn: Txn) -> Outcome | None:
     """The outcome of one txn in a segment, by bisection over blocks: O(log n) GETs, one for a small segment."""
     low, high = 0, segment.count
     while low < high:
-        middle = max(low, (low + high - BLOCK_RECORDS) // 2)
+        # Blocks that are read begin where those begin that have digests.
+        middle = max(low, (low + high - BLOCK_RECORDS) // 2 // BLOCK_RECORDS * BLOCK_RECORDS)
         block = _read(fileio, segment, middle, min(high, middle + BLOCK_RECORDS))
         if txn < block[0].txn:
             high = middle

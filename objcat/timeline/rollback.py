@@ -66,10 +66,15 @@ def _look_up(fileio: FileIO, txn: Txn, view: View[Any] | None) -> tuple[Outcome 
         try:
             known = timeline.refresh(View(view.log, None, view.checkpoint, view.outcomes))
             return known.outcomes.find(fileio, txn), known.log
-        except CheckpointCollected:
-            pass  # The view is older than the checkpoints that are left.
+        except CheckpointCollected as error:
+            timeline.pass_over(error)  # The view is older than the checkpoints that are left, or stands on a damaged one.
     known = timeline.open()
-    return known.outcomes.find(fileio, txn), known.log
+    try:
+        return known.outcomes.find(fileio, txn), known.log
+    except CheckpointCollected:
+        timeline.pass_over_all()
+        known = timeline.open()
+        return known.outcomes.find(fileio, txn), known.log
 
 
 class _NoFold:

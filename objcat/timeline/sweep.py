@@ -11,7 +11,7 @@ from fileio.store import FileIO
 from objcat.arguments import seconds
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, new_txn, parse_txn, requested_key, txn_time
+from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, log_key, new_txn, parse_txn, requested_key, txn_time
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.log import with_changes
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
@@ -183,7 +183,9 @@ def _unnamed(
     fileio = timeline.fileio
     entry = timeline.log.read_known(slot)
     if entry.txn != txn:
-        raise CorruptTable(f"slot {slot} of {fileio.url} does not hold the commit of {txn}: restore it from a backup of the bucket")
+        raise CorruptTable(
+            f"{log_key(slot)} in {fileio.url} does not hold the commit of {txn}: restore that object from a backup of the bucket"
+        )
     (entry,) = with_changes(fileio, [entry])
     named = {*names_of(entry), *(side.path for side in _side_objects(entry))}
     return entry, [path for path in found.files if path not in named]

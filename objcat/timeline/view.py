@@ -10,12 +10,12 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from fileio.base import Conflict, Create, Unknown, Written
+from fileio.base import Conflict, Create, Unknown, Update, Written
 from fileio.store import FileIO
 from objcat.arguments import whole_number
-from objcat.errors import CheckpointCollected, CorruptTable, InvalidInput
+from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, InvalidInput
 from objcat.timeline import checkpoint
-from objcat.timeline.checkpoint import Root, VoidRoot
+from objcat.timeline.checkpoint import AnyRoot, BrokenRoot, Root, VoidRoot
 from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
 from objcat.timeline.log import Log, with_changes
 from objcat.timeline.outcomes import Outcomes, Segment
@@ -91,6 +91,8 @@ class Timeline(Generic[S]):
         self._publishing_until_s: float | None = None
         self._failed_at_slot: int | None = None
         self._hinted_s: float | None = None
+        self._unusable: set[str] = set()
+        self._passes_over_all = False
 
     # ---- reading
 
@@ -98,14 +100,17 @@ class Timeline(Generic[S]):
     def open(self) -> View[S]:
         """The newest view; of an empty log, one at slot -1.
 
+        A checkpoint is a cache: one that cannot be read is logged once, and passed over for an older one, or for the log itself.
         Costs the hint, a root, the entries above it and one look that finds nothing; O(log n) looks more when the hint is missing or stale.
         Raises UnsupportedFormat, CorruptTable.
         """
+        if self._passes_over_all:
+            return self.advance(self._empty(), self._entries(-1))
         hint, _ = checkpoint.read_hint(self.fileio)
         if hint is None:
             return self._catch_up(self._empty(), window=1, reach=checkpoint.TAIL_SLOTS_MAX + 1)
         found = checkpoint.read_root(self.fileio, hint.checkpoint)
-        if found is None or isinstance(found.root, VoidRoot):
+        if found is None or isinstance(found.root, VoidRoot) or not self._is_usable(found.root) or isinstance(found.root, BrokenRoot):
             known = hint.slot if self.fileio.exists(log_key(hint.slot)) else -1
             return self._jump(self._empty(), known)
         view = self._standing_on(found.root)
@@ -114,6 +119,18 @@ class Timeline(Generic[S]):
         if opened.slot == view.slot:
             self._check_not_ahead(found.root)
         return opened
+
+    def pass_over(self, error: CheckpointCollected) -> None:
+        """Stand on no checkpoint from now on that names an object which is gone or damaged. Whoever meets such an error calls this before
+        the log is opened again."""
+        if error.path and error.path not in self._unusable:
+            self._unusable.add(error.path)
+            if isinstance(error, CheckpointUnreadable):
+                logger.warning("a checkpoint of %s cannot be read, and is passed over: %s", self.fileio.url, error)
+
+    def pass_over_all(self) -> None:
+        """Stand on no checkpoint until this process has published one: fold the log itself."""
+        self._passes_over_all = True
 
     @says_where
     def refresh(self, view: View[S]) -> View[S]:
@@ -143,13 +160,14 @@ class Timeline(Generic[S]):
         Raises InvalidInput when there is no such slot; SnapshotExpired is for the caller to judge.
         """
         whole_number(slot, what="slot", least=None)
-        return self._as_of(slot, checkpoint.newest_root(self.fileio, slot))
+        return self._as_of(slot, self._newest_root(slot))
 
     def _as_of(self, slot: int, root: Root | None) -> View[S]:
         """`at`, from a root."""
         view = self._empty() if root is None else self._standing_on(root)
-        entries = self.log.read_after(view.slot, until=slot, window=checkpoint.TAIL_SLOTS_MAX)
+        entries = self._entries(view.slot, until=slot)
         if view.slot + len(entries) < slot or slot < 0:
+            self._check_absent(view.slot + len(entries) + 1, slot)
             raise InvalidInput(f"{self.fileio.url} has no slot {slot}: slots go from 0 to {view.slot + len(entries)}")
         return self.advance(view, entries)
 
@@ -228,7 +246,7 @@ class Timeline(Generic[S]):
             return view
         entries = [entry for entry in view.tail if entry.slot > standing.slot]
         if len(entries) < view.slot - standing.slot:
-            entries = self.log.read_after(standing.slot, until=view.slot, window=checkpoint.TAIL_SLOTS_MAX)
+            entries = self._entries(standing.slot, until=view.slot)
         return self.advance(standing, entries)
 
     def after_commit(self, view: View[S], keep: Callable[[View[S]], None]) -> None:
@@ -259,7 +277,7 @@ class Timeline(Generic[S]):
         It must not stand on a checkpoint that is being collected, as checkpoints that are published later will stand on it too.
         """
         kept = slot >= log.root_bound or slot in log.pins
-        return self._as_of(slot, checkpoint.newest_root(self.fileio, slot) if kept else None).state
+        return self._as_of(slot, self._newest_root(slot) if kept else None).state
 
     def _empty(self) -> View[S]:
         return View(LogState(), self.fold.begin())
@@ -280,10 +298,44 @@ class Timeline(Generic[S]):
     def _jump(self, view: View[S], known: int) -> View[S]:
         """The newest view, when the head is far from `view`: from the newest root below it. known: a slot that exists, or -1."""
         head = checkpoint.find_head(self.fileio, known)
-        root = checkpoint.newest_root(self.fileio, head)
+        root = self._newest_root(head)
         if root is not None and root.slot > view.slot:
             view = self._standing_on(root)
-        return self.advance(view, self.log.read_after(view.slot, window=checkpoint.TAIL_SLOTS_MAX))
+        return self.advance(view, self._entries(view.slot))
+
+    def _newest_root(self, slot: int) -> Root | None:
+        """The newest root at or below a slot that is good to stand on."""
+        return None if self._passes_over_all else checkpoint.newest_root(self.fileio, slot, self._is_usable)
+
+    def _is_usable(self, root: Root | BrokenRoot) -> bool:
+        """Whether a view can stand on a root: it can be read, and so can all that it names, as far as this process knows."""
+        why = root.why if isinstance(root, BrokenRoot) else ""
+        if isinstance(root, Root):
+            try:
+                self.fold.load(root.payload)
+                if self._unusable.isdisjoint(self._objects(root.payload, root.segments)):
+                    return True
+            except CorruptTable as error:
+                why = f"{checkpoint.root_key(root.slot)}: {error}"
+        if why and why not in self._unusable:
+            self._unusable.add(why)
+            logger.warning("the checkpoint of %s at slot %d cannot be read, and is passed over: %s", self.fileio.url, root.slot, why)
+        return False
+
+    def _entries(self, after: int, *, until: int | None = None) -> list[Entry]:
+        """The entries above a slot. Raises CorruptTable, which says so where a checkpoint that was passed over could stand for them."""
+        try:
+            return self.log.read_after(after, until=until, window=checkpoint.TAIL_SLOTS_MAX)
+        except CorruptTable as error:
+            if not self._unusable:
+                raise
+            passed = min(self._unusable)
+            raise CorruptTable(f"{error}; what stands for it cannot be read either, so restore one of the two: {passed}") from error
+
+    def _check_absent(self, first: int, slot: int) -> None:
+        """Raises CorruptTable when a slot is absent below others that are there. slot: that was asked for, at or above it."""
+        if slot >= 0 and self.fileio.exists(log_key(max(slot, first + 1))):
+            raise CorruptTable(f"{log_key(first)} is missing although later slots exist: restore that object from a backup of the bucket")
 
     def _check_not_ahead(self, root: Root) -> None:
         """With nothing above a root, its own slot shows that the log reaches as far. Raises CorruptTable."""
@@ -300,12 +352,19 @@ class Timeline(Generic[S]):
         if target is None or target.slot <= view.checkpoint:
             return view
         found = checkpoint.read_root(self.fileio, target.slot)
-        standing = self._save(target) if found is None else self._theirs(target, found.root)
+        if found is None:
+            standing = self._save(target, Create())
+        elif isinstance(found.root, VoidRoot) or self._is_usable(found.root):
+            standing = self._theirs(target, found.root)
+        else:
+            # It cannot be read, so it is replaced, unless a collection, or an erasure, has gone beyond it meanwhile: then it becomes void.
+            newest = self.refresh(view)
+            standing = None if target.slot < newest.log.root_bound else self._save(target, Update(found.version))
         return view if standing is None else self.rebase(view, standing)
 
-    def _theirs(self, target: View[S], root: Root | VoidRoot) -> View[S] | None:
-        """The view of a root that somebody else has published at `target.slot`; None when the slot was given up."""
-        if isinstance(root, VoidRoot):
+    def _theirs(self, target: View[S], root: AnyRoot | BrokenRoot) -> View[S] | None:
+        """The view of a root that somebody else has published at `target.slot`; None when the slot was given up, or the root is damaged."""
+        if not isinstance(root, Root) or not self._is_usable(root):
             return None
         if root.log.committed_at_ms != target.log.committed_at_ms:
             raise CorruptTable(
@@ -313,8 +372,9 @@ class Timeline(Generic[S]):
             )
         return self._standing_on(root)
 
-    def _save(self, target: View[S]) -> View[S] | None:
-        """Save a view that is at a slot of a checkpoint. Only what a published root names is used afterwards."""
+    def _save(self, target: View[S], mode: Create | Update) -> View[S] | None:
+        """Save a view that is at a slot of a checkpoint. Only what a published root names is used afterwards. mode: of the put of the root,
+        which takes the place of none, or of one that cannot be read."""
         if max(target.checkpoint, 0) < target.log.root_bound:
             # What this view stands on may be collected; a root that is published from now on must stand on younger ones only.
             target = self.at(target.slot)
@@ -323,16 +383,17 @@ class Timeline(Generic[S]):
         folder = f"{checkpoint.folder_of(target.slot)}{self.fileio.env.new_id()}/"
         saved = self._save_objects(target, folder)
         if saved is None:
-            # Somebody deleted checkpoints by hand: they are a cache. What is there now, or the log itself, says the same.
+            # What the view stands on was collected, deleted by hand, or is damaged. What is there now, or the log itself, says the same.
             target = self.at(target.slot)
             if target.checkpoint == target.slot:
                 return target
-            saved = self._write_objects(target, folder)
+            saved = self._save_objects(target, folder) or self._write_objects(self._as_of(target.slot, None), folder)
         payload, state, outcomes = saved
         root = _root_of(target, payload, outcomes)
         self.fileio.env.give_way()
-        match checkpoint.put_root(self.fileio, root, Create()):
+        match checkpoint.put_root(self.fileio, root, mode):
             case Written():
+                self._passes_over_all = False
                 return View(target.log, state, target.slot, outcomes)
             case Unknown(cause):
                 raise cause
@@ -346,12 +407,14 @@ class Timeline(Generic[S]):
         """`_write_objects`; None when something that would be named again is not named by the root that the view stands on any more."""
         try:
             payload, state, outcomes = self._write_objects(target, folder)
-        except CheckpointCollected:
+        except CheckpointCollected as error:
+            self.pass_over(error)
             return None
         again = {path for path in self._objects(payload, outcomes.segments) if not path.startswith(folder)}
         if again:
             found = checkpoint.read_root(self.fileio, target.checkpoint) if target.checkpoint >= 0 else None
-            if found is None or isinstance(found.root, VoidRoot) or not again <= self._objects(found.root.payload, found.root.segments):
+            root = None if found is None else found.root
+            if not isinstance(root, Root) or not self._is_usable(root) or not again <= self._objects(root.payload, root.segments):
                 return None
         return payload, state, outcomes
 

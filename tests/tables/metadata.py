@@ -31,22 +31,40 @@ def entry(slot: int, delta: TableDelta | None, *, action: Action = Action.DELTA_
         format=1,
         slot=slot,
         action=action,
-        txn=Txn(f"20261121T000000000Z-{slot:016x}"),
+        txn=txn_of(slot),
         base=slot - 1,
         committed_at_ms=slot,
         changes={} if delta is None else {TABLE: encode_delta(delta)},
-        footprint={TABLE: footprint or Footprint()},
+        footprint={TABLE: footprint or footprint_of(delta or TableDelta())},
+    )
+
+
+def txn_of(slot: int) -> Txn:
+    """The transaction of the entry of a slot, below which its files lie."""
+    return Txn(f"20261121T000000000Z-{slot:016x}")
+
+
+def footprint_of(delta: TableDelta) -> Footprint:
+    """What an entry with these changes says that it touched, homes of its index too."""
+    bases = (*delta.bases, *(() if delta.index is None else delta.index.bases))
+    homes = tuple(base.home for base in bases)
+    return Footprint(
+        creates=() if delta.as_of is not None else homes,
+        replaces=homes if delta.as_of is not None else (),
+        appends=tuple(part.home for log in delta.logs for part in log.homes),
+        retires=delta.retires,
+        splits=delta.splits,
     )
 
 
 def base(slot: int, home: Home, *, rows: int = 10, bounds: Mapping[int, Bound] | None = None) -> BaseFile:
-    path = f"data/{slot}/{home.partition}-{home.bucket}-{home.bucket_count}.parquet"
+    path = f"data/{txn_of(slot)}/{home.partition}-{home.bucket}-{home.bucket_count}.parquet"
     return BaseFile(path=path, bytes=100 + slot, rows=rows, home=home, bounds=dict(bounds or {}))
 
 
 def log(slot: int, homes: Iterable[Home], *, number: int = 0, bounds: Mapping[int, Bound] | None = None) -> LogObject:
     parts = tuple(LogRows(home, i * 2, i * 2 + 2) for i, home in enumerate(homes))
-    path = f"data/{slot}/{number}.log.parquet"
+    path = f"data/{txn_of(slot)}/{number}.log.parquet"
     return LogObject(path=path, bytes=50, rows=2 * len(parts), row_group_rows=16, homes=parts, bounds=dict(bounds or {}))
 
 

@@ -89,12 +89,6 @@ def swap_ranges(entry: dict[str, Any], table: str) -> None:
     homes[0], homes[1] = homes[1], homes[0]
 
 
-def move_away(entry: dict[str, Any], table: str) -> None:
-    """Both say the same of a partition that the table cannot have."""
-    put(f"{LOG}.homes.0.0.0", "other=1")(entry, table)
-    put("footprint.T.appends.0.0", "other=1")(entry, table)
-
-
 LOG = "changes.T.logs.0"
 DAMAGES: dict[str, tuple[int, Change, str]] = {
     "changes are missing": (2, drop("changes"), r"changes\..* its footprint says appends"),
@@ -111,7 +105,6 @@ DAMAGES: dict[str, tuple[int, Change, str]] = {
     "a negative bucket": (2, put(f"{LOG}.homes.0.0.1", -1), r"`int` >= 0.*homes"),
     "a bucket beyond the count": (2, put(f"{LOG}.homes.1.0.1", 2), r"homes of data/.*bucket 2/2"),
     "no buckets": (2, put(f"{LOG}.homes.0.0.2", 0), r"`int` >= 1.*homes"),
-    "a partition of no partitioning": (2, move_away, r"the partition 'other=1'"),
     "rows beyond the file": (2, put(f"{LOG}.homes.1.2", 9), r"rows \d+ to 9.*within the 8 rows"),
     "a range that ends before it begins": (2, put(f"{LOG}.homes.0.2", 0), r"rows 0 to 0"),
     "ranges out of order": (2, swap_ranges, r"one after another"),

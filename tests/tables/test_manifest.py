@@ -16,12 +16,12 @@ from fileio.base import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.alone import table_at
-from objcat.errors import CheckpointCollected, CorruptTable
+from objcat.errors import CheckpointCollected, CheckpointUnreadable
 from objcat.services import compact, split_buckets
 from objcat.table import Manifests, TableDelta, TablesFold, levels, manifest
 from objcat.table.levels import GROWTH, RUNS_MAX, cut, runs_to_merge, shards_to_fold
 from objcat.timeline import Home, Timeline
-from tests.tables.metadata import ID, TABLE, History, base, log, make_table, paths_of, snapshot_at
+from tests.tables.metadata import ID, TABLE, History, base, log, make_table, paths_of, snapshot_at, txn_of
 
 PARTITIONS = 40
 BUCKETS = 25
@@ -89,7 +89,7 @@ def test_the_same_plan_twice_shows_what_was_written_between(history: History) ->
         own.add(TableDelta(bases=(base(slot, home, bounds={ID: (slot, slot, 0)}),), as_of=slot - 1))
         assert own.groups(homes=[home]) == own.groups()
         (group,) = own.groups()
-        assert group.base is not None and group.base.path.startswith(f"data/{slot}/")
+        assert group.base is not None and group.base.path.startswith(f"data/{txn_of(slot)}/")
         bounds = snapshot_at(own.state[TABLE], slot).bounds(own.manifests, own.spec.key_columns, homes=[home])
         assert bounds.column(f"lower_{ID}").to_pylist() == [slot]
 
@@ -126,7 +126,7 @@ def test_a_checkpoint_of_one_busy_range_writes_only_its_shard_anew(history: Hist
 
 def test_new_partitions_come_between_and_around(history: History) -> None:
     new = [Home(f"p={name}", bucket, BUCKETS) for name in ("", "0225", "zz") for bucket in range(BUCKETS)]
-    history.add(TableDelta(bases=tuple(base(90, home) for home in new)))
+    history.add(TableDelta(bases=tuple(base(history.slot + 1, home) for home in new)))
     history.save()
     now = history.state[TABLE].manifest
     ordered = sorted((ref for ref in now if ref.run == 0), key=lambda ref: ref.first.partition)
@@ -173,7 +173,7 @@ def test_a_manifest_that_was_collected_means_open_again(history: History) -> Non
 def test_a_manifest_that_was_changed_is_refused(history: History) -> None:
     path = history.state[TABLE].manifest[3].path
     history.fileio.put(path, history.fileio.read(path)[:-1] + b"?", Overwrite())
-    with pytest.raises(CorruptTable, match="is not what the checkpoint that names it wrote"):
+    with pytest.raises(CheckpointUnreadable, match="is not what the checkpoint that names it wrote"):
         history.groups()
 
 

@@ -168,13 +168,17 @@ def test_a_root_of_a_newer_client_is_refused_with_the_version_that_it_needs() ->
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"garbage", b'{"format": 1, "slot": 16}', b'{"format": 1, "slot": 17, "older": 0, "void": true}']
 )
-def test_a_damaged_root_is_named(data: bytes) -> None:
+def test_a_damaged_root_is_named_and_passed_over(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     fileio = store("damaged")
     timeline = open_toy(fileio)
     grow(timeline, 40)
     fileio.put(root_key(16), data, Overwrite())
-    with pytest.raises(CorruptTable, match=r"root\.json"):
-        timeline.open()
+    with caplog.at_level("WARNING", logger="objcat.timeline"):
+        opened = open_toy(fileio).open()
+    assert (opened.slot, opened.checkpoint) == (39, -1)
+    assert rows_of(fileio, opened.state) == rows_at(39)
+    (said,) = [record.message for record in caplog.records]
+    assert root_key(16) in said and "passed over" in said
 
 
 def test_a_root_ahead_of_the_log_is_corruption() -> None:
