@@ -47,6 +47,7 @@ from tests.mutations.bugs import bug
 
 cleaning: Any = import_module("objcat.services.clean")
 compaction: Any = import_module("objcat.services.compact")
+overwriting: Any = import_module("objcat.edits.overwriting")
 replacing: Any = import_module("objcat.services.overwrite")
 
 # ---- rules of conflicts, one or two left out ---------------------------------------------------------------------
@@ -108,6 +109,11 @@ def _move_leaves(patch: pytest.MonkeyPatch) -> None:
 def _replaced_blindly(patch: pytest.MonkeyPatch) -> None:
     part = replacing.Part
     patch.setattr(replacing, "Part", lambda *rest, ends, whole: part(*rest, ends=None, whole=whole))
+
+
+@bug("a replacement that ends what was there when it was planned", "P9", "replacement of all, replacement of all")
+def _ended_as_planned(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(overwriting, "renewed", lambda _fileio, proposal, *_: proposal)
 
 
 @bug("restore racing a writer", "P5", "restore, rewrite")
