@@ -15,7 +15,7 @@ from objcat.table import Manifests, Snapshot, TableDelta, Tables, TableSpec
 from objcat.table.evolution import ColumnChange, changed_ids, evolve
 from objcat.table.files import encode_delta
 from objcat.table.partition import parse_partitioning, shape_of
-from objcat.table.properties import check_names, check_properties, check_together
+from objcat.table.properties import check_names, check_properties, check_statistics, check_together
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_key_scope
 from objcat.timeline import Action, Candidate, CommitPolicy, Committed, Committer, Footprint, Timeline, Txn, View, new_txn
@@ -123,6 +123,7 @@ def change_properties(
     check_properties(set_)
 
     def plan(spec: TableSpec) -> TableSpec:
+        check_statistics(set_, spec.table_schema.names)
         kept = {key: value for key, value in {**spec.properties, **set_}.items() if key not in removed}
         check_together(kept)
         return msgspec.structs.replace(spec, properties=kept)

@@ -31,7 +31,7 @@ from objcat.edits.traces import Leaf, Traces, leaves_of
 from objcat.storage.bounds import BOUND_BYTES_MAX
 from objcat.storage.fitting import relabelled
 from objcat.storage.hashing import key_digests
-from objcat.table import TableSpec
+from objcat.table import BaseFile, LogObject, TableSpec
 from objcat.table.files import decode_delta
 from objcat.table.partition import encoded
 from objcat.table.schema import FIELD_ID_KEY, arrow_type
@@ -182,7 +182,8 @@ def _escaped(text: str) -> str:
 
 @dataclass(slots=True)
 class Search:
-    """One search of a store. table: its id. is_shared: whether others are in its log. foreign: data files and manifests of those."""
+    """One search of a store. table: its id. is_shared: whether others are in its log. foreign: data files and manifests of those.
+    index_manifests: those of the table's index, whose columns have ids of their own."""
 
     fileio: FileIO
     table: str
@@ -190,6 +191,7 @@ class Search:
     sought: Sought
     foreign: frozenset[str]
     is_shared: bool
+    index_manifests: frozenset[str] = frozenset()
     found: set[str] = field(default_factory=set)
     classes: dict[str, Examined] = field(default_factory=dict)
     finder: Finder = field(init=False)
@@ -248,7 +250,8 @@ class Search:
                     key.rsplit("/", maxsplit=1)[-1].startswith("keys-") and not self.sought.digests.isdisjoint(_numbers(data))
                 )
             case "data files" | "index files" | "checkpoint manifests" | "other objects":
-                return self._is_in(data) or (_is_parquet(key) and self._parquet_holds(data, of_index="/_index/" in key))
+                of_index = kind == "index files" or key in self.index_manifests
+                return self._is_in(data) or (_is_parquet(key) and self._parquet_holds(data, of_index=of_index))
             case _:
                 return self._is_in(data)
 
@@ -275,11 +278,22 @@ class Search:
             return True
         entry = decode_entry(data, key=key)
         raw, footprint = entry.changes.get(self.table), entry.footprint.get(self.table)
-        if raw is not None and any(self._bounds_hold(file.bounds) for file in decode_delta(raw).files):
-            return True
+        if raw is not None:
+            delta = decode_delta(raw)
+            files: list[BaseFile | LogObject] = [*delta.bases, *delta.logs]
+            of_index: list[BaseFile | LogObject] = [] if delta.index is None else delta.index.files
+            if any(self._bounds_hold(file.bounds) for file in files):
+                return True
+            if any(self._bounds_hold({self._column_of(at): bound for at, bound in file.bounds.items()}) for file in of_index):
+                return True
         keys = None if footprint is None else footprint.keys
         inline = [] if keys is None else [keys.placed.inline, keys.updated.inline]
         return any(not self.sought.digests.isdisjoint(_numbers(_bytes_of(text))) for text in inline)
+
+    def _column_of(self, index_column: int) -> int:
+        """The column of the table that one of its index is, -1 for none: those of the key come first, in its order."""
+        key = self.spec.key
+        return key[index_column - 1] if 0 < index_column <= len(key) else -1
 
     def _bounds_hold(self, bounds: Mapping[int, Sequence[Any]]) -> bool:
         return any(value in self.bounds.get(column, ()) for column, bound in bounds.items() for value in bound[:2] if value is not None)
@@ -290,9 +304,17 @@ class Search:
             return any(self._rows_hold(self._of_table(rows) if of_index else rows) for rows in pieces)
 
     def _of_table(self, rows: pa.Table) -> pa.Table:
-        """Rows of an index, whose columns have ids of their own, with those of the table; what it says beside the keys has none."""
-        ids = {column.physical: {FIELD_ID_KEY: str(column.id).encode()} for column in self.spec.key_columns}
-        return rows.cast(pa.schema([pa.field(one.name, one.type, metadata=ids.get(one.name)) for one in rows.schema]))
+        """Rows of an index, or of a manifest of one, with the ids of the table's columns; what it says beside the keys has none."""
+        ids = {column.physical: column.id for column in self.spec.key_columns}
+        fields = []
+        for one in rows.schema:
+            bounded = _bounded(one.name)
+            if bounded is not None:
+                fields.append(pa.field(f"lower_{self._column_of(bounded)}" if self._column_of(bounded) >= 0 else "_", one.type))
+            else:
+                known = ids.get(one.name)
+                fields.append(pa.field(one.name, one.type, metadata=None if known is None else {FIELD_ID_KEY: str(known).encode()}))
+        return pa.Table.from_arrays(rows.columns, schema=pa.schema(fields))
 
     def _rows_hold(self, rows: pa.Table) -> bool:
         for leaf, values in leaves_of(rows):

@@ -169,10 +169,11 @@ def _searched(table: Table, traces: Traces, literals: Collection[str], *, older_
     view = timeline.open()
     spec = table.refresh().spec
     files = set(own_files(timeline, table.id, view))
-    foreign = {meta.key for meta in listed if is_data_file(meta.key) and meta.key not in files} | _manifests_of_others(table, view)
+    others, of_index = _manifests(table, view)
+    foreign = {meta.key for meta in listed if is_data_file(meta.key) and meta.key not in files} | others
     vocabulary = vocabulary_of(spec, name=table.name, url=fileio.url)
     sought = sought_of(traces, spec, _readable(table, view), literals=literals, vocabulary=vocabulary)
-    search = Search(fileio, table.id, spec, sought, frozenset(foreign), is_shared=len(view.state) > 1)
+    search = Search(fileio, table.id, spec, sought, frozenset(foreign), len(view.state) > 1, frozenset(of_index))
     txns = {txn_of_path(meta.key) for meta in listed if meta.key.startswith("data/")}
     decided = view.outcomes.find_all(fileio, txns)
     examined = [meta for meta in listed if not meta.key.startswith("data/") or txn_of_path(meta.key) in decided]
@@ -182,18 +183,23 @@ def _searched(table: Table, traces: Traces, literals: Collection[str], *, older_
     return search, len(listed) - len(examined)
 
 
-def _manifests_of_others(table: Table, view: View[Tables]) -> set[str]:
-    """Manifests of other tables that share the log."""
-    if len(view.state) <= 1:
-        return set()
-    found: set[str] = set()
+def _manifests(table: Table, view: View[Tables]) -> tuple[set[str], set[str]]:
+    """Manifests of other tables that share the log, and those of the table's own index."""
+    others: set[str] = set()
+    of_index: set[str] = set()
+    if len(view.state) <= 1 and view.state[table.id].index is None:
+        return others, of_index
     for slot in valid_roots(table.fileio, view.slot):
-        root = read_root(table.fileio, slot)
-        if root is not None and isinstance(root.root, Root):
-            for other, state in table.timeline.fold.load(root.root.payload).items():
-                parts = () if other == table.id else (state, *(() if state.index is None else (state.index,)))
-                found |= {ref.path for part in parts for ref in part.manifest}
-    return found
+        found = read_root(table.fileio, slot)
+        if found is None or not isinstance(found.root, Root):
+            continue
+        for name, state in table.timeline.fold.load(found.root.payload).items():
+            index = () if state.index is None else state.index.manifest
+            if name == table.id:
+                of_index |= {ref.path for ref in index}
+            else:
+                others |= {ref.path for ref in (*state.manifest, *index)}
+    return others, of_index
 
 
 def _readable(table: Table, view: View[Tables]) -> Iterator[pa.Table]:

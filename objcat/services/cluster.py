@@ -277,7 +277,7 @@ def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> Write
     found = []
     for start in range(0, rows.num_rows, size):
         path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-        with BaseWriter(fileio, path, schema, home, bounded=spec.bounded) as writer:
+        with BaseWriter(fileio, path, schema, home, statistics=spec.statistics) as writer:
             writer.write(rows.slice(start, size))
             found.append(writer.finish())
     advance(len(part))

@@ -326,7 +326,7 @@ def compact_groups(fileio: FileIO, task: CompactTask, advance: Advance) -> Write
     homes = tuple(LogRows(home, end - deletes.num_rows, end) for (home, deletes), end in zip(kept, ends, strict=True))
     path = log_path(task.txn, task=task.name, attempt=fileio.env.new_id())
     tombstones = pa.concat_tables([deletes for _, deletes in kept])
-    log = write_log(fileio, path, tombstones, homes, bounded=task.spec.bounded)
+    log = write_log(fileio, path, tombstones, homes, statistics=task.spec.statistics)
     return WriteResult(bases, (log,), rows)
 
 
@@ -347,7 +347,7 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, order: O
             yield live.select(schema.names)
         logs.done(group)
 
-    with BaseWriter(fileio, path, schema, group.home, bounded=spec.bounded, filtered=spec.filtered, order=order) as writer:
+    with BaseWriter(fileio, path, schema, group.home, statistics=spec.statistics, filtered=spec.filtered, order=order) as writer:
         for rows in merged() if order is None else in_order(merged(), order, spec.table_schema):
             writer.write(rows)
         return writer.finish(), pa.concat_tables(kept)

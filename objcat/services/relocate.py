@@ -59,7 +59,7 @@ def relocate_groups(fileio: FileIO, task: RelocateTask, advance: Advance) -> Wri
     if deletes.num_rows:
         kept = sort_by_key(deletes, key=key).drop_columns([TXN_COLUMN]).cast(log_schema(spec))
         path = log_path(task.txn, task=task.name, attempt=fileio.env.new_id())
-        log = write_log(fileio, path, kept, (LogRows(parts[0][0], 0, kept.num_rows),), bounded=spec.bounded)
+        log = write_log(fileio, path, kept, (LogRows(parts[0][0], 0, kept.num_rows),), statistics=spec.statistics)
         result += WriteResult(logs=(log,))
     if index_spec(spec) is not None:
         living = [*parts, (parts[0][0], deletes)]
@@ -87,7 +87,7 @@ def _check_apart(task: RelocateTask, tables: Sequence[pa.Table], key: list[str],
 def _written(fileio: FileIO, task: RelocateTask, home: Home, rows: pa.Table, schema: pa.Schema) -> BaseFile:
     spec = task.spec
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-    with BaseWriter(fileio, path, schema, home, bounded=spec.bounded, filtered=spec.filtered, order=task.order) as writer:
+    with BaseWriter(fileio, path, schema, home, statistics=spec.statistics, filtered=spec.filtered, order=task.order) as writer:
         writer.write(rows)
         return writer.finish()
 

@@ -24,6 +24,7 @@ from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogObject, LogRows, Pruning, TableSchema, TableSpec
 from objcat.table.files import Bound, Order
 from objcat.table.kept import Kept
+from objcat.table.properties import Statistics
 from objcat.table.record import PARTITION_FIELD, is_of_index
 from objcat.table.schema import FIELD_ID_KEY
 from objcat.timeline import Home, Txn
@@ -48,6 +49,10 @@ PICKED_ROWS_MAX = 1024**2
 """About how many rows of such row groups are held at once."""
 
 
+NOT_SAID = Statistics()
+"""Where nobody says which columns matter: the first ones."""
+
+
 def base_path(txn: Txn, home: Home, *, file_id: str, attempt: str) -> str:
     """Where the base file of a home lies. It ends in the bucket, as Spark expects of bucketed files; the file id begins with it."""
     return f"{_folder(txn, home.partition)}{home.bucket:08d}-{file_id}-{attempt}_{home.bucket:05d}.parquet"
@@ -67,15 +72,15 @@ def txn_of_path(path: str) -> Txn:
     return Txn(path.split("/", 2)[1])
 
 
-def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *, bounded: Collection[int] = ()) -> BaseFile:
+def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *, statistics: Statistics = NOT_SAID) -> BaseFile:
     """Write the rows of one home, which are sorted by key with each key once. Raises NotWritten and storage errors.
 
-    Rows keep the transaction in their `_objcat_txn`; without that column it is `txn`. bounded: ids of columns that always get bounds.
+    Rows keep the transaction in their `_objcat_txn`; without that column it is `txn`. statistics: of which columns the file says bounds.
     """
     marked = rows
     if TXN_COLUMN not in rows.column_names:
         marked = rows.append_column(pa.field(TXN_COLUMN, pa.string(), nullable=False), constant(txn, rows.num_rows))
-    with BaseWriter(fileio, path, marked.schema, home, bounded=bounded) as writer:
+    with BaseWriter(fileio, path, marked.schema, home, statistics=statistics) as writer:
         writer.write(marked)
         return writer.finish()
 
@@ -83,7 +88,7 @@ def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, 
 class BaseWriter:
     """Writes the base file of one home piece by piece: a context manager, which gives up what is not finished. For one thread.
 
-    schema: physical columns with field ids, and `_objcat_txn`. bounded: ids of columns that always get bounds. filtered: of those that get
+    schema: physical columns with field ids, and `_objcat_txn`. statistics: of which columns it says bounds. filtered: ids of those that get
     bloom filters. order: in which the rows come, None for that of the key. Holds a row group, and the
     parts of the stream that are under way.
     """
@@ -95,7 +100,7 @@ class BaseWriter:
         schema: pa.Schema,
         home: Home,
         *,
-        bounded: Collection[int] = (),
+        statistics: Statistics = NOT_SAID,
         filtered: Collection[int] = (),
         order: Order | None = None,
     ) -> None:
@@ -109,7 +114,7 @@ class BaseWriter:
         names = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in filtered]
         # A dictionary for each few rows would hold nearly all keys once more.
         dictionaries = [PARTITION_FIELD, TXN_COLUMN] if is_of_index(home) else None
-        self._file = _FileWriter(fileio, path, schema, bounded=bounded, filtered=names, indexed=True, dictionaries=dictionaries)
+        self._file = _FileWriter(fileio, path, schema, statistics=statistics, filtered=names, indexed=True, dictionaries=dictionaries)
 
     @property
     def rows(self) -> int:
@@ -151,9 +156,9 @@ class BaseWriter:
         return min(self._row_group_rows_max, max(1, BASE_ROW_GROUP_BYTES_MAX * held // max(1, int(size))))
 
 
-def write_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, bounded: Collection[int] = ()) -> LogObject:
-    """Write rows with their operation in `_objcat_op`, sorted by (home, key). homes: whose rows they are. bounded: as of `write_base`."""
-    file = _FileWriter(fileio, path, rows.schema, bounded=bounded)
+def write_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, statistics: Statistics = NOT_SAID) -> LogObject:
+    """Write rows with their operation in `_objcat_op`, sorted by (home, key). homes: whose rows they are. statistics: see `write_base`."""
+    file = _FileWriter(fileio, path, rows.schema, statistics=statistics)
     try:
         file.write(rows, row_group_rows=LOG_ROW_GROUP_ROWS)
         size, bounds = file.finish()
@@ -330,7 +335,7 @@ class _FileWriter:
         path: str,
         schema: pa.Schema,
         *,
-        bounded: Collection[int],
+        statistics: Statistics,
         filtered: Sequence[str] = (),
         indexed: bool = False,
         dictionaries: Sequence[str] | None = None,
@@ -338,7 +343,7 @@ class _FileWriter:
         self._schema = schema
         self._dictionaries = dictionaries
         self._indexed = indexed
-        self._bounded = bounded
+        self._statistics = statistics
         self._filtered = filtered
         self._footers: list[pq.FileMetaData] = []
         self._out = fileio.open_write(path, Create())
@@ -360,6 +365,7 @@ class _FileWriter:
                 store_schema=False,
                 metadata_collector=self._footers,
                 write_page_index=self._indexed,
+                write_statistics=_stated(self._schema, self._statistics.never),
                 **({"bloom_filter_options": options_of(self._filtered, rows)} if self._filtered else {}),
             )
         return self._parquet
@@ -369,7 +375,7 @@ class _FileWriter:
         self._begun(0).close()
         size = int(self._out.tell())
         require_written(self._out.finish(), repr(self._out.name))
-        return size, bounds_of(self._footers[0], self._schema, always=self._bounded)
+        return size, bounds_of(self._footers[0], self._schema, always=self._statistics.always)
 
     def abort(self) -> None:
         """Give up; nothing when it is finished."""
@@ -381,6 +387,18 @@ class _FileWriter:
                 self._parquet.is_open = False
             with suppress(FileIOError):
                 self._out.abort()
+
+
+def _stated(schema: pa.Schema, never: Collection[int]) -> bool | list[str]:
+    """For Parquet's writer: of which columns it says statistics, by their paths; true for all."""
+    silent = [field.name for field in schema if int((field.metadata or {}).get(FIELD_ID_KEY, -1)) in never]
+    if not silent:
+        return True
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink, store_schema=False)
+    known = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    paths = [known.column(number).path for number in range(len(known.names))]
+    return [path for path in paths if not any(path == name or path.startswith(f"{name}.") for name in silent)]
 
 
 @contextmanager

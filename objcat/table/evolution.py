@@ -17,7 +17,7 @@ import pyarrow as pa
 from fileio.config import nearest
 from objcat.arguments import folded, shown, text
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
-from objcat.table.properties import SchemaMode
+from objcat.table.properties import STATISTICS, SchemaMode
 from objcat.table.schema import (
     DIFFER,
     Column,
@@ -106,9 +106,18 @@ def evolve(spec: TableSpec, changes: Sequence[ColumnChange]) -> TableSpec:
         ids = Ids(spec.table_schema.last_id)
         steps = _steps(change.path, spec.table_schema)
         columns = _changed(spec.table_schema.columns, steps, _edit_of(change, spec, ids), said=change.path)
-        spec = msgspec.structs.replace(spec, table_schema=TableSchema(columns=columns, last_id=ids.last))
+        schema = TableSchema(columns=columns, last_id=ids.last)
+        spec = msgspec.structs.replace(spec, table_schema=schema, properties=_followed(spec, schema))
         check_nesting(spec.table_schema.to_arrow())
     return spec
+
+
+def _followed(spec: TableSpec, schema: TableSchema) -> dict[str, str]:
+    """The properties with those of columns under the names that these have in another schema; of columns that are gone, none."""
+    names = {column.id: column.name for column in schema.columns}
+    now = {f"{STATISTICS}{column.name}": names.get(column.id) for column in spec.table_schema.columns}
+    renamed = {name: f"{STATISTICS}{now[name]}" if now.get(name) is not None else None if name in now else name for name in spec.properties}
+    return {new: spec.properties[name] for name, new in renamed.items() if new is not None}
 
 
 def is_wider(new: ColumnType, old: ColumnType) -> bool:

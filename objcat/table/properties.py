@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import enum
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fileio.config import nearest
 from objcat.arguments import one_of
 from objcat.errors import InvalidInput
 
@@ -51,6 +52,20 @@ KEEP_HOURS_DEFAULT = 168
 """Where no property says what is kept: a week."""
 SPLIT_ABOVE_BYTES = "split_above_bytes"
 """The buckets of a partition double when they hold more than so many bytes each, on average."""
+
+
+STATISTICS = "statistics."
+"""With the name of a column behind it: what metadata says of its values, one of `STATISTICS_KINDS`."""
+STATISTICS_KINDS = ("values", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of which columns a file says the least and greatest values, by their ids. always: however many columns come before. never: nowhere,
+    neither in entries, manifests and footers nor by bloom filters."""
+
+    always: frozenset[int] = frozenset()
+    never: frozenset[int] = frozenset()
 
 
 class SchemaMode(enum.StrEnum):
@@ -127,6 +142,21 @@ def check_together(properties: Mapping[str, str]) -> None:
             f"the properties {COMPACT_PARTITIONS_NEWEST} and {COMPACT_PARTITIONS_OLDER} say what the other leaves: unset one of them; "
             "nothing was written"
         )
+
+
+def check_statistics(properties: Mapping[str, str], columns: Sequence[str]) -> None:
+    """Raises InvalidInput for a column that is not there, and for what no column can have. columns: their names."""
+    for name, said in properties.items():
+        if name.startswith(STATISTICS):
+            column = name.removeprefix(STATISTICS)
+            if column not in columns:
+                raise InvalidInput(f"the property {name!r} names no column of the table: {nearest(column, columns)}; nothing was written")
+            one_of(said, STATISTICS_KINDS, what=f"the property {name}")
+
+
+def silenced(properties: Mapping[str, str]) -> frozenset[str]:
+    """The names of the columns of which metadata says nothing."""
+    return frozenset(name.removeprefix(STATISTICS) for name, said in properties.items() if name.startswith(STATISTICS) and said == "none")
 
 
 def check_names(names: Iterable[str]) -> None:

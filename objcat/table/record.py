@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from objcat.table.partition import Partitioning
+from objcat.table.properties import STATISTICS
 from objcat.table.schema import Column, TableSchema
 from objcat.table.spec import MERGE_ON_READ, BucketIndex, RecordIndex, TableSpec
 from objcat.timeline import Home
@@ -31,11 +32,13 @@ def index_spec(spec: TableSpec) -> TableSpec | None:
     if not isinstance(spec.index, RecordIndex):
         return None
     key = tuple((column.physical, str(column.type)) for column in spec.key_columns)
-    return _index_spec(spec.table, key, spec.index.buckets)
+    never = spec.statistics.never
+    silent = tuple(column.physical for column in spec.key_columns if column.id in never)
+    return _index_spec(spec.table, key, spec.index.buckets, silent)
 
 
 @lru_cache(maxsize=256)
-def _index_spec(table: str, key: tuple[tuple[str, str], ...], buckets: int) -> TableSpec:
+def _index_spec(table: str, key: tuple[tuple[str, str], ...], buckets: int, silent: tuple[str, ...]) -> TableSpec:
     names = [*key, (PARTITION_FIELD, "string"), (BUCKET_FIELD, "int")]
     columns = tuple(Column(id=i, name=name, physical=name, type=kind, nullable=False) for i, (name, kind) in enumerate(names, 1))
     ids = tuple(range(1, len(key) + 1))
@@ -47,6 +50,7 @@ def _index_spec(table: str, key: tuple[tuple[str, str], ...], buckets: int) -> T
         index=BucketIndex(count=buckets, columns=ids),
         kind=MERGE_ON_READ,
         partitioning=Partitioning(mark=INDEX_PARTITION),
+        properties={f"{STATISTICS}{name}": "none" for name in silent},
     )
 
 

@@ -20,9 +20,12 @@ from objcat.table.properties import (
     TARGET_FILE_BYTES_DEFAULT,
     TARGET_LOG_BYTES,
     SchemaMode,
+    Statistics,
     check_names,
     check_properties,
+    check_statistics,
     check_together,
+    silenced,
 )
 from objcat.table.schema import Column, TableSchema
 from objcat.timeline.entry import BUCKETS_MAX, Buckets, Count
@@ -217,7 +220,14 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Ids of the columns of which base files have bloom filters."""
         if not isinstance(self.index, BloomIndex):
             return frozenset()
-        return frozenset(column.id for column in self.key_columns if column.type not in UNFILTERED)
+        return frozenset(column.id for column in self.key_columns if column.type not in UNFILTERED) - self.statistics.never
+
+    @property
+    def statistics(self) -> Statistics:
+        """Of which columns files say the least and greatest values."""
+        silent = silenced(self.properties)
+        never = frozenset(column.id for column in self.table_schema.columns if column.name in silent)
+        return Statistics(always=self.bounded - never, never=never)
 
     @property
     def is_keyless(self) -> bool:
@@ -292,6 +302,7 @@ def make_spec(  # noqa: PLR0913 - one for each setting that a table has
     check_names(properties)
     check_properties(properties)
     check_together(properties)
+    check_statistics(properties, schema.names)
     if kind not in KINDS:
         raise InvalidInput(f"kind={kind!r} is not a kind of table of this version: {nearest(kind, KINDS)}")
     if key_scope not in KEY_SCOPES:

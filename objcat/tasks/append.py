@@ -121,7 +121,7 @@ class _Appender:
 def write_part(fileio: FileIO, spec: TableSpec, txn: Txn, rows: pa.Table, home: Home) -> BaseFile:
     """Write one base file of a table without a key."""
     path = base_path(txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-    return write_base(fileio, path, rows, home, txn, bounded=spec.bounded)
+    return write_base(fileio, path, rows, home, txn, statistics=spec.statistics)
 
 
 def fill_group(fileio: FileIO, spec: TableSpec, txn: Txn, group: FileGroup, additions: tuple[BaseFile, ...]) -> BaseFile:

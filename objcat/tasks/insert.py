@@ -74,7 +74,7 @@ def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: Home, a
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     given = 0
     ended = [log_schema(task.spec).empty_table()]
-    with BaseWriter(fileio, path, schema, home, bounded=task.spec.bounded, filtered=task.spec.filtered) as writer:
+    with BaseWriter(fileio, path, schema, home, statistics=task.spec.statistics, filtered=task.spec.filtered) as writer:
         for rows in runs.rows_of(home):
             given += rows.num_rows
             advance(rows.num_rows)

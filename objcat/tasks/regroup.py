@@ -52,7 +52,7 @@ def rewrite_groups(
         schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
         path = base_path(txn, group.home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
         updated = deleted = 0
-        with BaseWriter(fileio, path, schema, group.home, bounded=spec.bounded, filtered=spec.filtered) as writer:
+        with BaseWriter(fileio, path, schema, group.home, statistics=spec.statistics, filtered=spec.filtered) as writer:
             for rows, _ in current_cuts(fileio, spec, group, logs):
                 changed = change(rows)
                 updated, deleted = updated + changed.updated, deleted + changed.deleted

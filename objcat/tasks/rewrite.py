@@ -78,7 +78,7 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: SortedRuns,
     own = counted(runs.rows_of(home), advance, lambda rows: int(rows.num_rows))
     batch = (rows.append_column(TXN_FIELD, constant(task.txn, rows.num_rows)) for rows in own)
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
-    with BaseWriter(fileio, path, schema, home, bounded=spec.bounded, filtered=spec.filtered) as writer:
+    with BaseWriter(fileio, path, schema, home, statistics=spec.statistics, filtered=spec.filtered) as writer:
         for before, on_top in current_cuts(fileio, spec, group, logs, batch):
             given += 0 if on_top is None else on_top.num_rows
             existed = before.num_rows - _count(before, OP_COLUMN, OP_DELETE)

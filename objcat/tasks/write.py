@@ -249,7 +249,7 @@ def take_runs(rows: pa.Table, runs: Sequence[LogRows]) -> tuple[pa.Table, tuple[
 def put_log(fileio: FileIO, task: WriteTask, name: str, rows: pa.Table, runs: tuple[LogRows, ...]) -> WriteResult:
     """Write one log object. runs: which of its rows, all of them in order, are of which home."""
     path = log_path(task.txn, task=name, attempt=fileio.env.new_id())
-    log = write_log(fileio, path, rows.cast(log_schema(task.spec)), runs, bounded=task.spec.bounded)
+    log = write_log(fileio, path, rows.cast(log_schema(task.spec)), runs, statistics=task.spec.statistics)
     return WriteResult(logs=(log,), rows=log.rows)
 
 

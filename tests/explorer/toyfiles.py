@@ -6,7 +6,7 @@ Whole tables run under the explorer with them, and what their files hold can be 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any, Self
@@ -23,6 +23,7 @@ from objcat.storage.files import TXN_COLUMN
 from objcat.storage.merge import OP_COLUMN
 from objcat.table import BaseFile, LogObject, LogRows
 from objcat.table.files import Order
+from objcat.table.properties import Statistics
 from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD
 from objcat.timeline import Home, Txn
 
@@ -43,7 +44,7 @@ def encode_rows(**columns: Sequence[object]) -> bytes:
     return json.dumps(columns, separators=(",", ":")).encode()
 
 
-def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *, bounded: Collection[int] = ()) -> BaseFile:
+def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *, statistics: Statistics | None = None) -> BaseFile:
     """As `objcat.storage.files.write_base`."""
     columns = rows.to_pydict()
     columns.setdefault(TXN_COLUMN, [str(txn)] * rows.num_rows)
@@ -75,7 +76,7 @@ class ToyBaseWriter:
         return msgspec.structs.replace(base, order=self._order)
 
 
-def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, bounded: Collection[int] = ()) -> LogObject:
+def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, statistics: Statistics | None = None) -> LogObject:
     """As `objcat.storage.files.write_log`."""
     size = _put(fileio, path, rows.to_pydict())
     return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=ROW_GROUP_ROWS, homes=homes)

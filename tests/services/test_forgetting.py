@@ -57,10 +57,11 @@ def lived(table: objcat.Table) -> None:
     write(table, [other(i) for i in range(10)])
     write(table, [OLDER], metadata={"who": "Ada Q. Lovelace"})
     write(table, [other(10)])
-    if table.spec.is_keyless:
+    if table.spec.is_keyless and table.spec.partition_columns:
+        table.delete("ssn = '123-45-6789'")
+    elif table.spec.is_keyless:
         table.update({"name": f"'{HER['name']}'", "mail": f"'{HER['mail']}'", "salary": "98765.25"}, where="ssn = '123-45-6789'")
-    else:
-        write(table, [HER])
+    write(table, [HER])
     write(table, [other(11)])
 
 
@@ -117,7 +118,8 @@ def compacted(table: objcat.Table, _backend: MemoryBackend) -> None:
 
 
 def split(table: objcat.Table, _backend: MemoryBackend) -> None:
-    table.split_buckets()
+    for partition in sorted(table.refresh().live_partitions(table.manifests)):
+        table.split_buckets(partition=partition)
     write(table, [other(100)])
 
 
@@ -133,7 +135,8 @@ def deleted_and_back(table: objcat.Table, backend: MemoryBackend) -> None:
 
 
 def died(_table: objcat.Table, backend: MemoryBackend) -> None:
-    die_with(backend, [{**HER, "name": "Ada Q. Lovelace of the dead"}])
+    if not _table.spec.is_keyless:
+        die_with(backend, [{**HER, "name": "Ada Q. Lovelace of the dead"}])
 
 
 def altered(table: objcat.Table, _backend: MemoryBackend) -> None:
