@@ -283,7 +283,9 @@ def _check_conflicts(fileio: FileIO, report: Report, entries: Sequence[Entry]) -
     first = entries[0].slot if entries else 0
     for entry in entries:
         for other in entries[max(0, entry.base + 1 - first) : entry.slot - first]:
-            for overlap in find_conflicts(entry.action, entry.footprint, other, digests_of):
+            # What an erasure has taken out of one of the two, keys above all, nobody can judge by any more.
+            judged = {table: own for table, own in entry.footprint.items() if table not in entry.erased and table not in other.erased}
+            for overlap in find_conflicts(entry.action, judged, other, digests_of):
                 homes = ", ".join(str(home) for home in overlap.homes[:3])
                 report.broken(
                     "P5",

@@ -233,7 +233,7 @@ class Table(Altered):
         Raises InvalidInput when a savepoint keeps such rows (it names them: release them first), Unavailable when the store did not delete
         a file (call it again), InvalidPredicate, InvalidBatch, NullKey, CommitConflict, Fenced, CommitUnknown and storage errors.
         """
-        return erase_for_good(self, keys, older_than_s=older_than_s)
+        return erase_for_good(self, keys, older_than_s=older_than_s, reliably=self._standing.reliably)
 
     def update(
         self,

@@ -6,9 +6,9 @@ older slot. Each of them may be cut short, and each is finished by the next call
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,15 +26,16 @@ from objcat.services import compact, plan_clean
 from objcat.services.compute import Work, run
 from objcat.services.forget import STEPS as FORGET_STEPS
 from objcat.services.forget import forget, own_files
-from objcat.services.overwrite import ends
+from objcat.services.perform import Proposal
 from objcat.storage.batch import key_values
 from objcat.storage.files import as_of_schema, base_pieces, every_piece, log_pieces, txn_of_path
 from objcat.storage.fitting import logical
 from objcat.storage.merge import OP_COLUMN, OP_DELETE
-from objcat.table import Snapshot, Tables
+from objcat.table import Snapshot, TableDelta, Tables
+from objcat.table.files import encode_delta
 from objcat.tasks import Filter, scan_groups
 from objcat.tasks.current import parted
-from objcat.timeline import Action, RolledBackAt, View
+from objcat.timeline import Action, Footprint, RolledBackAt, View
 from objcat.timeline.checkpoint import Root, read_root
 from objcat.timeline.collect import valid_roots
 from objcat.timeline.sweep import Swept
@@ -48,6 +49,16 @@ ATTEMPTS_MAX = 10
 """Of a compaction that others forestall."""
 STEPS = 5
 """Of an erasure, besides those of forgetting."""
+
+
+R = TypeVar("R")
+
+
+class Reliably(Protocol):
+    """Does work, and does it again from a newer checkpoint when the one that a handle stands on was collected."""
+
+    def __call__(self, work: Callable[[], R]) -> R:
+        """What the work returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,29 +121,28 @@ def plan_erasure(table: Table, keys: str | Any) -> ErasurePlan:
     )
 
 
-def erase(table: Table, keys: str | Any, *, older_than_s: float) -> Certificate:
-    """As of `Table.erase`."""
+def erase(table: Table, keys: str | Any, *, older_than_s: float, reliably: Reliably) -> Certificate:
+    """As of `Table.erase`. reliably: of the handle."""
     where, given = _meant(table, keys)
     _check_saved(table, where, left="nothing was erased")
-    view = table.timeline.open()
     with shown_progress(table.fileio.env, "objcat: erase", STEPS + FORGET_STEPS, unit="steps") as advance:
-        traces = _traces(table, view, where, given)
+        traces = reliably(lambda: _traces(table, where, given))
         advance(1)
         # What no scan filters by could be deleted, but nobody could certify it.
         deleted = delete_scanned(table, where, outright=True)
-        _end_tombstones(table, traces)
+        reliably(lambda: _end_tombstones(table, traces))
         advance(1)
-        _merge_all(table)
+        reliably(lambda: _merge_all(table))
         _end_empty_partitions(table)
         advance(1)
         dead = [one for one in table.rollback_dead(older_than_s=older_than_s) if one.files]
-        files, cleaned = _clean(table, view, dead)
+        files, cleaned = reliably(lambda: _clean(table, dead))
         advance(1)
-        forgotten = forget(table.timeline, table.id, view, advance=advance)
+        forgotten = forget(table.timeline, table.id, advance=advance)
         # Once slots have expired, nobody can save them any more.
         _check_saved(table, where, left="what no savepoint holds is erased; erase again then")
         again = table.scan(where=where)
-        search, under_way = _searched(table, traces, literals_of(where), older_than_s=older_than_s)
+        search, under_way = reliably(lambda: _searched(table, traces, literals_of(where), older_than_s=older_than_s))
         advance(1)
     if search.found:
         raise NotErased(
@@ -212,12 +222,12 @@ def _readable(table: Table, view: View[Tables]) -> Iterator[pa.Table]:
             yield physical(rows, snapshot.spec)
 
 
-def _traces(table: Table, view: View[Tables], where: str, given: pa.Table | None) -> Traces:
+def _traces(table: Table, where: str, given: pa.Table | None) -> Traces:
     """What the store holds of the rows meant, before anything is deleted."""
     spec = table.refresh().spec
     predicate = parse_filter(where, spec.table_schema)
     assert predicate is not None, "an erasure has a filter"
-    return trace(table.fileio, spec, predicate, own_files(table.timeline, table.id, view), keys=given)
+    return trace(table.fileio, spec, predicate, own_files(table.timeline, table.id, table.timeline.open()), keys=given)
 
 
 def _end_tombstones(table: Table, traces: Traces) -> None:
@@ -242,7 +252,8 @@ def _end_tombstones(table: Table, traces: Traces) -> None:
 
 
 def _end_empty_partitions(table: Table) -> None:
-    """End the file groups of partitions in which there is no row: their texts are values of rows."""
+    """End the file groups of partitions in which there is no row: their texts are values of rows. One that was split has the bucket count
+    of new ones again, so that nobody needs to remember it."""
 
     def prepare(snapshot: Snapshot) -> Work | None:
         held: dict[str, bool] = {}
@@ -250,16 +261,24 @@ def _end_empty_partitions(table: Table) -> None:
             name = group.home.partition
             held[name] = held.get(name, False) or bool(group.logs) or group.base is None or group.base.rows > 0
         empty = sorted(name for name, is_held in held.items() if name and not is_held)
-        return ends(snapshot, table.manifests, empty) if empty else None
+        first = snapshot.spec.index.count
+        splits = {name: first for name, count in snapshot.table.bucket_counts.items() if name and count != first and not held.get(name)}
+        if not empty and not splits:
+            return None
+        ended = tuple(sorted(snapshot.live_homes(table.manifests, partitions=empty)))
+        return lambda _txn: Proposal(
+            footprint=Footprint(overwrites=tuple(empty), retires=ended, splits=splits),
+            changes=encode_delta(TableDelta(retires=ended, splits=splits)),
+        )
 
     run(table, prepare, metadata=None, action=Action.REPLACE)
 
 
-def _clean(table: Table, view: View[Tables], dead: Sequence[Swept]) -> tuple[tuple[str, ...], int | None]:
+def _clean(table: Table, dead: Sequence[Swept]) -> tuple[tuple[str, ...], int | None]:
     """Delete the files that only older slots name. Returns what is gone, with what dead writers left, and the slot of the clean. Raises
     Unavailable for files that are still there."""
     timeline = table.timeline
-    view = timeline.refresh(view)
+    view = timeline.open()
     plan = plan_clean(timeline, view, table.id, before=view.slot)
     cleaned = table.clean(before=view.slot)
     files = () if plan is None else tuple(sorted({*plan.removes, *plan.leftovers}))

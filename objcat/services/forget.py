@@ -28,9 +28,8 @@ from objcat.table.files import decode_delta, encode_delta
 from objcat.table.levels import save_table_afresh
 from objcat.table.record import is_of_index
 from objcat.table.snapshot import Snapshot, snapshot_of
-from objcat.timeline import Action, Entry, Footprint, LogState, Summary, Timeline, Txn, View
+from objcat.timeline import Action, Entry, Footprint, LogState, Summary, Timeline, Txn, View, checkpoint
 from objcat.timeline.archive import read_back
-from objcat.timeline.checkpoint import SPACING_SLOTS, floor_slot
 from objcat.timeline.collect import fence, sweep_objects, valid_roots
 from objcat.timeline.commit import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
@@ -75,38 +74,49 @@ def forget(
     for plan in pending(timeline.fileio, table):
         _carry_out(timeline, view, plan)
     for _ in range(ATTEMPTS_MAX):
-        view = timeline.refresh(view)
-        known = _read(timeline, view, table)
-        forgets = not known.partitions <= _live_partitions(timeline, view, table, view.slot) | {""}
-        rooted = bool(valid_roots(timeline.fileio, view.slot)) or forgets
-        view = _push(timeline, table, view, rooted=rooted)
-        bound = view.slot if not rooted else floor_slot(view.slot)
-        advance(1)
-        if rooted and not _save(timeline, table, bound, known):
-            continue
-        advance(1)
-        at_bound = timeline.at(bound) if rooted or view.slot != bound else view
-        log = _claim(timeline, view, table, bound, rooted=rooted)
-        if log is None:
-            continue
-        advance(1)
-        voided = fence(timeline.fileio, log, partial(_from, bound))
-        view = timeline.refresh(view)
-        if not _is_settled(view.log, log, bound):
-            continue
-        sweep_objects(timeline, log)
-        advance(1)
-        live = _live_partitions(timeline, replace(at_bound, log=view.log), table, bound)
-        erasing = Erasing(id=timeline.fileio.env.new_id(), table=table, end=bound, live=tuple(sorted(live)))
-        if forgets:
-            leave(timeline.fileio, erasing)
-        redacted = _carry_out(timeline, replace(at_bound, log=view.log), erasing)
-        advance(1)
-        return Forgotten(bound=bound, clean_slot=log.slot, checkpoint=bound if rooted else None, voided=voided, redacted=redacted)
+        try:
+            done = _forget(timeline, table, timeline.refresh(view), advance)
+        except CheckpointCollected:
+            done = None  # Another erasure, or a collection, has taken the checkpoint away that the view stands on.
+        if done is not None:
+            return done
+        view = timeline.open()
     said = (
         f"others write checkpoints of {timeline.fileio.url} as fast as they are replaced: erase again, which goes on where this has stopped"
     )
     raise Contention(said, winner_slot=view.slot)
+
+
+def _forget(timeline: Timeline[Tables], table: str, view: View[Tables], advance: Callable[[int], None]) -> Forgotten | None:
+    """One attempt at `forget`; None when others came in between."""
+    known = _read(timeline, view, table)
+    forgets = not known.partitions <= _live_partitions(timeline, view, table, view.slot) | {""}
+    rooted = bool(valid_roots(timeline.fileio, view.slot)) or forgets
+    view = _push(timeline, table, view, rooted=rooted)
+    bound = checkpoint.floor_slot(view.slot) if rooted else view.slot
+    advance(1)
+    if rooted and not _save(timeline, table, bound, known):
+        return None
+    advance(1)
+    at_bound = timeline.at(bound) if rooted or view.slot != bound else view
+    log = _claim(timeline, view, table, bound, rooted=rooted)
+    if log is None:
+        return None
+    advance(1)
+    voided = fence(timeline.fileio, log, partial(_from, bound))
+    view = timeline.refresh(view)
+    if not _is_settled(view.log, log, bound):
+        return None
+    sweep_objects(timeline, log)
+    advance(1)
+    at_bound = replace(at_bound, log=view.log)
+    live = _live_partitions(timeline, at_bound, table, bound)
+    erasing = Erasing(id=timeline.fileio.env.new_id(), table=table, end=bound, live=tuple(sorted(live)))
+    if forgets:
+        leave(timeline.fileio, erasing)
+    redacted = _carry_out(timeline, at_bound, erasing)
+    advance(1)
+    return Forgotten(bound=bound, clean_slot=log.slot, checkpoint=bound if rooted else None, voided=voided, redacted=redacted)
 
 
 STEPS = 5
@@ -181,7 +191,7 @@ def _carry_out(timeline: Timeline[Tables], view: View[Tables], plan: Erasing) ->
 
 def _push(timeline: Timeline[Tables], table: str, view: View[Tables], *, rooted: bool) -> View[Tables]:
     """Bring the log above a view, with slots that say nothing new: as far as the next one that may have a checkpoint, or by one."""
-    target = (view.slot // SPACING_SLOTS + 1) * SPACING_SLOTS if rooted else view.slot + 1
+    target = (view.slot // checkpoint.SPACING_SLOTS + 1) * checkpoint.SPACING_SLOTS if rooted else view.slot + 1
     while view.slot < target:
         run = partial(_says_nothing, view.log.marks(table).bound)
         perform(timeline, Service(action=Action.CLEAN, table=table, plan=lambda now: now.slot < target or None, run=run), view)

@@ -125,7 +125,8 @@ def save_table_afresh(fileio: FileIO, state: TableState, folder: str, files: Map
         for paths, base, size in zip(named, bases, sizes, strict=True)
     ]
     refs = put_shards(fileio, _shards(bounded_by(rows, found, state.spec)), folder, run=0)
-    return replace(state, manifest=tuple(refs), overlay={})
+    counts = {name: count for name, count in state.bucket_counts.items() if name in live or count != state.spec.index.count}
+    return replace(state, manifest=tuple(refs), overlay={}, bucket_counts=counts)
 
 
 def _unknown(path: str, rows: int) -> BaseFile:

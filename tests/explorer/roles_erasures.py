@@ -15,8 +15,9 @@ from objcat.edits import erasing
 from objcat.edits.certify import Sought
 from objcat.edits.deleting import delete_scanned
 from objcat.errors import ObjcatError
+from objcat.services.forget import forget
 from tests.explorer.actors import Acknowledged, Began, Erased, Participant, Undecided
-from tests.explorer.roles import PREFIX, TABLE_NAME, means
+from tests.explorer.roles import PREFIX, TABLE_NAME, means, open_warm
 
 
 class Search(NamedTuple):
@@ -73,3 +74,14 @@ class DeleteWhere:
         done = table_at(me.fileio.child(TABLE_NAME)).delete(f"k = {self.key}", metadata=means("end", self.key, mark="-"))
         if done is not None:
             me.note(Acknowledged(done.txn, done.slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """What an erasure does once the rows are gone from the files."""
+
+    def __call__(self, me: Participant) -> None:
+        me.note(Began(PREFIX))
+        timeline, table = open_warm(me)
+        with mock.patch.object(objcat.table.erased, "KEPT_METADATA", frozenset({"does", "tables"})):
+            forget(timeline, table)

@@ -71,7 +71,7 @@ def told(group: pq.RowGroupMetaData) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.mark.parametrize("index", few(INDEXES, 2))
-def test_no_metadata_says_a_value_and_all_is_found(index: str, kind: str) -> None:
+def test_no_metadata_says_a_value_and_all_is_found(index: str, kind: Any) -> None:
     table = lake().create_table("t", SCHEMA, key=["ssn"], index=INDEXES[index], kind=kind, properties=SILENT)
     for start in range(0, 40, 2):
         table.upsert([row(start), row(start + 1)])

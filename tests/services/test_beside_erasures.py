@@ -1,0 +1,136 @@
+"""Whoever reads or writes between any two requests of an erasure, from below it or anew, finds what is there; and a search finds all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pyarrow.parquet as pq
+import pytest
+
+import objcat
+from fileio import FileIO, open_store
+from fileio.base import Create
+from fileio.memory import MemoryBackend
+from fileio.testing import FakeEnv
+from fileio.testing.faults import FaultyBackend, Request
+from objcat.doctor import examine
+from objcat.errors import NotErased
+from tests.effort import effort, few
+from tests.services.people import HER, NEEDLES, SCHEMA, lake_on, leaks, other
+from tests.services.test_forgetting import checkpoints, lived, made, write
+
+REQUESTS_MAX = 6000
+STRIDE = effort(331, with_all=11)
+
+
+def between(backend: MemoryBackend, at: int, act: Callable[[], None]) -> FaultyBackend:
+    """The store, on which somebody acts before the request of that number that an erasure sends."""
+    count = 0
+
+    def before(_request: Request) -> None:
+        nonlocal count
+        count += 1
+        if count == at:
+            act()
+
+    return FaultyBackend(backend, before=before)
+
+
+@pytest.mark.parametrize("partition_by", few(["by mail", "whole"], 1))
+@pytest.mark.parametrize("who", ["reads from below", "reads anew", "writes from below", "erases too", "archives and publishes"])
+def test_between_any_two_requests(who: str, partition_by: str) -> None:
+    for at in range(1 + len(who) % 7, REQUESTS_MAX, STRIDE):
+        backend = MemoryBackend("between")
+        table = made(backend, partition_by=partition_by)
+        lived(table)
+        checkpoints(table, backend)
+        rows = table.scan(where="ssn <> '123-45-6789'").count()
+        old = lake_on(backend, 70).table("people")
+        acted: list[int] = []
+
+        def act(old: objcat.Table = old, acted: list[int] = acted, backend: MemoryBackend = backend) -> None:
+            acted.append(1)
+            match who:
+                case "reads from below":
+                    acted.append(old.scan(where="ssn <> '123-45-6789'").count())
+                case "reads anew":
+                    acted.append(lake_on(backend, 71).table("people").scan(where="ssn <> '123-45-6789'").count())
+                case "writes from below":
+                    old.upsert([other(500, mail="late@example.com")])
+                case "erases too":
+                    lake_on(backend, 72).table("people").erase("ssn = '123-45-6789'", older_than_s=3600)
+                case _:
+                    late = lake_on(backend, 73).table("people")
+                    late.timeline.publish(late.timeline.open())
+                    late.archive(keep_slots=1)
+
+        erased = (
+            objcat.Lake(FileIO(between(backend, at, act), env=FakeEnv(60))).table("people").erase("ssn = '123-45-6789'", older_than_s=0)
+        )
+        assert erased.found == 0
+        assert acted[1:] in ([], [rows]), f"before request {at}"
+        expected = rows + (who == "writes from below" and bool(acted))
+        for seen in (old, table, lake_on(backend, 74).table("people")):
+            assert seen.scan().count() == expected, f"before request {at}"
+        assert leaks(backend) == [], f"before request {at}"
+        assert examine(old.timeline, deep=True).healthy, f"before request {at}"
+        write(old, [other(501)])
+        assert table.scan().count() == expected + 1
+        if not acted:
+            assert at > 100
+            return
+    pytest.fail(f"an erasure sends more than {REQUESTS_MAX} requests")
+
+
+def test_what_is_found_is_named_and_no_value_is_told() -> None:
+    backend = MemoryBackend("found")
+    table = made(backend)
+    lived(table)
+    table.fileio.put("copies/of-somebody.txt", b"who: Ada Q. Lovelace", Create())
+    with pytest.raises(NotErased, match=r"1 objects of people still hold values .* copies/of-somebody\.txt among them") as raised:
+        table.erase("ssn = '123-45-6789'", older_than_s=0)
+    assert raised.value.objects == ("copies/of-somebody.txt",)
+    assert not any(needle in str(raised.value) for needle in NEEDLES)
+    table.fileio.delete(["copies/of-somebody.txt"])
+    done = table.erase("ssn = '123-45-6789'", older_than_s=0)
+    assert leaks(backend) == []
+    assert not any(needle in str(done) for needle in NEEDLES if needle not in done.where)
+
+
+def test_a_certificate_lists_what_was_searched_and_what_for() -> None:
+    backend = MemoryBackend("lists")
+    table = made(backend)
+    lived(table)
+    checkpoints(table, backend)
+    table.upsert([other(7, name=f"friend of {HER['name']}")])
+    done = table.erase("ssn = '123-45-6789'", older_than_s=0)
+    kinds = {one.kind: one for one in done.examined}
+    assert {"log entries", "history files", "checkpoint roots", "checkpoint manifests", "data files", "the hint"} <= kinds.keys()
+    assert all(one.objects > 0 and one.bytes > 0 and one.found == 0 for one in done.examined)
+    assert sum(one.objects for one in done.examined) + done.under_way == len(list(table.fileio.list_keys("")))
+    assert done.sought >= 8
+    assert done.held_by_others >= 1, "her name is in the row of another"
+    assert done.too_short >= 3, "numbers, and the date"
+    assert any("backups" in one for one in done.not_promised)
+
+
+def test_what_a_dead_process_left_in_a_local_store_goes(tmp_path: os.PathLike[str]) -> None:
+    lake = objcat.Lake(open_store(f"file://{tmp_path}"))
+    table = lake.create_table("people", SCHEMA, key=["ssn"], index=objcat.Bucket(2))
+    lived(table)
+    left = os.path.join(tmp_path, ".objcat", "tmp", "left")
+    os.makedirs(os.path.dirname(left), exist_ok=True)
+    with open(left, "wb") as file:
+        file.write(b"Ada Q. Lovelace")
+    with pytest.raises(NotErased, match="left among them"):
+        table.erase("ssn = '123-45-6789'", older_than_s=3600)
+    assert table.erase("ssn = '123-45-6789'", older_than_s=0).found == 0
+    assert not os.path.exists(left)
+    for path, _, names in os.walk(tmp_path):
+        for name in names:
+            with open(os.path.join(path, name), "rb") as file:
+                data = file.read()
+            assert b"Lovelace" not in data, name
+            if name.endswith(".parquet"):
+                assert "Lovelace" not in str(pq.read_table(os.path.join(path, name)).to_pydict())
