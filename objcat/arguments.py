@@ -162,7 +162,8 @@ def nearest_name(name: str, valid: Iterable[str]) -> str:
     known = list(valid)
     alike = [one for one in known if folded(one) == folded(name) and one.lower() != name.lower()]
     if alike:
-        return f"the table has {alike[0]!a}, and this is {name!a}, which differs in case or Unicode normalisation alone: rename it"
+        same = "which differs in case or Unicode normalisation alone"
+        return f"the table has {alike[0]!a}, and this is {name!a}, {same}: call it as the table does"
     return nearest(name, known)
 
 

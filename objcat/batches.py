@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fileio.config import nearest
 from fileio.store import FileIO
-from objcat.arguments import instance, name_list, one_of, session, shown
+from objcat.arguments import instance, name_list, nearest_name, one_of, session, shown
 from objcat.errors import InvalidInput
 from objcat.local import LocalEngine, is_untyped, to_rows
 from objcat.parts import Change
@@ -57,7 +56,7 @@ def layout_of(sort: str | Sequence[str], spec: TableSpec) -> Layout:
         raise InvalidInput("sort names columns, but rows of a table with a key lie sorted by bucket and key: leave it out")
     for name in names:
         if name not in spec.table_schema.names:
-            raise InvalidInput(f"sort names {shown(name)}, which is not a column: {nearest(name, spec.table_schema.names)}")
+            raise InvalidInput(f"sort names {shown(name)}, which is not a column: {nearest_name(name, spec.table_schema.names)}")
         if not isinstance(spec.table_schema.column(name).type, str):
             raise InvalidInput(f"sort names {shown(name)}, which is nested: sort by columns that hold one plain value")
     return Layout(columns=tuple(dict.fromkeys(names)))

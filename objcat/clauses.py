@@ -18,7 +18,7 @@ from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
-from objcat.arguments import is_unicode, shown
+from objcat.arguments import is_unicode, nearest_name, shown
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.predicate.dialect import SparkText
 from objcat.predicate.duckdb_text import strict_casts
@@ -417,7 +417,7 @@ def _named(said: Any, names: Sequence[str]) -> str:
         raise InvalidInput(f"{shown(said)} is not the name of a column: name columns by text")
     same = [said] if said in names else [name for name in names if name.lower() == said.lower()]
     if len(same) != 1:
-        raise InvalidInput(f"the table has no column {said!r}: {nearest(said, names)}")
+        raise InvalidInput(f"the table has no column {said!r}: {nearest_name(said, names)}")
     return same[0]
 
 

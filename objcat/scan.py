@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.config import nearest
 from fileio.libraries import library
 from fileio.store import FileIO
-from objcat.arguments import session, shown, text
+from objcat.arguments import nearest_name, session, shown, text
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.predicate.implied import implied_by
 from objcat.read import ScanPlan, narrow_plan
@@ -255,7 +254,7 @@ class Scan:
     def _extreme(self, name: str, *, least: bool) -> Any:
         schema = self.plan.snapshot.spec.table_schema
         if text(name, what="column") not in schema.names:
-            raise InvalidInput(f"the table has no column {name!r}: {nearest(name, schema.names)}")
+            raise InvalidInput(f"the table has no column {name!r}: {nearest_name(name, schema.names)}")
         column = schema.column(name)
         if not isinstance(column.type, str):
             raise InvalidInput(f"the column {name!r} is nested, and has no least or greatest value: name a column of plain values")

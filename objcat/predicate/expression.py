@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.config import nearest
+from objcat.arguments import nearest_name
 from objcat.errors import InvalidPredicate
 from objcat.predicate import Predicate, parse_predicate
 from objcat.predicate.implied import implied_by
@@ -98,7 +98,7 @@ def _reason(expression: pc.Expression, reason: str, schema: TableSchema) -> str:
     marker = "No match for FieldRef.Name("
     if marker in reason:
         name = reason.partition(marker)[2].partition(") in ")[0]
-        return f"the filter {_shown(expression)} names {name!r}, which is not a column: {nearest(name, schema.names)}"
+        return f"the filter {_shown(expression)} names {name!r}, which is not a column: {nearest_name(name, schema.names)}"
     return f"the filter {_shown(expression)} does not fit the table ({reason}): compare columns with values of their types"
 
 

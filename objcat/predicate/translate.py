@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
 from fileio.config import nearest
-from objcat.arguments import shown
+from objcat.arguments import nearest_name, shown
 from objcat.errors import InvalidPredicate
 from objcat.table.schema import TableSchema, arrow_type
 
@@ -247,7 +247,7 @@ def column_path(text: str, column: sql.Column, schema: TableSchema) -> tuple[str
             f"{nearest(first.name, schema.names)}; write a column's name without its table, and one that holds a dot in backticks"
         )
     if name is None:
-        hint = nearest(column.name, schema.names)
+        hint = nearest_name(column.name, schema.names)
         if column.name == "None":
             hint = "write IS NULL or IS NOT NULL"
         elif not hint.endswith("?"):

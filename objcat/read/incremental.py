@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.config import nearest
+from objcat.arguments import nearest_name
 from objcat.errors import InvalidInput
 from objcat.read.commits import COMMIT_FIELDS, CommitPoint, commits_table
 from objcat.read.plan import ScanPlan, fixed_partitions, key_hashes, parse_filter
@@ -123,7 +123,7 @@ def chosen_columns(spec: TableSpec, columns: Sequence[str] | None, *, hidden: Se
     chosen = tuple(names if columns is None else columns)
     for name in chosen:
         if name not in names and name not in hidden:
-            raise InvalidInput(f"the table has no column {name!r}: {nearest(name, [*names, *hidden])}")
+            raise InvalidInput(f"the table has no column {name!r}: {nearest_name(name, [*names, *hidden])}")
     if not chosen:
         raise InvalidInput("columns=[] selects nothing: name at least one column, or leave it out for all")
     if len(set(chosen)) != len(chosen):

@@ -11,8 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.config import nearest
-from objcat.arguments import shown
+from objcat.arguments import nearest_name, shown
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.predicate import parse_predicate
 from objcat.predicate.expression import both, check_expression
@@ -218,7 +217,7 @@ def _chosen(columns: Sequence[str] | None, schema: TableSchema) -> tuple[str, ..
     for name in chosen:
         if name not in schema.names and name not in HIDDEN:
             whole = str(name).partition(".")[0]
-            hint = f"read {whole!r} whole" if whole != name and whole in schema.names else nearest(name, [*schema.names, *HIDDEN])
+            hint = f"read {whole!r} whole" if whole != name and whole in schema.names else nearest_name(name, [*schema.names, *HIDDEN])
             raise InvalidInput(f"the table has no column {name!r}: {hint}")
     if not chosen:
         raise InvalidInput("columns=[] selects nothing: name at least one column, or leave it out for all")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from fileio.config import nearest
-from objcat.arguments import name_list, shown, whole_number
+from objcat.arguments import name_list, nearest_name, shown, whole_number
 from objcat.errors import InvalidInput
 from objcat.table import TableSpec
 from objcat.table.files import ORDER_COLUMNS_MAX, ZORDER_COLUMNS_MAX
@@ -29,7 +28,7 @@ def check_clustering(spec: TableSpec, clustering: Clustering) -> None:
     """Raises InvalidInput for what cannot be clustered."""
     for name in name_list(clustering.by, what="by"):
         if name not in spec.table_schema.names:
-            raise InvalidInput(f"by names {shown(name)}, which is not a column: {nearest(name, spec.table_schema.names)}")
+            raise InvalidInput(f"by names {shown(name)}, which is not a column: {nearest_name(name, spec.table_schema.names)}")
         if not isinstance(spec.table_schema.column(name).type, str):
             raise InvalidInput(f"by names {shown(name)}, which is nested: cluster by columns that hold one plain value")
     if clustering.zorder and not 2 <= len(clustering.by) <= ZORDER_COLUMNS_MAX:

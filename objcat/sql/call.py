@@ -95,7 +95,7 @@ def _told(reports: Iterable[Report]) -> pa.Table:
 def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     try:
         tree = sqlglot.parse_one(text, dialect=SparkText)
-    except SqlglotError as error:
+    except (SqlglotError, IndexError) as error:
         raise InvalidSql(f"CALL {text} does not parse: write CALL name(argument => value, ...)") from error
     if isinstance(tree, sql.Dot):
         # As other catalogs have it: CALL system.compact(...).

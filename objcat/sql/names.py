@@ -155,7 +155,7 @@ def literal(node: sql.Expr) -> object:
             return [literal(item) for item in node.expressions]
         case sql.VarMap():
             keys, values = literal(node.args["keys"]), literal(node.args["values"])
-            if isinstance(keys, list) and isinstance(values, list):
+            if isinstance(keys, list) and isinstance(values, list) and len(keys) == len(values):
                 return dict(zip(keys, values, strict=True))
         case sql.Paren():
             return literal(node.this)

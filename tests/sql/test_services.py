@@ -115,6 +115,8 @@ def test_what_a_lake_tells_is_called(lake: objcat.Lake) -> None:
     ("text", "error", "said"),
     [
         ("CALL restore('shop.orders')", InvalidSql, "CALL restore lacks to: write restore(..., to => value)"),
+        ("CALL create_namespace('a', properties => map('x'))", InvalidSql, "does not parse"),
+        ("CALL create_namespace('a', properties => map('x', 'y', 'z'))", InvalidSql, ""),
         ("CALL rename_table('shop.orders')", InvalidSql, "lacks new_name"),
         ("CALL erase('shop.orders', where => 'id = 1')", InvalidSql, "has no argument 'where'"),
         ("CALL restore('shop.orders', to => 'yesterday')", InvalidInput, "to='yesterday'"),

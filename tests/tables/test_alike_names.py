@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import objcat
@@ -65,7 +66,18 @@ def test_a_batch_with_a_name_that_looks_the_same_is_refused_and_not_null(tmp_pat
         with pytest.raises(InvalidBatch) as raised:
             table.upsert(rows)
         said = str(raised.value)
-        assert ascii(first) in said and ascii(second) in said and "rename it" in said
+        assert ascii(first) in said and ascii(second) in said and "call it as the table does" in said
+    for read in (
+        lambda: table.scan(columns=[second]),
+        lambda: table.scan(where=f"`{second}` = 1"),
+        lambda: table.scan(where=pc.field(second) == 1),
+        lambda: table.update({second: "1"}),
+        lambda: table.incremental(since=-1, columns=[second]),
+        lambda: table.scan().min(second),
+    ):
+        with pytest.raises(InvalidInput) as raised_by_name:
+            read()
+        assert ascii(first) in str(raised_by_name.value) and ascii(second) in str(raised_by_name.value)
     assert table.scan().count() == 0
 
 
