@@ -59,7 +59,8 @@ class Source:
     def open(self, file: ObjectMeta, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
         """footer: of the file, where it was read. Raises InvalidInput for what is no Parquet file."""
         try:
-            return pq.ParquetFile(self.fileio.open_read(file.key, meta=file), metadata=footer, pre_buffer=True)
+            stream = self.fileio.open_read(file.key, meta=file)
+            return pq.ParquetFile(stream, metadata=footer, pre_buffer=True, page_checksum_verification=True)
         except pa.ArrowInvalid as error:
             raise InvalidInput(
                 f"{file.key} in {self.fileio.url} is not a Parquet file ({error}): leave it out; nothing was written"

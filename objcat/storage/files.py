@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -11,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fileio.base import Create, ObjectMeta, Version, require_written
-from fileio.errors import FileIOError, NotFound, ObjectChanged
+from fileio.base import Create, ObjectMeta, Version
+from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.storage.bloom import options_of
@@ -21,7 +22,10 @@ from objcat.storage.excerpt import Excerpt, chunk_spans
 from objcat.storage.filters import FileFilters, Probe, Source, read_filters
 from objcat.storage.fitting import fitted
 from objcat.storage.merge import OP_COLUMN
+from objcat.storage.sink import DigestingSink
+from objcat.storage.verify import DataFile, check_count, check_rows, decoding, not_as_committed, read_footer, reading, whole_bytes
 from objcat.table import BaseFile, LogObject, LogRows, Pruning, TableSchema, TableSpec
+from objcat.table.digest import footer_digest_of, is_verifiable
 from objcat.table.files import Bound, Order
 from objcat.table.kept import Kept
 from objcat.table.properties import Statistics
@@ -39,6 +43,8 @@ INDEX_ROW_GROUP_ROWS = 8 * 1024
 """Of a record index, in which writers look single keys up: what one key takes to read."""
 LOG_ROW_GROUP_ROWS = 16 * 1024
 COMPRESSION = "zstd"
+SALT_KEY = "objcat.salt"
+"""Of a file's own metadata: random digits, see `_FileWriter.finish`."""
 DICTIONARY_BYTES_MAX = 64 * 1024
 """A column whose distinct values take more is written as it is: giving up early costs less than a dictionary saves there."""
 WHOLE_BYTES_MAX = 1024**2
@@ -132,8 +138,17 @@ class BaseWriter:
     def finish(self) -> BaseFile:
         """The file, which is there now. Raises NotWritten, storage errors."""
         self._flush(whole=True)
-        size, bounds = self._file.finish()
-        return BaseFile(path=self._path, bytes=size, rows=self._rows, home=self._home, bounds=bounds, order=self._order)
+        done = self._file.finish()
+        return BaseFile(
+            path=self._path,
+            bytes=done.bytes,
+            rows=self._rows,
+            home=self._home,
+            bounds=done.bounds,
+            order=self._order,
+            digest=done.digest,
+            footer=done.footer,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -161,10 +176,19 @@ def write_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, .
     file = _FileWriter(fileio, path, rows.schema, statistics=statistics)
     try:
         file.write(rows, row_group_rows=LOG_ROW_GROUP_ROWS)
-        size, bounds = file.finish()
+        done = file.finish()
     finally:
         file.abort()
-    return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=LOG_ROW_GROUP_ROWS, homes=homes, bounds=bounds)
+    return LogObject(
+        path=path,
+        bytes=done.bytes,
+        rows=rows.num_rows,
+        row_group_rows=LOG_ROW_GROUP_ROWS,
+        homes=homes,
+        bounds=done.bounds,
+        digest=done.digest,
+        footer=done.footer,
+    )
 
 
 def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], schema: TableSchema | None = None) -> pa.Table:
@@ -173,20 +197,24 @@ def read_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], schema: Ta
     schema: as which the columns are read, whatever their types were when the file was written, and whether they were there at all. None: as
     the file has them; enough for key columns, whose types never change, and for the hidden one.
     """
-    with _open(fileio, base.path, base.bytes) as file:
-        return as_of_schema(file.read(columns=list(columns)), columns, schema)
+    with _open(fileio, base) as file:
+        with decoding(fileio, base.path):
+            rows = file.read(columns=list(columns))
+        return as_of_schema(check_count(fileio, base, rows, base.rows), columns, schema)
 
 
 def txns_of_base(fileio: FileIO, base: BaseFile) -> frozenset[Txn]:
     """The transactions that the rows of a base file name. Reads the footer; the hidden column only where there are several."""
-    with _open(fileio, base.path, base.bytes) as file:
+    with _open(fileio, base) as file:
         footer = file.metadata
         column = next(number for number in range(footer.num_columns) if footer.schema.column(number).path == TXN_COLUMN)
         known = [footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups)]
         bounds = {bound for found in known if found is not None and found.has_min_max for bound in (found.min, found.max)}
         if len(bounds) <= 1 and all(found is not None and found.has_min_max for found in known):
             return frozenset(map(Txn, bounds))
-        return frozenset(map(Txn, file.read(columns=[TXN_COLUMN]).column(0).unique().to_pylist()))
+        with decoding(fileio, base.path):
+            txns = file.read(columns=[TXN_COLUMN]).column(0)
+        return frozenset(map(Txn, txns.unique().to_pylist()))
 
 
 def read_log(
@@ -197,8 +225,11 @@ def read_log(
     schema: as of `read_base`.
     """
     groups = sorted({g for start, end in ranges for g in range(start // log.row_group_rows, (end - 1) // log.row_group_rows + 1)})
-    with _open(fileio, log.path, log.bytes) as file:
-        rows = as_of_schema(file.read_row_groups(groups, columns=[*columns, OP_COLUMN]), [*columns, OP_COLUMN], schema)
+    with _open(fileio, log) as file:
+        expected = sum(file.metadata.row_group(number).num_rows for number in groups)
+        with decoding(fileio, log.path):
+            read = file.read_row_groups(groups, columns=[*columns, OP_COLUMN])
+        rows = as_of_schema(check_count(fileio, log, read, expected), [*columns, OP_COLUMN], schema)
     begins = {group: i * log.row_group_rows for i, group in enumerate(groups)}
     tables = []
     for start, end in ranges:
@@ -222,12 +253,19 @@ def base_pieces(
 
     spec: as whose schema the columns are read, see `read_base`. where: with `spec`, leaves out row groups of which no row can pass.
     """
-    with _open(fileio, base.path, base.bytes) as file:
+    with _open(fileio, base) as file:
         numbers: Sequence[int] = range(file.num_row_groups)
         if where is not None and spec is not None and file.num_row_groups > 1:
             numbers = row_groups_that_may_match(file.metadata, file.schema_arrow, where, spec)
         for number in numbers:
-            yield as_of_schema(file.read_row_group(number, columns=list(columns)), columns, None if spec is None else spec.table_schema)
+            yield as_of_schema(_row_group(fileio, base, file, number, columns), columns, None if spec is None else spec.table_schema)
+
+
+def _row_group(fileio: FileIO, file: DataFile, parquet: pq.ParquetFile, number: int, columns: Sequence[str]) -> pa.Table:
+    """Columns of a row group. Raises CorruptTable when it cannot be decoded, or does not have the rows that the footer counts."""
+    with decoding(fileio, file.path):
+        rows = parquet.read_row_group(number, columns=list(columns))
+    return check_count(fileio, file, rows, parquet.metadata.row_group(number).num_rows)
 
 
 def every_piece(fileio: FileIO, path: str, spec: TableSpec, *, where: Pruning | None = None) -> Iterator[pa.Table]:
@@ -236,12 +274,17 @@ def every_piece(fileio: FileIO, path: str, spec: TableSpec, *, where: Pruning | 
     For whoever knows of the file by its name alone. Raises CorruptTable, storage errors.
     """
     try:
-        with fileio.open_read(path) as stream, _parquet(fileio, path, stream) as file:
-            numbers: Sequence[int] = range(file.num_row_groups)
-            if where is not None:
-                numbers = row_groups_that_may_match(file.metadata, file.schema_arrow, where, spec)
-            for number in numbers:
-                yield file.read_row_group(number)
+        with fileio.open_read(path) as stream:
+            with decoding(fileio, path):
+                opened = pq.ParquetFile(stream, page_checksum_verification=True)
+            with opened as file:
+                numbers: Sequence[int] = range(file.num_row_groups)
+                if where is not None:
+                    numbers = row_groups_that_may_match(file.metadata, file.schema_arrow, where, spec)
+                for number in numbers:
+                    with decoding(fileio, path):
+                        rows = file.read_row_group(number)
+                    yield rows
     except NotFound:
         return
 
@@ -258,7 +301,7 @@ def picked_row_groups(
     Of a file that is not read in one request, its footer is read, and then nothing but these row groups, in parallel. schema: as of
     `read_base`. Holds about `PICKED_ROWS_MAX` rows. Raises CorruptTable, storage errors.
     """
-    with _opened(fileio, file.path, file.bytes) as (parquet, source):
+    with _opened(fileio, file) as (parquet, source):
         footer = parquet.metadata
         heights = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
         begins = np.cumsum([0, *heights]).tolist()
@@ -267,15 +310,18 @@ def picked_row_groups(
         for at in range(0, len(chosen), at_once):
             numbers = chosen[at : at + at_once]
             if isinstance(source, pa.BufferReader):
-                rows = parquet.read_row_groups(numbers, columns=list(columns))
+                with decoding(fileio, file.path):
+                    rows = parquet.read_row_groups(numbers, columns=list(columns))
             else:
                 spans = chunk_spans(footer, numbers, columns)
                 found = fileio.get_ranges(file.path, spans, gap_bytes=GAP_BYTES_MAX)
                 if any(len(data) != end - start for data, (start, end) in zip(found, spans, strict=True)):
-                    raise CorruptTable(_not_as_committed(fileio, file.path, file.bytes, "it ends before the rows that its footer names"))
+                    raise CorruptTable(not_as_committed(fileio, file, "it ends before the rows that its footer names"))
                 excerpt = Excerpt(file.bytes, spans, found)
-                with pq.ParquetFile(excerpt, metadata=footer, pre_buffer=False) as part:
+                checked = pq.ParquetFile(excerpt, metadata=footer, pre_buffer=False, page_checksum_verification=True)
+                with decoding(fileio, file.path), checked as part:
                     rows = part.read_row_groups(numbers, columns=list(columns), use_threads=False)
+            check_count(fileio, file, rows, sum(heights[number] for number in numbers))
             rows = as_of_schema(rows, columns, schema)
             begin = 0
             for number in numbers:
@@ -293,12 +339,12 @@ def key_pieces(
     filters = kept.get(base.path)
     if filters is not None and not filters.may_hold(probe):
         return
-    with _opened(fileio, base.path, base.bytes) as (file, source):
+    with _opened(fileio, base) as (file, source):
         if filters is None:
             filters = read_filters(file.metadata, source, probe)
             kept.put(base.path, filters, filters.bytes)
         for number in filters.may_hold(probe):
-            yield as_of_schema(file.read_row_group(number, columns=list(columns)), columns, spec.table_schema)
+            yield as_of_schema(_row_group(fileio, base, file, number, columns), columns, spec.table_schema)
 
 
 def pieces_of_txns(fileio: FileIO, base: BaseFile, columns: Sequence[str], txns: pa.Array, schema: TableSchema) -> Iterator[pa.Table]:
@@ -306,21 +352,21 @@ def pieces_of_txns(fileio: FileIO, base: BaseFile, columns: Sequence[str], txns:
 
     Of a row group without such rows only the hidden column is read.
     """
-    with _open(fileio, base.path, base.bytes) as file:
+    with _open(fileio, base) as file:
         for number in range(file.num_row_groups):
-            wanted = pc.is_in(file.read_row_group(number, columns=[TXN_COLUMN]).column(0), value_set=txns)
+            wanted = pc.is_in(_row_group(fileio, base, file, number, [TXN_COLUMN]).column(0), value_set=txns)
             if pc.any(wanted).as_py():
                 names = [*columns, TXN_COLUMN]
-                yield as_of_schema(file.read_row_group(number, columns=names), names, schema).filter(wanted)
+                yield as_of_schema(_row_group(fileio, base, file, number, names), names, schema).filter(wanted)
 
 
 def log_pieces(
     fileio: FileIO, log: LogObject, start: int, end: int, columns: Sequence[str], schema: TableSchema | None = None
 ) -> Iterator[pa.Table]:
     """As `read_log` for one row range, one row group after another."""
-    with _open(fileio, log.path, log.bytes) as file:
+    with _open(fileio, log) as file:
         for number in range(start // log.row_group_rows, (end - 1) // log.row_group_rows + 1):
-            rows = as_of_schema(file.read_row_group(number, columns=[*columns, OP_COLUMN]), [*columns, OP_COLUMN], schema)
+            rows = as_of_schema(_row_group(fileio, log, file, number, [*columns, OP_COLUMN]), [*columns, OP_COLUMN], schema)
             first = number * log.row_group_rows
             yield rows.slice(max(0, start - first), min(end - first, rows.num_rows) - max(0, start - first))
 
@@ -346,7 +392,8 @@ class _FileWriter:
         self._statistics = statistics
         self._filtered = filtered
         self._footers: list[pq.FileMetaData] = []
-        self._out = fileio.open_write(path, Create())
+        self._salt = f"{fileio.env.new_id()}{fileio.env.new_id()}"
+        self._out = DigestingSink(fileio.open_write(path, Create()))
         self._parquet: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.Table, *, row_group_rows: int) -> None:
@@ -366,16 +413,22 @@ class _FileWriter:
                 metadata_collector=self._footers,
                 write_page_index=self._indexed,
                 write_statistics=_stated(self._schema, self._statistics.never),
+                write_page_checksum=True,
                 **({"bloom_filter_options": options_of(self._filtered, rows)} if self._filtered else {}),
             )
         return self._parquet
 
-    def finish(self) -> tuple[int, dict[int, Bound]]:
-        """The size of the file, and the bounds of its columns. Raises NotWritten, storage errors."""
-        self._begun(0).close()
-        size = int(self._out.tell())
-        require_written(self._out.finish(), repr(self._out.name))
-        return size, bounds_of(self._footers[0], self._schema, always=self._statistics.always)
+    def finish(self) -> _Finished:
+        """What was written. Raises NotWritten, storage errors."""
+        parquet = self._begun(0)
+        # So the digests, which outlive the file, tell nobody who tries values which ones it held.
+        parquet.add_key_value_metadata({SALT_KEY: self._salt})
+        self._out.keep()
+        parquet.close()
+        size = self._out.tell()
+        self._out.finish()
+        bounds = bounds_of(self._footers[0], self._schema, always=self._statistics.always)
+        return _Finished(size, bounds, self._out.digest, footer_digest_of(self._out.kept_footer()))
 
     def abort(self) -> None:
         """Give up; nothing when it is finished."""
@@ -401,61 +454,45 @@ def _stated(schema: pa.Schema, never: Collection[int]) -> bool | list[str]:
     return [path for path in paths if not any(path == name or path.startswith(f"{name}.") for name in silent)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    """A file that is there now. digest, footer: as an entry says them."""
+
+    bytes: int
+    bounds: dict[int, Bound]
+    digest: str
+    footer: str
+
+
 @contextmanager
-def _open(fileio: FileIO, path: str, size: int) -> Iterator[pq.ParquetFile]:
+def _open(fileio: FileIO, file: DataFile) -> Iterator[pq.ParquetFile]:
     """As `_opened`."""
-    with _opened(fileio, path, size) as (file, _):
-        yield file
+    with _opened(fileio, file) as (parquet, _):
+        yield parquet
 
 
 @contextmanager
-def _opened(fileio: FileIO, path: str, size: int) -> Iterator[tuple[pq.ParquetFile, Source]]:
-    """A Parquet file to read from, in one request when it is small, and its bytes. Raises CorruptTable, here or within the block, when it
-    is missing, or not of the size that the commit names."""
-    try:
-        if size <= WHOLE_BYTES_MAX:
-            source = pa.BufferReader(_whole(fileio, path, size))
-            with _parquet(fileio, path, source) as file:
-                yield file, source
+def _opened(fileio: FileIO, file: DataFile) -> Iterator[tuple[pq.ParquetFile, Source]]:
+    """A Parquet file to read from, in one request when it is small, and its bytes.
+
+    Of a small file all bytes are verified, of another its footer, and each page when it is read; both as far as the entry and the file have
+    something to go by. Raises CorruptTable, here or within the block, when it is missing, is not what was committed, or cannot be decoded.
+    """
+    with reading(fileio, file):
+        if file.bytes <= WHOLE_BYTES_MAX:
+            source = pa.BufferReader(whole_bytes(fileio, file))
+            with decoding(fileio, file.path):
+                opened = pq.ParquetFile(source, page_checksum_verification=not is_verifiable(file.digest))
+            with opened as parquet:
+                check_rows(fileio, file, parquet.metadata)
+                yield parquet, source
             return
-        meta = ObjectMeta(path, size, Version(""), 0)
-        with fileio.open_read(path, meta=meta) as stream, _parquet(fileio, path, stream, pre_buffer=True) as file:
-            yield file, stream
-    except ObjectChanged as error:
-        raise CorruptTable(_not_as_committed(fileio, path, size, str(error))) from error
-    except NotFound as error:
-        raise CorruptTable(
-            f"{path} is missing in {fileio.url} although a commit names it: if a clean has passed the slot that is read, as it may "
-            "beside a long job, read a newer one; else the table, or that object, was deleted by hand: restore it from a backup"
-        ) from error
-
-
-def _whole(fileio: FileIO, path: str, size: int) -> bytes:
-    """The bytes of a file, asked for once more when they are too few or too many: what cuts an answer may not do it twice."""
-    data = fileio.read(path)
-    if len(data) != size:
-        data = fileio.read(path)
-    if len(data) != size:
-        raise CorruptTable(_not_as_committed(fileio, path, size, f"a read gives {len(data)}"))
-    return data
-
-
-def _parquet(fileio: FileIO, path: str, source: Source, **options: bool) -> pq.ParquetFile:
-    """The file, whose footer is read. Raises CorruptTable when it is none."""
-    try:
-        return pq.ParquetFile(source, **options)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptTable(
-            f"{path} in {fileio.url} is of the size that was committed, but no Parquet file ({error}): something else was written in its "
-            "place, or something on the way to the store answers instead of it; restore that object from a backup if it stays so"
-        ) from error
-
-
-def _not_as_committed(fileio: FileIO, path: str, size: int, found: str) -> str:
-    return (
-        f"{path} in {fileio.url} should have {size} bytes by the commit that names it, but: {found}. Either the object was replaced or "
-        "cut, or something on the way to the store cuts answers: read again over another way, and restore it from a backup if it stays so"
-    )
+        meta = ObjectMeta(file.path, file.bytes, Version(""), 0)
+        with fileio.open_read(file.path, meta=meta) as stream:
+            footer = read_footer(fileio, file, stream)
+            check_rows(fileio, file, footer)
+            with pq.ParquetFile(stream, metadata=footer, pre_buffer=True, page_checksum_verification=True) as parquet:
+                yield parquet, stream
 
 
 def constant(text: str, length: int) -> pa.Array:

@@ -45,7 +45,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A Parquet file with the rows of one home, each key once.
 
     path: relative to the log's prefix. bounds: by column id; those of a column that is not there are not known. order: how the rows lie;
-    None: sorted by key.
+    None: sorted by key. digest, footer: digests of the bytes and of the footer, see `objcat.table.digest`; None: not known.
     """
 
     path: str
@@ -54,6 +54,8 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     home: Home
     bounds: dict[int, Bound] = {}
     order: Order | None = None
+    digest: str | None = None
+    footer: str | None = None
 
 
 class LogRows(msgspec.Struct, frozen=True, array_like=True):
@@ -68,7 +70,7 @@ class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A Parquet file of operations on the rows of many homes, sorted by (home, key).
 
     path: relative to the log's prefix. row_group_rows: rows of every row group but the last, so that a row range names its row groups.
-    bounds: over all its rows, by column id; those of a column that is not there are not known.
+    bounds: over all its rows, by column id; those of a column that is not there are not known. digest, footer: as of `BaseFile`.
     """
 
     path: str
@@ -77,6 +79,8 @@ class LogObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     row_group_rows: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     homes: tuple[LogRows, ...]
     bounds: dict[int, Bound] = {}
+    digest: str | None = None
+    footer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

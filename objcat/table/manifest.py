@@ -26,7 +26,7 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable
 from objcat.table.kept import Kept
-from objcat.table.rows import CORE, SLICE, Mask, bounded_columns, check_rows, home_at
+from objcat.table.rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, check_rows, home_at
 from objcat.table.schema import arrow_type
 from objcat.table.spec import TableSpec
 from objcat.timeline import Home
@@ -41,11 +41,24 @@ STATES_MAX, STATE_BYTES_MAX = 8, 4 * 1024**2
 """How many tables of rows are kept of the states of tables, and how large each may be: to make those of a small one is most of a plan."""
 FILES_BYTES_MAX = 128 * 1024**2
 """Of what is kept of data files."""
+FOOTERS_BYTES_MAX = 16 * 1024**2
+"""Of the names of files whose footer was verified."""
 COMPRESSION = "zstd"
 COMPRESSED_ROWS_MIN = 512
 """Homes of a manifest from which on its columns are compressed, each of which takes a twentieth of a millisecond to begin; its log slices
 always are."""
-_SLICES = tuple(f"logs.list.element.{field.name}" for field in SLICE)
+_LOG_DIGESTS = "logs_xxh3"
+"""The column with the digests of log slices: beside their list, since readers that know nothing of it take the list as it was."""
+_DIGEST_FIELDS = tuple(field for field in SLICE if field.name in DIGESTS)
+_STORED_FIELDS = tuple(field for field in SLICE if field not in _DIGEST_FIELDS)
+_SLICES = (
+    *(f"logs.list.element.{field.name}" for field in _STORED_FIELDS),
+    *(f"{_LOG_DIGESTS}.list.element.{field.name}" for field in _DIGEST_FIELDS),
+)
+_NULL_NOWHERE = frozenset({*CORE.names} - {"base_order", "base_xxh3", "base_footer_xxh3"})
+"""Columns that are there although all their values are null."""
+_NO_DICTIONARY = frozenset({"base_path", "base_xxh3", "base_footer_xxh3", "logs", _LOG_DIGESTS})
+"""Columns in which values do not repeat, or repeat in a row."""
 
 
 class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,11 +129,11 @@ def _holds(rows: pa.Table, condition: Condition) -> Mask:
 
 
 def encode_shard(rows: pa.Table) -> bytes:
-    """The object of some rows, which are sorted. Bounds that nobody knows take no room, nor do orders where all files lie by key."""
-    always = {*CORE.names} - {"base_order"}
-    known = [name for name in rows.column_names if name in always or rows.column(name).null_count < rows.num_rows]
-    rows = rows.select(known)
-    encoded = [name for name in known if name not in ("base_path", "logs")]
+    """The object of some rows, which are sorted. Bounds and digests that nobody knows take no room, nor do orders where all files lie by
+    key."""
+    known = [name for name in rows.column_names if name in _NULL_NOWHERE or rows.column(name).null_count < rows.num_rows]
+    rows = _with_digests_apart(rows.select(known))
+    encoded = [name for name in rows.column_names if name not in _NO_DICTIONARY]
     sink = pa.BufferOutputStream()
     pq.write_table(
         rows,
@@ -132,6 +145,20 @@ def encode_shard(rows: pa.Table) -> bytes:
         store_schema=False,
     )
     return bytes(sink.getvalue())
+
+
+def _with_digests_apart(rows: pa.Table) -> pa.Table:
+    """Rows with their log slices as shards hold them: digests, where there are any, in a column of their own."""
+    lists = rows.column("logs").combine_chunks()
+
+    def column(fields: Sequence[pa.Field]) -> pa.Array:
+        values = pa.StructArray.from_arrays([lists.values.field(field.name) for field in fields], fields=list(fields))
+        return pa.ListArray.from_arrays(lists.offsets, values)
+
+    stored = rows.set_column(rows.column_names.index("logs"), "logs", column(_STORED_FIELDS))
+    if all(lists.values.field(field.name).null_count == len(lists.values) for field in _DIGEST_FIELDS):
+        return stored
+    return stored.append_column(_LOG_DIGESTS, column(_DIGEST_FIELDS))
 
 
 def put_shards(fileio: FileIO, tables: Sequence[pa.Table], folder: str, *, run: int) -> list[ShardRef]:
@@ -197,20 +224,23 @@ class Shard:
             wanted |= self._names
         else:
             wanted |= {f"{kind}_{column_id}" for kind in ("lower", "upper", "nulls") for column_id in columns}
-        names = [name for name in [*CORE.names, *sorted(wanted - set(CORE.names))] if name in self._names]
+        names = [name for name in [*CORE.names, *sorted(wanted - {*CORE.names, _LOG_DIGESTS})] if name in self._names]
         missing = [name for name in names if name not in self._columns]
         if missing:
+            stored = [*missing, *([_LOG_DIGESTS] if "logs" in missing and _LOG_DIGESTS in self._names else [])]
             with self._reading():
-                read = pq.ParquetFile(pa.BufferReader(self._data)).read(columns=missing, use_threads=False).combine_chunks()
-                self._columns.update({name: _as_made(name, read.column(name)) for name in missing})
+                read = pq.ParquetFile(pa.BufferReader(self._data)).read(columns=stored, use_threads=False).combine_chunks()
+                self._columns.update({name: _as_made(name, read) for name in missing})
         return pa.table({name: self._columns[name] for name in names})
 
 
-def _as_made(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column in the type that rows have. Other writers may have other integers; what does not fit raises ArrowInvalid.
+def _as_made(name: str, rows: pa.Table) -> pa.ChunkedArray:
+    """A column of a shard in the type that rows have. Other writers may have other integers; what does not fit raises ArrowInvalid.
 
-    Lists have elements of another name in Parquet: a cast would copy them all.
+    Log slices get their digests, which lie beside them; such as are not of these very slices are none. Lists have elements of another name
+    in Parquet: a cast would copy them all.
     """
+    values = rows.column(name)
     if name not in CORE.names or values.type.equals(CORE.field(name).type):
         return values
     wanted = CORE.field(name).type
@@ -218,10 +248,18 @@ def _as_made(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
         return values.cast(wanted)
     lists = values.combine_chunks()
     slices = lists.values
-    if not slices.type.equals(wanted.value_type):
-        fields = [slices.field(field.name).cast(field.type) for field in wanted.value_type]
-        slices = pa.StructArray.from_arrays(fields, fields=list(wanted.value_type))
-    return pa.chunked_array([pa.ListArray.from_arrays(lists.offsets, slices, type=wanted)])
+    fields = [_cast(slices.field(field.name), field.type) for field in _STORED_FIELDS]
+    known = rows.column(_LOG_DIGESTS).combine_chunks() if _LOG_DIGESTS in rows.column_names else None
+    if known is not None and known.type.value_type == pa.struct(_DIGEST_FIELDS) and known.offsets.equals(lists.offsets):
+        fields += [known.values.field(field.name) for field in _DIGEST_FIELDS]
+    else:
+        fields += [pa.nulls(len(slices), field.type) for field in _DIGEST_FIELDS]
+    made = pa.StructArray.from_arrays(fields, fields=list(SLICE))
+    return pa.chunked_array([pa.ListArray.from_arrays(lists.offsets, made, type=wanted)])
+
+
+def _cast(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    return values if values.type.equals(data_type) else values.cast(data_type)
 
 
 @says_where
@@ -243,13 +281,15 @@ def get_shard(fileio: FileIO, ref: ShardRef) -> Shard:
 class Manifests:
     """Reads the manifests that snapshots stand on, and keeps them, which never change. Safe for many threads.
 
-    bytes_max: kept, the longest unused go first. of_files: what whoever reads data files wants to know of them again, by path.
+    bytes_max: kept, the longest unused go first. of_files: what whoever reads data files wants to know of them again, by path. footers:
+    files whose footer was verified for a reader that does not do so.
     """
 
     def __init__(self, fileio: FileIO, *, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._fileio = fileio
         self._bytes_max = bytes_max
         self.of_files: Kept[Any] = Kept(bytes_max=FILES_BYTES_MAX)
+        self.footers: Kept[bool] = Kept(bytes_max=FOOTERS_BYTES_MAX)
         self._kept: OrderedDict[str, Shard] = OrderedDict()
         self._of_states: OrderedDict[tuple[int, frozenset[int] | None], tuple[object, pa.Table]] = OrderedDict()
         self._lock = threading.Lock()

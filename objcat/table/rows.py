@@ -8,6 +8,7 @@ it, and the others stay on top. So a level may know only what changed, and nothi
     slot, as_of                                     of the event; -1 for none. An event without a base file is a retirement
     base_path, base_bytes, base_rows, base_txn      null for none
     base_order                                      how its rows lie, null: sorted by key; the column is left out where all are null
+    base_xxh3, base_footer_xxh3                     digests of the base file and of its footer, null: not known; left out likewise
     logs                                            list of slices of log objects, by slot
     rows                                            how many rows of data the bounds are about
     lower_<id>, upper_<id>, nulls_<id>              bounds of a column, by its id and in its type; null: not known
@@ -28,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.errors import CorruptTable
+from objcat.table.digest import FILE_BYTES, FOOTER_BYTES, packed
 from objcat.table.files import BaseFile, Bound, LogObject, LogSlice, encode_order
 from objcat.table.schema import Column, arrow_type
 from objcat.table.spec import TableSpec
@@ -49,8 +51,12 @@ SLICE = pa.struct(
         ("row_group_rows", pa.int32()),
         ("start", pa.int64()),
         ("end", pa.int64()),
+        ("xxh3", pa.binary(FILE_BYTES)),
+        ("footer_xxh3", pa.binary(FOOTER_BYTES)),
     ]
 )
+DIGESTS = ("xxh3", "footer_xxh3")
+"""Fields of a slice that may be null."""
 CORE = pa.schema(
     [
         ("partition", pa.string()),
@@ -63,6 +69,8 @@ CORE = pa.schema(
         ("base_rows", pa.int64()),
         ("base_txn", pa.string()),
         ("base_order", pa.string()),
+        ("base_xxh3", pa.binary(FILE_BYTES)),
+        ("base_footer_xxh3", pa.binary(FOOTER_BYTES)),
         ("logs", pa.list_(SLICE)),
         ("rows", pa.int64()),
     ]
@@ -121,6 +129,8 @@ def rows_of(
         "base_rows": [None if base is None else base.rows for base in bases],
         "base_txn": [change.txn if change.base is not None else None for change in listed],
         "base_order": [None if base is None else encode_order(base.order) for base in bases],
+        "base_xxh3": [base and packed(base.digest, FILE_BYTES, path=base.path) for base in bases],
+        "base_footer_xxh3": [base and packed(base.footer, FOOTER_BYTES, path=base.path) for base in bases],
         "logs": _slices([change.logs for change in listed]),
         "rows": [sum(file.rows for file in of_row) for of_row in files],
     }
@@ -165,6 +175,8 @@ def _slices(logs: Sequence[Sequence[LogSlice]]) -> pa.Array:
         "row_group_rows": [part.object.row_group_rows for part in flat],
         "start": [part.start for part in flat],
         "end": [part.end for part in flat],
+        "xxh3": [packed(part.object.digest, FILE_BYTES, path=part.object.path) for part in flat],
+        "footer_xxh3": [packed(part.object.footer, FOOTER_BYTES, path=part.object.path) for part in flat],
     }
     fields = [pa.array(values[field.name], field.type) for field in SLICE]
     offsets = np.concatenate(([0], np.cumsum([len(of_row) for of_row in logs], dtype=np.int64))).astype(np.int32)
@@ -370,7 +382,7 @@ def check_rows(rows: pa.Table, *, rows_expected: int) -> None:
     slices = rows.column("logs").combine_chunks().values
     if not len(slices):
         return
-    if slices.null_count or any(slices.field(field.name).null_count for field in SLICE):
+    if slices.null_count or any(slices.field(field.name).null_count for field in SLICE if field.name not in DIGESTS):
         raise ValueError("a log slice has nulls")
     start, end, held, height = (np.asarray(slices.field(name).to_numpy(), np.int64) for name in ("start", "end", "rows", "row_group_rows"))
     if ((start < 0) | (start >= end) | (end > held) | (height < 1)).any():

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from objcat.errors import CorruptTable, TableClosed, TableNotFound
+from objcat.table.digest import unpacked
 from objcat.table.files import BaseFile, FileGroup, LogObject, LogSlice, decode_order
 from objcat.table.manifest import Manifests, Pruning
 from objcat.table.partition import Spans, leading_bounds
@@ -20,7 +21,7 @@ from objcat.table.spec import TableSpec
 from objcat.table.state import Tables, TableState
 from objcat.timeline import Home, LogState, View
 
-BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order")
+BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order", "base_xxh3", "base_footer_xxh3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,16 @@ class Live:
         bases = self.rows.column("base_path").take(pa.array(row)).to_pylist()
         return frozenset(bases) | frozenset(self.slices().field("path").unique().to_pylist())
 
+    def files(self) -> pa.Table:
+        """Every live file once: `path`, `bytes` and `xxh3`, the digest, null where it is not known."""
+        bases = np.unique(self.members.row[self.folded.winner[self.folded.has_base]])
+        found = self.rows.select(["base_path", "base_bytes", "base_xxh3"]).take(pa.array(bases)).rename_columns(["path", "bytes", "xxh3"])
+        slices = self.slices()
+        encoded = slices.field("path").dictionary_encode()
+        _, first = np.unique(np.asarray(encoded.indices.to_numpy(zero_copy_only=False)), return_index=True)
+        logs = slices.take(pa.array(first))
+        return pa.concat_tables([found, pa.table({name: logs.field(name) for name in found.column_names}, schema=found.schema)])
+
     def bounds(self) -> pa.Table:
         used = np.unique(self.members.row[self.folded.used])
         names = [name for name in self.rows.column_names if name.partition("_")[0] in ("lower", "upper", "nulls")]
@@ -252,12 +263,14 @@ class Live:
         logs = self._logs(chosen)
         groups = []
         for number, home, as_of, row in zip(chosen.tolist(), self.homes(chosen), folded.cut[chosen].tolist(), columns, strict=True):
-            partition, bucket, count, slot, path, size, rows, txn, order = row
+            partition, bucket, count, slot, path, size, rows, txn, order, digest, footer = row
             if path is None:
                 groups.append(FileGroup(home, as_of=as_of, logs=logs.get(number, ())))
                 continue
             own = home if (bucket, count) == (home.bucket, home.bucket_count) else Home(partition, bucket, count)
-            base = BaseFile(path=path, bytes=size, rows=rows, home=own, order=decode_order(order))
+            base = BaseFile(
+                path=path, bytes=size, rows=rows, home=own, order=decode_order(order), digest=unpacked(digest), footer=unpacked(footer)
+            )
             groups.append(FileGroup(home, base, slot, txn, as_of, logs.get(number, ())))
         return groups
 
@@ -274,11 +287,19 @@ class Live:
         objects: dict[str, LogObject] = {}
         known: dict[tuple[str, int, int], Home] = {}
         found: dict[int, list[LogSlice]] = {}
-        for number, key, (slot, named_at, turn, at_ms, path, size, rows, row_group_rows, start, end) in zip(
+        for number, key, (slot, named_at, turn, at_ms, path, size, rows, row_group_rows, start, end, digest, footer) in zip(
             folded.slice_group[kept].tolist(), addressed, values, strict=True
         ):
             if path not in objects:
-                objects[path] = LogObject(path=path, bytes=size, rows=rows, row_group_rows=row_group_rows, homes=())
+                objects[path] = LogObject(
+                    path=path,
+                    bytes=size,
+                    rows=rows,
+                    row_group_rows=row_group_rows,
+                    homes=(),
+                    digest=unpacked(digest),
+                    footer=unpacked(footer),
+                )
             home = known.setdefault(key, Home(*key))
             found.setdefault(number, []).append(LogSlice(slot, objects[path], start, end, home, named_at, turn, at_ms))
         return {number: tuple(slices) for number, slices in found.items()}

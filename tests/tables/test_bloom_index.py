@@ -12,7 +12,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.arguments import TableType
-from objcat.errors import InvalidInput
+from objcat.errors import CorruptTable, InvalidInput
 from objcat.storage.bloom import ranges_of
 from tests.tables.scrambling import with_keys_scrambled
 
@@ -55,10 +55,11 @@ def test_keys_are_read_only_where_a_filter_knows_one(lake: objcat.Lake, kind: Ta
     table = create(lake, kind)
     with with_keys_scrambled(table, without=batch(7)[0]["id"]) as scrambled:
         assert len(scrambled) == len(bases(table)) - 1 >= 5
+        table = objcat.Lake(lake.fileio).table("t")
         table.upsert(batch(7, v=1))
-        with pytest.raises(OSError, match=r"(?i)corrupt|zstd|decompress|deserial"):
+        with pytest.raises(CorruptTable, match="cannot be read as Parquet"):
             table.upsert(batch(8, v=1))
-    assert rows(table) == {row["id"]: row["v"] for row in [*batch(*range(600)), *batch(7, v=1)]}
+    assert rows(objcat.Lake(lake.fileio).table("t")) == {row["id"]: row["v"] for row in [*batch(*range(600)), *batch(7, v=1)]}
 
 
 def test_a_file_whose_filter_is_known_is_not_read_again(lake: objcat.Lake, kind: TableType) -> None:

@@ -1,0 +1,73 @@
+"""Digests of data files, as entries and manifests hold them: of all bytes of a file, and of its footer by itself.
+
+A value is the name of an algorithm, a colon and hexadecimal digits. There is one algorithm, `xxh3`: XXH3 without a seed, with 128 bits of a
+file and 64 of a footer. It finds damage, and no forgery: whoever may write into the bucket may write entries as well. A file without a
+value, or with one of another algorithm, is not verified.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import xxhash
+
+from objcat.errors import CorruptTable
+
+_PREFIX = "xxh3:"
+FILE_BYTES, FOOTER_BYTES = 16, 8
+"""Of the digests themselves, as manifests hold them."""
+
+
+class Hash(Protocol):
+    """A digest that grows."""
+
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+class FileHash:
+    """The digest of a file whose bytes come in pieces, in order. For one thread."""
+
+    def __init__(self) -> None:
+        self._hash: Hash = xxhash.xxh3_128()
+
+    def update(self, data: bytes | memoryview) -> None:
+        self._hash.update(data)  # type: ignore[arg-type]  # any buffer will do
+
+    @property
+    def text(self) -> str:
+        """Of the bytes so far, as an entry says it."""
+        return _PREFIX + self._hash.hexdigest()
+
+
+def digest_of(data: bytes | memoryview) -> str:
+    """The digest of a whole file."""
+    return _PREFIX + xxhash.xxh3_128_hexdigest(data)
+
+
+def footer_digest_of(data: bytes | memoryview) -> str:
+    """The digest of a footer: from where Parquet's metadata begin to the end of the file."""
+    return _PREFIX + xxhash.xxh3_64_hexdigest(data)
+
+
+def is_verifiable(text: str | None) -> bool:
+    """Whether this objcat can compute the digest that an entry says."""
+    return text is not None and text.startswith(_PREFIX)
+
+
+def packed(text: str | None, size: int, *, path: str) -> bytes | None:
+    """A digest as manifests hold it; None for none, and for one of another algorithm. Raises CorruptTable for what is no digest."""
+    if text is None or not is_verifiable(text):
+        return None
+    try:
+        data = bytes.fromhex(text.removeprefix(_PREFIX))
+    except ValueError:
+        data = b""
+    if len(data) != size:
+        raise CorruptTable(f"the entry that names {path} says of it the digest {text!r}, which is none of {size} bytes: restore that entry")
+    return data
+
+
+def unpacked(data: bytes | None) -> str | None:
+    """A digest from a manifest."""
+    return None if data is None else _PREFIX + data.hex()
