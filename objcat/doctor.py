@@ -8,10 +8,10 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,9 +24,12 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.catalog import Catalog
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
+from objcat.services.verify import verify_all
 from objcat.storage.files import constant, read_base, read_log
 from objcat.storage.hashing import bucket_of, key_digests
-from objcat.table import BaseFile, FileGroup, Manifests, Snapshot, Tables, TablesFold, TableSpec
+from objcat.storage.verify import DataFile
+from objcat.table import BaseFile, FileGroup, LogObject, Manifests, Snapshot, Tables, TablesFold, TableSpec
+from objcat.table.digest import is_verifiable
 from objcat.table.files import decode_delta
 from objcat.table.partition import partitions_of, shape_of
 from objcat.tasks import LocateTask
@@ -41,6 +44,8 @@ from objcat.timeline.entry import intent_key, is_txn, log_key
 from objcat.timeline.log import with_changes
 from objcat.timeline.outcomes import outcomes_of
 from objcat.timeline.side import get_digests
+
+F = TypeVar("F", BaseFile, LogObject)
 
 BACKUP = "restore that object from a backup of the bucket, or its former version where the bucket keeps versions"
 
@@ -141,7 +146,8 @@ class Examination:
 def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable[[str], None] | None = None) -> Report:
     """Examine a log and the files that it names. Sends reads and listings only, and is safe beside writers.
 
-    deep: read every row too: keys in the right bucket, each once, as many as the log says. on_step: told what is looked at.
+    deep: read every byte too: files are what was committed, keys in the right bucket, each once, as many as the log says. on_step: told
+    what is looked at.
     Raises UnsupportedFormat for a log of a newer client, and storage errors.
     """
     fileio = timeline.fileio
@@ -154,10 +160,11 @@ def examine(timeline: Timeline[Tables], *, deep: bool = False, on_step: Callable
         tell("the checkpoints")
         _check_checkpoints(own, deep=deep)
         tell("the files of every readable snapshot")
-        _check_files(own, view)
+        files = _check_files(own, view)
         report.cover(Coverage.CHECKED, "P7")
         report.cover(Coverage.IN_PART, "P9")
         if deep:
+            _check_digests(own, files, tell)
             for snapshot in _snapshots(view):
                 tell(f"the rows of table {snapshot.spec.table}")
                 _check_rows(own, snapshot)
@@ -307,7 +314,7 @@ def _fold(own: Examination) -> View[Tables] | None:
         return None
     try:
         opened, found = _opened(own)
-        differing = [table for table, said in found.items() if said != groups.get(table)]
+        differing = [table for table, said in found.items() if not _agree(said, groups.get(table))]
         if opened.slot == folded.slot:
             differing += [table for table in found if opened.state[table].spec != folded.state[table].spec]
     except UnsupportedFormat:
@@ -321,6 +328,34 @@ def _fold(own: Examination) -> View[Tables] | None:
             says = f"gives other file groups, or another schema, for table {table} than the log does: readers that open it see wrong rows"
             own.report.broken("P9", f"checkpoint {opened.checkpoint}", says, f"{CACHE}; report this as a bug")
     return folded
+
+
+def _agree(one: Sequence[FileGroup], other: Sequence[FileGroup] | None) -> bool:
+    """Whether two opinions of what is live say the same. A checkpoint of an older client knows no digests."""
+    if other is None or one == other:
+        return other is not None
+    ours, theirs = _files_of(one), _files_of(other)
+    for path, file in ours.items():
+        known = theirs.get(path, file)
+        if any(None not in pair and pair[0] != pair[1] for pair in ((file.digest, known.digest), (file.footer, known.footer))):
+            return False
+    return _bare(one) == _bare(other)
+
+
+def _bare(groups: Sequence[FileGroup]) -> list[FileGroup]:
+    """Without digests."""
+
+    def bare(file: F) -> F:
+        return msgspec.structs.replace(file, digest=None, footer=None)
+
+    return [
+        replace(
+            group,
+            base=None if group.base is None else bare(group.base),
+            logs=tuple(replace(part, object=bare(part.object)) for part in group.logs),
+        )
+        for group in groups
+    ]
 
 
 def _opened(own: Examination) -> tuple[View[Tables], Mapping[str, Sequence[FileGroup]]]:
@@ -385,11 +420,12 @@ def _snapshots(view: View[Tables]) -> Iterator[Snapshot]:
             yield Snapshot(view.log, state)
 
 
-def _check_files(own: Examination, view: View[Tables]) -> None:
-    """P7: every file that a readable snapshot needs is there, with the size that its entry gives."""
+def _check_files(own: Examination, view: View[Tables]) -> dict[str, DataFile]:
+    """P7: every file that a readable snapshot needs is there, with the size that its entry gives. Returns these files."""
+    files: dict[str, DataFile] = {}
     for table in view.state:
         marks = view.log.marks(table)
-        needed: dict[str, int] = {}
+        needed: dict[str, DataFile] = {}
         starts = {slot for slot in (*marks.saved, min(marks.bound, view.slot)) if slot >= 0}
         for slot in sorted(starts):
             then = own.timeline.at(slot)
@@ -400,19 +436,38 @@ def _check_files(own: Examination, view: View[Tables]) -> None:
         for entry in own.entries:
             if entry.slot > marks.bound and table in entry.changes:
                 delta = decode_delta(entry.changes[table])
-                needed |= {file.path: file.bytes for file in delta.files}
-        for path, size in needed.items():
+                needed |= {file.path: file for file in delta.files}
+        for path, file in needed.items():
+            size = file.bytes
             found = own.listed.get(path) or _head(own.fileio, path)
             if found is None:
                 own.report.broken("P7", path, f"is missing although a readable snapshot of table {table} needs it: its rows cannot be read")
             elif found.size != size:
                 own.report.broken("P7", path, f"has {found.size:,} bytes, and {size:,} were committed: it is not the file of that commit")
         own.report.counts["files"] += len(needed)
+        files |= needed
+    return files
 
 
-def _files_of(groups: Sequence[FileGroup]) -> dict[str, int]:
-    files = {group.base.path: group.base.bytes for group in groups if group.base is not None}
-    return files | {rows.object.path: rows.object.bytes for group in groups for rows in group.logs}
+def _check_digests(own: Examination, files: Mapping[str, DataFile], tell: Callable[[str], None]) -> None:
+    """P7 in depth: the bytes of every file are those that its entry has the digest of."""
+    known = [(path, file.bytes, file.digest) for path, file in sorted(files.items()) if is_verifiable(file.digest)]
+    total = sum(size for _, size, _ in known)
+    counts = own.report.counts
+    counts["digests verified"], counts["files without a digest"] = 0, len(files) - len(known)
+
+    def on_file(size: int) -> None:
+        counts["digests verified"] += 1
+        counts["bytes"] += size
+        tell(f"the bytes of the files: {counts['digests verified']:,} of {len(known):,} files, {counts['bytes']:,} of {total:,} bytes")
+
+    for path, wrong in verify_all(own.fileio, known, on_file=on_file):
+        own.report.broken("P7", path, f"is not the file that was committed: {wrong}")
+
+
+def _files_of(groups: Sequence[FileGroup]) -> dict[str, DataFile]:
+    files: dict[str, DataFile] = {group.base.path: group.base for group in groups if group.base is not None}
+    return files | {rows.object.path: rows.object for group in groups for rows in group.logs}
 
 
 def _head(fileio: FileIO, key: str) -> ObjectMeta | None:

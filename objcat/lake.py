@@ -56,6 +56,7 @@ from objcat.naming import (
 from objcat.services import CleanResult, Maintained, purge
 from objcat.services.after import Upkeep
 from objcat.services.metrics import Sample, prometheus_text, samples_of
+from objcat.services.verify import VERIFIED_BYTES
 from objcat.sql import Context, LocalRunner, Runner, run_statement
 from objcat.table import Tables, TablesFold, TableSpec
 from objcat.table.snapshot import snapshot_of
@@ -370,24 +371,31 @@ class Lake:
         namespace: str | None = None,
         io_bytes_max: int | None = None,
         seconds_max: float | None = None,
+        verify_bytes_max: int = VERIFIED_BYTES,
         spark: SparkSession | None = None,
     ) -> list[Maintained]:
         """Do for every table, of a namespace or of the lake, what `Table.maintain` does for one, within one budget for all of them.
 
-        Several machines may do so at once. A table that fails is left, and the result says why. Raises NamespaceNotFound, InvalidInput,
-        and storage errors of reading the catalog.
+        Several machines may do so at once. A table that fails is left, and the result says why. verify_bytes_max: of each table. Raises
+        NamespaceNotFound, InvalidInput, and storage errors of reading the catalog.
         """
         return maintain_each(
-            self.tables(namespace), self.table, self.fileio.env, io_bytes_max=io_bytes_max, seconds_max=seconds_max, spark=spark
+            self.tables(namespace),
+            self.table,
+            self.fileio.env,
+            io_bytes_max=io_bytes_max,
+            seconds_max=seconds_max,
+            verify_bytes_max=verify_bytes_max,
+            spark=spark,
         )
 
-    def metrics(self, *, namespace: str | None = None, recent: int = 100) -> str:
+    def metrics(self, *, namespace: str | None = None, recent: int = 100, verify_bytes_max: int = 0) -> str:
         """What `Table.metrics` says, of every table that can be opened, in one text."""
         found: list[Sample] = []
         for name in self.tables(namespace):
             with contextlib.suppress(TableNotFound, TableClosed):
                 table = self.table(name)
-                found += samples_of(table.timeline, table.id, name=name, recent=recent)
+                found += samples_of(table.timeline, table.id, name=name, recent=recent, verify_bytes_max=verify_bytes_max)
         return prometheus_text(found)
 
     # ---- namespaces

@@ -35,6 +35,7 @@ from objcat.services import (
 )
 from objcat.services.after import Upkeep
 from objcat.services.metrics import prometheus_text, samples_of
+from objcat.services.verify import VERIFIED_BYTES
 from objcat.services.workers import Workers
 from objcat.standing import Standing
 from objcat.table import Manifests, Snapshot, Tables
@@ -62,6 +63,7 @@ def maintain_each(
     *,
     io_bytes_max: int | None,
     seconds_max: float | None,
+    verify_bytes_max: int = VERIFIED_BYTES,
     spark: SparkSession | None = None,
 ) -> list[Maintained]:
     """A round of upkeep of some tables, within one budget for all: in the order of the names, from any of them on, so that a budget that is
@@ -77,7 +79,9 @@ def maintain_each(
         for name in (*names[first:], *names[:first]):
             time_left = None if seconds_max is None else max(0.0, seconds_max - (env.monotonic_s() - began_s))
             try:
-                maintained = open_table(name).maintain(io_bytes_max=left, seconds_max=time_left, spark=spark)
+                maintained = open_table(name).maintain(
+                    io_bytes_max=left, seconds_max=time_left, verify_bytes_max=verify_bytes_max, spark=spark
+                )
             except (ObjcatError, FileIOError) as error:
                 maintained = Maintained(table=name, steps=(Step(service="open", done=False, why=str(error), failed=True),))
             if left is not None:
@@ -272,13 +276,19 @@ class Serviced:
         return sweep(self.timeline, self._standing.view, older_than_s=older_than_s, names_of=files_named_by)
 
     def maintain(
-        self, *, io_bytes_max: int | None = None, seconds_max: float | None = None, spark: SparkSession | None = None
+        self,
+        *,
+        io_bytes_max: int | None = None,
+        seconds_max: float | None = None,
+        verify_bytes_max: int = VERIFIED_BYTES,
+        spark: SparkSession | None = None,
     ) -> Maintained:
         """Do what the policy of the table says is due, each service as a commit of its own, and say what was done and what was left.
 
         Settles writers that died an hour ago or earlier, executes compactions that were scheduled, doubles buckets, compacts, clusters,
         cleans, archives and collects checkpoints. Several machines may do so at once. io_bytes_max: what compactions may read and write.
-        seconds_max: nothing begins later. Raises as `objcat.services.maintain`.
+        seconds_max: nothing begins later. verify_bytes_max: about how many bytes of files, drawn at random, are held against the digests of
+        their entries; 0 for none. Raises as `objcat.services.maintain`.
         """
         return self._served(
             services.maintain(
@@ -287,13 +297,14 @@ class Serviced:
                 name=self.name,
                 io_bytes_max=io_bytes_max,
                 seconds_max=seconds_max,
+                verify_bytes_max=verify_bytes_max,
                 workers=self._workers(spark),
             )
         )
 
-    def metrics(self, *, recent: int = 100) -> str:
+    def metrics(self, *, recent: int = 100, verify_bytes_max: int = 0) -> str:
         """What a monitor asks of a table, in Prometheus's text format: see `objcat.services.metrics`, also for what it costs and raises."""
-        return prometheus_text(samples_of(self.timeline, self.id, name=self.name, recent=recent))
+        return prometheus_text(samples_of(self.timeline, self.id, name=self.name, recent=recent, verify_bytes_max=verify_bytes_max))
 
     def on_commit(self, listener: Callable[[CommitResult], None]) -> Callable[[], None]:
         """Call a function after every commit of rows through this handle, in the thread that wrote, with what the write returns.

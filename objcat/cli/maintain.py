@@ -19,38 +19,44 @@ from objcat.handle import Table
 from objcat.lake import Lake, connect
 from objcat.services import Maintained
 from objcat.services.metrics import prometheus_text, samples_of
+from objcat.services.verify import VERIFIED_BYTES
 from objcat.urls import find_table
 
 
-def maintain(  # noqa: PLR0917 - typer makes an option of each
+def maintain(  # noqa: PLR0913, PLR0917 - typer makes an option of each
     url: Annotated[str | None, typer.Argument(help="A lake, e.g. s3://bucket/lake; or a table: its lake, a slash, and its name.")] = None,
     option: Option = None,
     io_bytes: Annotated[int | None, typer.Option("--io-bytes", help="What compactions may read and write, at most, of all tables.")] = None,
     within: Annotated[float | None, typer.Option("--within", metavar="SECONDS", help="Nothing begins later.")] = None,
+    verify_bytes: Annotated[
+        int | None, typer.Option("--verify-bytes", help="Of each table, about how many bytes are compared with their digests; 0: none.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until it is stopped.")] = False,
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", help="With --watch: the pause between two rounds.")] = 60,
     metrics: Annotated[bool, typer.Option("--metrics", help="Change nothing: print metrics, in Prometheus's text format.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Do what is due: settle writers that died, compact, double buckets, clean, archive, collect checkpoints.
+    """Do what is due: settle writers that died, compact, double buckets, clean, archive, collect checkpoints, and verify some files.
 
     What is due, the properties of each table say. Safe beside everything, on several machines at once, and may be stopped at any moment.
-    Exit code 1: a service failed, and was left.
+    Exit code 1: a service failed, and was left, or a file is damaged.
     """
     url, options = placed(url, option)
     seconds(every, what="every")
     lake = _lake(url, options)
     if metrics:
-        _print_metrics([find_table(url, options)] if lake is None else [lake.table(name) for name in lake.tables()], as_json=as_json)
+        tables = [find_table(url, options)] if lake is None else [lake.table(name) for name in lake.tables()]
+        _print_metrics(tables, verify_bytes or 0, as_json=as_json)
         return
     env: Env = default_env()
+    verified = VERIFIED_BYTES if verify_bytes is None else verify_bytes
     while True:
         failed = False
         try:
             if lake is None:
-                done = [find_table(url, options).maintain(io_bytes_max=io_bytes, seconds_max=within)]
+                done = [find_table(url, options).maintain(io_bytes_max=io_bytes, seconds_max=within, verify_bytes_max=verified)]
             else:
-                done = lake.maintain(io_bytes_max=io_bytes, seconds_max=within)
+                done = lake.maintain(io_bytes_max=io_bytes, seconds_max=within, verify_bytes_max=verified)
             failed = _print(done, as_json=as_json)
         except (ObjcatError, FileIOError) as error:
             if not watch:
@@ -65,8 +71,8 @@ def maintain(  # noqa: PLR0917 - typer makes an option of each
         raise typer.Exit(EXIT_NO)
 
 
-def _print_metrics(tables: Sequence[Table], *, as_json: bool) -> None:
-    found = [sample for table in tables for sample in samples_of(table.timeline, table.id, name=table.name)]
+def _print_metrics(tables: Sequence[Table], verify_bytes: int, *, as_json: bool) -> None:
+    found = [sample for table in tables for sample in samples_of(table.timeline, table.id, name=table.name, verify_bytes_max=verify_bytes)]
     if not as_json:
         for line in prometheus_text(found).removesuffix("\n").split("\n"):
             say(line)
@@ -103,4 +109,7 @@ def _print(done: Sequence[Maintained], *, as_json: bool) -> bool:
             say(f"{maintained.table}: {step.service} {'done' if step.done else 'left'}{at}{size}: {step.why}")
     if not as_json and not any(maintained.steps for maintained in done):
         say("nothing is due" if done else "there are no tables")
+    files, size = (sum(getattr(maintained, name) for maintained in done) for name in ("verified_files", "verified_bytes"))
+    if not as_json and files:
+        say(f"{files:,} files were verified, {size:,} bytes")
     return any(step.failed for maintained in done for step in maintained.steps)

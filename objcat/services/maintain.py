@@ -16,6 +16,7 @@ from objcat.services.compact import compact, compact_index, execute_scheduled
 from objcat.services.due import compactable, partitions_to_split, waiting_of, why_compact
 from objcat.services.split import split_buckets
 from objcat.services.strategy import CompactionStrategy, io_bytes
+from objcat.services.verify import VERIFIED_BYTES, Verified, verify_some
 from objcat.services.workers import Workers
 from objcat.table import Manifests, Tables
 from objcat.table.files import files_named_by
@@ -62,11 +63,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintained:
-    """What a round of upkeep did to a table, and what it left; nothing of what was not due. io_bytes: that compactions read and wrote."""
+    """What a round of upkeep did to a table, and what it left; nothing of what was not due. io_bytes: that compactions read and wrote.
+    verified_files, verified_bytes: of files that were read to compare their digests. damaged: what is wrong with those that are not what
+    was committed; then there is a step `verify` too, which failed."""
 
     table: str
     steps: tuple[Step, ...] = ()
     io_bytes: int = 0
+    verified_files: int = 0
+    verified_bytes: int = 0
+    damaged: tuple[str, ...] = ()
 
     @property
     def did(self) -> tuple[Step, ...]:
@@ -84,22 +90,35 @@ def maintain(
     name: str = "",
     io_bytes_max: int | None = None,
     seconds_max: float | None = None,
+    verify_bytes_max: int = VERIFIED_BYTES,
     workers: Workers | None = None,
 ) -> Maintained:
     """Do what the policy of a table says is due: roll back writers that died an hour ago or earlier, execute compactions that were
     scheduled, double buckets, compact, join small file groups, clean, archive, collect checkpoints. Each is a commit of its own, or none.
+    Then read some files, drawn at random, to see whether they are what was committed.
 
     io_bytes_max: what compactions may read and write; the last one that begins within it may exceed it by one file group. seconds_max: no
-    step begins later. What does not fit is left, and said so. A step that fails is left, with what it met, and the others go on. name: for
-    people. workers: compact and cluster; this process when None. Raises InvalidInput, TableClosed, and storage errors of opening the table.
+    step begins later. What does not fit is left, and said so. A step that fails is left, with what it met, and the others go on.
+    verify_bytes_max: about how much of files is read to verify them, 0 for none; one file may exceed it. name: for people. workers: compact
+    and cluster; this process when None. Raises InvalidInput, TableClosed, and storage errors of opening the table.
     """
     if io_bytes_max is not None:
         whole_number(io_bytes_max, what="io_bytes_max", least=1)
     if seconds_max is not None:
         seconds(seconds_max, what="seconds_max")
+    whole_number(verify_bytes_max, what="verify_bytes_max", least=0)
     snapshot_of(timeline.open(), table, where=timeline.fileio.url)
     done = _Round(timeline, table, io_bytes_max, seconds_max, workers)
-    return Maintained(table=name or table, steps=tuple(done.run()), io_bytes=done.io_bytes)
+    done.run()
+    verified = done.verify(verify_bytes_max)
+    return Maintained(
+        table=name or table,
+        steps=tuple(done.steps),
+        io_bytes=done.io_bytes,
+        verified_files=verified.files,
+        verified_bytes=verified.bytes,
+        damaged=verified.damaged,
+    )
 
 
 class _Round:
@@ -112,9 +131,9 @@ class _Round:
         self._io_bytes_max = io_bytes_max
         self.io_bytes = 0
         self._until_s = None if seconds_max is None else self._env.monotonic_s() + seconds_max
-        self._steps: list[Step] = []
+        self.steps: list[Step] = []
 
-    def run(self) -> list[Step]:
+    def run(self) -> None:
         services: dict[str, Callable[[], None]] = {
             "rollback": self._roll_back,
             "execute": self._execute,
@@ -136,13 +155,26 @@ class _Round:
                 raise
             except (ObjcatError, FileIOError) as error:
                 self._leave(service, str(error), failed=True)
-        return self._steps
+
+    def verify(self, bytes_max: int) -> Verified:
+        """Read some files. One that is damaged, or an error, is a step that failed."""
+        if not bytes_max:
+            return Verified()
+        try:
+            verified = verify_some(self._timeline, self._table, bytes_max=bytes_max, is_late=self._is_late)
+        except (ObjcatError, FileIOError) as error:
+            self._leave("verify", str(error), failed=True)
+            return Verified()
+        if verified.damaged:
+            why = "; ".join(verified.damaged)
+            self._leave("verify", f"files are not what was committed, restore them from a backup: {why}", failed=True)
+        return verified
 
     def _did(self, service: str, why: str, *, slot: int | None = None, size: int = 0) -> None:
-        self._steps.append(Step(service=service, done=True, why=why, slot=slot, bytes=size))
+        self.steps.append(Step(service=service, done=True, why=why, slot=slot, bytes=size))
 
     def _leave(self, service: str, why: str, *, failed: bool = False) -> None:
-        self._steps.append(Step(service=service, done=False, why=why, failed=failed))
+        self.steps.append(Step(service=service, done=False, why=why, failed=failed))
 
     def _is_late(self) -> bool:
         return self._until_s is not None and self._env.monotonic_s() >= self._until_s

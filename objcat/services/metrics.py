@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from objcat.arguments import whole_number
 from objcat.read.metadata import stats_of
+from objcat.services.verify import verify_some
 from objcat.table import Manifests, Tables
 from objcat.table.snapshot import snapshot_of
 from objcat.timeline import Action, Entry, Timeline, Txn
@@ -28,6 +29,10 @@ _HELP = {
     "objcat_file_groups_unmerged": "File groups that a compaction would rewrite.",
     "objcat_oldest_intent_seconds": "How long ago the operation under way that has been silent longest gave a sign of life.",
     "objcat_scheduled_plans": "Plans that wait for an executor.",
+    "objcat_files_without_digest": "Live data files whose entry has no digest, which therefore cannot be verified.",
+    "objcat_verified_files": "Live data files that were read whole just now, drawn at random, to compare their digests.",
+    "objcat_verified_bytes": "Bytes of these files.",
+    "objcat_damaged_files": "Of these files, those that are not what was committed.",
     "objcat_recent_commits": "Recent slots, by action.",
     "objcat_recent_commit_seconds": "From the beginning of an operation to its commit, by the writer's and the store's clock.",
     "objcat_recent_conflicts": "Attempts of recent commits that had to be done again.",
@@ -46,12 +51,14 @@ class Sample:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int = 100) -> list[Sample]:
-    """The metrics of a table. recent: how many of the newest slots of the log "recent" means; each is read.
+def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int = 100, verify_bytes_max: int = 0) -> list[Sample]:
+    """The metrics of a table. recent: how many of the newest slots of the log "recent" means; each is read. verify_bytes_max: about how
+    many bytes of data files are read to verify them, as of `verify_some`.
 
     Reads manifests, these entries, and lists intents. Raises InvalidInput, TableClosed and storage errors.
     """
     whole_number(recent, what="recent", most=10_000)
+    whole_number(verify_bytes_max, what="verify_bytes_max", least=0)
     env, view = timeline.fileio.env, timeline.open()
     snapshot = snapshot_of(view, table, where=timeline.fileio.url)
     stats = stats_of(snapshot, Manifests(timeline.fileio))
@@ -70,6 +77,14 @@ def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int
         "objcat_oldest_intent_seconds": max([0, *under_way]) / 1000,
         "objcat_scheduled_plans": len(intents) - len(under_way),
     }
+    verified = verify_some(timeline, table, bytes_max=verify_bytes_max)
+    values["objcat_files_without_digest"] = verified.unknown
+    if verify_bytes_max:
+        values |= {
+            "objcat_verified_files": verified.files,
+            "objcat_verified_bytes": verified.bytes,
+            "objcat_damaged_files": len(verified.damaged),
+        }
     found = [Sample(metric, value) for metric, value in values.items()]
     entries = timeline.log.read_after(max(-1, view.slot - recent), until=view.slot)
     found += _of_entries([entry for entry in entries if table in entry.footprint], table, now_ms)

@@ -31,8 +31,17 @@ def test_a_lake_is_maintained_once(table: objcat.Table, tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     (done,) = [json.loads(line) for line in first.stdout.splitlines()]
     assert done["table"] == "city.trips" and [(step["service"], step["done"]) for step in done["steps"]] == [("compact", True)]
+    assert done["verified_files"] == 1 and done["verified_bytes"] > 0 and not done["damaged"]
     again = run("maintain", str(tmp_path))
-    assert (again.returncode, again.stdout) == (0, "nothing is due\n")
+    assert again.returncode == 0
+    assert again.stdout == f"nothing is due\n1 files were verified, {done['verified_bytes']:,} bytes\n"
+    (path,) = table.refresh().paths(table.manifests)
+    table.fileio.put(path, table.fileio.read(path)[:-1] + b"?")
+    damaged = run("maintain", str(tmp_path))
+    assert damaged.returncode == 1 and "city.trips: verify left: files are not what was committed" in damaged.stdout
+    assert path in damaged.stdout and "that of what was committed" in damaged.stdout
+    assert 'objcat_damaged_files{table="city.trips"} 1\n' in run("maintain", str(tmp_path), "--metrics", "--verify-bytes", "1").stdout
+    table.fileio.put(path, table.fileio.read(path)[:-1] + b"1")
     assert table.scan().to_arrow().sort_by("id") == rows.sort_by("id")
 
 
