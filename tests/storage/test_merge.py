@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -102,3 +103,15 @@ def test_keys_of_every_plain_type_meet_their_equals(key_type: pa.DataType, value
 
 def test_no_rows_merge_to_no_rows() -> None:
     assert merge(table([]), key=["k"], ordering="o").column_names == ["k", "s", "o", "v"]
+
+
+@pytest.mark.parametrize("later", [OP_UPSERT, OP_DELETE])
+def test_nan_is_greater_than_every_number(later: int) -> None:
+    """No writer of ours lets one in, as the value of an upsert or of a delete; readers agree on what it means when another one does."""
+    rows = pa.table(
+        {"k": [1, 1, 1], "o": [5.0, math.nan, math.inf], "v": [1, 2, 3], OP_COLUMN: pa.array([OP_UPSERT, OP_DELETE, later], pa.int8())}
+    )
+    assert merge(rows, key=["k"], ordering="o").num_rows == 0
+    assert merge(rows.slice(0, 1), key=["k"], ordering="o").num_rows == 1
+    revived = pa.table({"k": [1], "o": [math.nan], "v": [4], OP_COLUMN: pa.array([OP_UPSERT], pa.int8())})
+    assert merge(pa.concat_tables([rows, revived]), key=["k"], ordering="o").column("v").to_pylist() == [4]

@@ -1,0 +1,49 @@
+"""`./dev run python -m tests.damage.run 10000` damages so many objects, and prints the table of `docs/verification.md`."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections import Counter
+
+from tests.damage.judge import FAILURES, Outcome, Tally, judged
+
+
+def table_of(found: Tally) -> str:
+    """Markdown: class of object, kinds of damage that came to each outcome."""
+    outcomes = [outcome for outcome in Outcome if any(key[2] is outcome for key in found.counts)]
+    lines = [f"| object | {' | '.join(outcomes)} |", f"|---{'|---' * len(outcomes)}|"]
+    for kind in sorted({key[0] for key in found.counts}):
+        cells = []
+        for outcome in outcomes:
+            by_damage = Counter({damage: count for (of, damage, came), count in found.counts.items() if of == kind and came is outcome})
+            total = sum(by_damage.values())
+            names = ", ".join(f"{damage} {count}" for damage, count in sorted(by_damage.items()))
+            cells.append(f"{total:,}: {names}" if total else "")
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    count, start = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    reads = int(sys.argv[3]) if len(sys.argv) > 3 else 4
+    found, seed, done = Tally(), start, 0
+    judged(0, reads=reads)
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    while done < count:
+        verdict = judged(seed, reads=reads)
+        seed += 1
+        if verdict is None:
+            continue
+        done += 1
+        found.add(verdict)
+        if verdict.outcome in FAILURES:
+            print(f"seed {verdict.seed}: {verdict.target.key}: {verdict.kind}: {verdict.outcome}: {verdict.why[:600]}", flush=True)
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
+    print(table_of(found))
+    print(f"{done:,} damages, seeds {start} to {seed - 1}, {len(found.failures)} failures, memory grew by {grown_kib // 1024} MiB at most")
+    return 1 if found.failures or grown_kib > 1024**2 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
