@@ -194,6 +194,8 @@ def container_client(container: str, settings: AzureOptions, credential: Any) ->
             client = ContainerClient(endpoint.rstrip("/"), container, credential=credential, **common)
     except ValueError as error:
         raise InvalidConfig(f"az://{container} cannot be opened: {redact(str(error), settings.secrets)}") from None
+    # As above: of a body that breaks off the SDK would tell stderr, and us.
+    logging.getLogger("azure").addHandler(logging.NullHandler())
     hide_in_logs(("azure", "msal", "urllib3", "requests"), settings.secrets)
     if settings.customer_key and client.scheme != "https":
         raise InvalidConfig(f"az://{container}: the option customer_key needs an https endpoint")

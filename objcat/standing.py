@@ -6,14 +6,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from objcat.errors import CheckpointCollected
 from objcat.table import Tables
-from objcat.timeline import Entry, Timeline, View
+from objcat.timeline import Entry, Timeline, View, reopening
 
 R = TypeVar("R")
-
-REOPENINGS_MAX = 8
-"""How often an operation moves to another checkpoint because its own was collected, which takes a collection each time, or is damaged."""
 
 
 class Standing:
@@ -60,16 +56,7 @@ class Standing:
     def reliably(self, work: Callable[[], R]) -> R:
         """What `work` returns; done again from another checkpoint when the one that the handle stands on was collected meanwhile, or is
         damaged; in the end from the log itself."""
-        for _ in range(REOPENINGS_MAX):
-            try:
-                return work()
-            except CheckpointCollected as error:
-                self._timeline.pass_over(error)
-                self._stand(self._timeline.open())
-        # One checkpoint after another is gone or damaged: the log itself needs none.
-        self._timeline.pass_over_all()
-        self._stand(self._timeline.open())
-        return work()
+        return reopening(self._timeline, work, lambda: self._stand(self._timeline.open()))
 
     def _stand(self, opened: View[Tables]) -> None:
         """Keep a view that was opened anew, also at the slot of the one that is kept."""

@@ -17,18 +17,17 @@ from fileio.errors import FileIOError
 from objcat.arguments import IsolationName, SchemaModeName, name_list, one_of, text, text_mapping, whole_number
 from objcat.batches import change_of, session_of, workers_on
 from objcat.catalog import Binding, Catalog, Names
-from objcat.errors import CheckpointCollected, InvalidInput, ObjcatError, SeveralDomains
+from objcat.errors import InvalidInput, ObjcatError, SeveralDomains
 from objcat.parts import Change, Part
 from objcat.read import plan_scan
 from objcat.read.commits import Commits
 from objcat.scan import Scan
 from objcat.services.after import Upkeep
 from objcat.services.savepoint import check_readable
-from objcat.standing import REOPENINGS_MAX
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.snapshot import snapshot_of
 from objcat.tasks import Operation
-from objcat.timeline import AppVersion, Committer, Entry, Footprint, Timeline, View
+from objcat.timeline import AppVersion, Committer, Entry, Footprint, Timeline, View, reopening
 from objcat.write import CommitResult, commit_parts
 
 logger = logging.getLogger("objcat")
@@ -76,14 +75,12 @@ class _Block:
 
     def standing(self, work: Callable[[], R]) -> R:
         """What `work` returns; done again when the checkpoint that the view stands on was collected, from the same slot on another one."""
-        for _ in range(REOPENINGS_MAX):
-            try:
-                return work()
-            except CheckpointCollected as error:
-                self.timeline.pass_over(error)
-                self.view = self.timeline.at(self.view.slot)
-                self.keep(self.prefix, self.view)
-        return work()
+
+        def reopen() -> None:
+            self.view = self.timeline.at(self.view.slot)
+            self.keep(self.prefix, self.view)
+
+        return reopening(self.timeline, work, reopen)
 
     def check_readable(self, table: str) -> None:
         """Raises SnapshotExpired when the slot that the block reads was cleaned."""

@@ -198,8 +198,7 @@ class Serviced:
         leftovers: files that an earlier clean was to delete, and that are still there. Raises InvalidInput and storage errors.
         """
         kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
-        self.refresh()
-        plan = services.plan_clean(self.timeline, self._standing.view, self.id, **kept)
+        plan = self._standing.reliably(lambda: services.plan_clean(self.timeline, self._standing.refresh(), self.id, **kept))
         if plan is None:
             return None
         there = map_io(self.fileio.env, self.fileio.exists, plan.leftovers)

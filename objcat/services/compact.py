@@ -27,7 +27,7 @@ from objcat.table.snapshot import snapshot_of
 from objcat.tasks import TXN_FIELD, WriteResult, log_schema, run_all
 from objcat.tasks.current import current_cuts, loaded_logs, parted, rewritten_at_once
 from objcat.tasks.order import in_order, kept_order
-from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View, resolve
+from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View, reopening, resolve
 from objcat.timeline.decoding import decode_json
 from objcat.timeline.entry import requested_key
 from objcat.timeline.intents import ADVICE, pending_plans, remove_files, request
@@ -119,7 +119,7 @@ def schedule_compaction(
     `resolve(plan.txn)` takes a plan back. Raises as `plan_compaction`, and storage errors.
     """
     fileio = timeline.fileio
-    plan = plan_compaction(timeline.open(), table, Manifests(fileio), homes=homes, strategy=strategy)
+    plan = reopening(lambda: plan_compaction(timeline.open(), table, Manifests(fileio), homes=homes, strategy=strategy))
     if plan is None:
         return None
     body = {table: msgspec.Raw(msgspec.json.encode(plan.homes))}

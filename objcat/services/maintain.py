@@ -22,7 +22,7 @@ from objcat.table import Manifests, Tables
 from objcat.table.files import files_named_by
 from objcat.table.policy import Policy, policy_of
 from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Action, Committer, Timeline
+from objcat.timeline import Action, Committer, Timeline, reopening
 from objcat.timeline.archive import FILE_SLOTS_MAX, archive
 from objcat.timeline.collect import collect_checkpoints
 from objcat.timeline.entry import Intent
@@ -150,7 +150,7 @@ class _Round:
                 self._leave(service, "there is no time left to look")
                 continue
             try:
-                work()
+                reopening(work)
             except TableClosed:
                 raise
             except (ObjcatError, FileIOError) as error:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from objcat.arguments import whole_number
-from objcat.read.metadata import stats_of
+from objcat.read.metadata import TableStats, stats_of
 from objcat.services.verify import verify_some
 from objcat.table import Manifests, Tables
 from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Action, Entry, Timeline, Txn
+from objcat.timeline import Action, Entry, Timeline, Txn, View, reopening
 from objcat.timeline.intents import REQUESTED_SUFFIX
 
 QUANTILES = (0.5, 0.95, 1.0)
@@ -59,9 +59,13 @@ def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int
     """
     whole_number(recent, what="recent", most=10_000)
     whole_number(verify_bytes_max, what="verify_bytes_max", least=0)
-    env, view = timeline.fileio.env, timeline.open()
-    snapshot = snapshot_of(view, table, where=timeline.fileio.url)
-    stats = stats_of(snapshot, Manifests(timeline.fileio))
+    env = timeline.fileio.env
+
+    def look() -> tuple[View[Tables], TableStats]:
+        view = timeline.open()
+        return view, stats_of(snapshot_of(view, table, where=timeline.fileio.url), Manifests(timeline.fileio))
+
+    view, stats = reopening(timeline, look)
     now_ms = env.now_ms()
     intents = [meta for page in timeline.fileio.list("intents/") for meta in page.objects]
     under_way = [now_ms - meta.modified_ms for meta in intents if not meta.key.endswith(REQUESTED_SUFFIX)]

@@ -109,32 +109,47 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
         again = replans and attempt < committer.policy.attempts_max
         check_app(service.app, [service.table], view.log)
         try:
-            plan = service.plan(view)
+            plan = _planned(timeline, service, view)
+            if plan is None:
+                return None
+            done = _once(timeline, committer, service, plan, view, again=again)
         except CheckpointCollected as error:
-            # The view stands on a checkpoint that was collected meanwhile, or is damaged: the log has another one.
-            if not again:
+            # Nothing was claimed. The view stands on a checkpoint that was collected meanwhile, or is damaged: the log has another one.
+            if attempt == committer.policy.attempts_max:
                 raise
             timeline.pass_over(error)
-            view = timeline.open()
+            view = timeline.open() if replans else timeline.at(view.slot)
             continue
-        except LOST_FILE as error:
-            # A plan that reads rows may find their files cleaned, as its work may.
-            expired = _expired(timeline.fileio, service.table, view)
-            if expired is None:
-                raise
+        except _Expired as expired:
             if not again:
-                raise expired from error
+                raise expired.error from expired.__cause__
             view = timeline.refresh(view)
             continue
-        if plan is None:
-            return None
-        done = _once(timeline, committer, service, plan, view, again=again)
         if done is not None:
             return replace(done, attempts=attempt)
         if attempt > 1:
             pause_s = committer.pause(pause_s, took_s=(env.monotonic_s() - began_s) / attempt)
         view = timeline.refresh(view)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+class _Expired(Exception):
+    """A plan found files of its view cleaned."""
+
+    def __init__(self, error: SnapshotExpired) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _planned(timeline: Timeline[Tables], service: Service[P], view: View[Tables]) -> P | None:
+    """The plan of a service. Raises _Expired: a plan that reads rows may find their files cleaned, as its work may."""
+    try:
+        return service.plan(view)
+    except LOST_FILE as error:
+        expired = _expired(timeline.fileio, service.table, view)
+        if expired is None:
+            raise
+        raise _Expired(expired) from error
 
 
 def _once(

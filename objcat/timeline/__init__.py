@@ -8,7 +8,7 @@ from objcat.timeline.entry import FORMAT_VERSION, Action, Entry, Footprint, Home
 from objcat.timeline.log import Log
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 from objcat.timeline.state import AppVersion, LogState, TableMarks
-from objcat.timeline.view import Fold, Timeline, View
+from objcat.timeline.view import Fold, Timeline, View, reopening
 
 __all__ = [
     "FORMAT_VERSION",
@@ -35,5 +35,6 @@ __all__ = [
     "View",
     "new_txn",
     "parse_txn",
+    "reopening",
     "resolve",
 ]

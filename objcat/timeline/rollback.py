@@ -18,7 +18,7 @@ from objcat.timeline.commit import Candidate, Committer, remove_files
 from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, new_txn
 from objcat.timeline.outcomes import Outcome
 from objcat.timeline.state import LogState
-from objcat.timeline.view import Timeline, View
+from objcat.timeline.view import Timeline, View, reopening
 from objcat.timeline.where import says_where
 
 
@@ -68,13 +68,12 @@ def _look_up(fileio: FileIO, txn: Txn, view: View[Any] | None) -> tuple[Outcome 
             return known.outcomes.find(fileio, txn), known.log
         except CheckpointCollected as error:
             timeline.pass_over(error)  # The view is older than the checkpoints that are left, or stands on a damaged one.
-    known = timeline.open()
-    try:
-        return known.outcomes.find(fileio, txn), known.log
-    except CheckpointCollected:
-        timeline.pass_over_all()
+
+    def look() -> tuple[Outcome | None, LogState]:
         known = timeline.open()
         return known.outcomes.find(fileio, txn), known.log
+
+    return reopening(timeline, look)
 
 
 class _NoFold:

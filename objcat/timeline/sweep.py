@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fileio.store import FileIO
@@ -15,7 +16,7 @@ from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, lo
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.log import with_changes
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
-from objcat.timeline.view import Timeline, View
+from objcat.timeline.view import Timeline, View, reopening
 from objcat.timeline.where import says_where
 
 
@@ -78,8 +79,13 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
         traces, plans = _find(fileio)
         view = timeline.refresh(view)
         old = {txn: found for txn, found in traces.items() if txn != own and found.touched_ms <= cutoff_ms}
-        swept = [_settle(timeline, view, txn, old[txn], names_of) for txn in sorted(old)]
-        _remove_settled_plans(timeline, view, plans)
+
+        def reopen() -> None:
+            nonlocal view
+            view = timeline.open()
+
+        swept = [reopening(partial(lambda txn: _settle(timeline, view, txn, old[txn], names_of), txn), reopen) for txn in sorted(old)]
+        reopening(lambda: _remove_settled_plans(timeline, view, plans), reopen)
         return [one for one in swept if one is not None]
     finally:
         committer.retract(own).result()
@@ -98,9 +104,14 @@ def find_leftovers(
     cutoff_ms = sys.maxsize if older_than_s == 0 else fileio.env.now_ms() - int(older_than_s * 1000)
     traces, _ = _find(fileio)
     view = timeline.refresh(view)
+
+    def reopen() -> None:
+        nonlocal view
+        view = timeline.open()
+
     left = []
     for txn in sorted(txn for txn, found in traces.items() if found.touched_ms <= cutoff_ms):
-        found, outcome = traces[txn], view.outcomes.find(fileio, txn)
+        found, outcome = traces[txn], reopening(partial(lambda txn: view.outcomes.find(fileio, txn), txn), reopen)
         if outcome is None or not outcome.committed:
             left.append(Leftover(txn, None if outcome is None else outcome.slot, False, tuple(found.files)))
             continue

@@ -28,12 +28,14 @@ from tests.chaos.operations import OPERATIONS, local_session, open_table
 from tests.chaos.worker import HASTY, TABLE, Job, main, perform, stop_file
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
-LOST: frozenset[FaultKind] = frozenset({"drop_after", "status_after", "delayed_landing", "duplicate"})
+LOST: frozenset[FaultKind] = frozenset({"drop_after", "status_after", "delayed_landing", "duplicate", "cut_answer"})
 """Faults after which the client knows less than the store."""
 TICK_S = 0.05
 END_S_MAX = 30
 STOPS_PER_TICK = 0.1
 STOP_S_MAX = 0.5
+ANSWER_BYTES_MAX = 1200
+"""Cuts are within so many bytes: most are within the head."""
 ROLLBACKS_PER_STOP = 0.6
 SPARK_CALLS_SPARED = 4
 
@@ -68,7 +70,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Happened:
-    """What did. faults: all that were made, lost answers included."""
+    """What did. faults: all that were made, lost answers included. cuts: answers of which a part arrived, of the lost ones."""
 
     commits: int = 0
     kills: int = 0
@@ -78,6 +80,7 @@ class Happened:
     spark_commits: int = 0
     pauses: int = 0
     faults: int = 0
+    cuts: int = 0
     seconds: float = 0.0
 
     def enough(self, plan: Plan) -> bool:
@@ -281,6 +284,7 @@ class Supervisor:
         self.happened.fenced = tail.errors["Fenced"]
         exchanges = [exchange for place in self.places if place.proxy for exchange in place.proxy.exchanges]
         self.happened.faults = sum(exchange.fault is not None for exchange in exchanges)
+        self.happened.cuts = sum(exchange.fault == "cut_answer" for exchange in exchanges)
         self.happened.lost = sum(exchange.fault in LOST for exchange in exchanges)
 
     def _end(self) -> None:
@@ -309,13 +313,17 @@ FAULTS: Sequence[tuple[int, FaultKind, Match, int]] = [
     (2, "drop_before", any_request, 2),
     (2, "status_before", any_request, 2),
     (1, "drop_before", method_is("GET", "HEAD"), 4),
+    (3, "cut_answer", conditional_write, 1),
+    (1, "cut_answer", conditional_write, HASTY.attempts_max),
+    (2, "cut_answer", any_request, 2),
 ]
 
 
 def random_fault(chance: random.Random) -> Fault:
     """A fault of one place, at one of its next requests."""
     _, kind, match, times = chance.choices(FAULTS, [weight for weight, *_ in FAULTS])[0]
-    return Fault(kind, match, times=times, nth=chance.randint(1, 9), code=chance.choice([500, 503]))
+    nth, code, at = chance.randint(1, 9), chance.choice([500, 503]), chance.randrange(ANSWER_BYTES_MAX)
+    return Fault(kind, match, times=times, nth=nth, code=code, at=at)
 
 
 def run_chaos(store: ServerHandle | Path, plan: Plan, *, seed: int, directory: Path) -> Happened:
