@@ -47,6 +47,9 @@ from objcat.write import CommitResult, WriteOperation, applied_at, result_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CLOCKS_APART_MS = 60_000
+"""So far apart clocks of machines may be, and nobody is told."""
+
 logger = logging.getLogger("objcat")
 
 R = TypeVar("R")
@@ -522,6 +525,17 @@ class Table(Altered):
     def _check_readable(self, slot: int) -> None:
         check_readable(self.timeline.refresh(self._standing.view).log, self.id, slot, where=self.fileio.url)
 
+    def _warn_of_clocks(self, newest: Snapshot) -> None:
+        """A moment is looked up in the times of commits, which nobody can check where the store has no clock."""
+        ahead_ms = newest.committed_at_ms - self.fileio.env.now_ms()
+        if ahead_ms > CLOCKS_APART_MS and not self.fileio.capabilities.store_clock:
+            logger.warning(
+                "the newest commit of %r is dated %d s ahead of this machine's clock: one of the two is wrong, so that a moment may name "
+                "another slot than is meant; table.history() has the slots",
+                self,
+                ahead_ms // 1000,
+            )
+
     def _snapshot_as_of(self, as_of: AsOf) -> Snapshot:
         newest = self.refresh()
         if isinstance(as_of, int):
@@ -530,6 +544,7 @@ class Table(Altered):
             view = self.timeline.at(as_of)
         else:
             when_ms = moment_ms(as_of, what="as_of")
+            self._warn_of_clocks(newest)
             try:
                 view = self.timeline.at_time(when_ms, self._standing.view)
             except InvalidInput as error:

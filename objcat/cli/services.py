@@ -155,6 +155,8 @@ def clean(  # noqa: PLR0913, PLR0917 - typer makes an option of each
         left = f"; {done.failed:,} could not be deleted: clean again" if done.failed else ""
         deleted = f"{done.files - done.earlier:,} files were deleted{made_sure}{left}"
         say(f"slot {done.slot}: slots from {done.bound:,} on are readable, {deleted}")
+    if done.doubt and not as_json:
+        say(done.doubt)
 
 
 def _would_clean(table: Table, plan: CleanPlan | None, *, as_json: bool) -> None:

@@ -7,8 +7,9 @@ newest CLEAN can be unfinished, and the log since the old bound holds them all. 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fileio.env import map_io
@@ -22,7 +23,10 @@ from objcat.table.policy import Retention
 from objcat.table.snapshot import snapshot_of
 from objcat.timeline import Action, Entry, Footprint, Home, Summary, Timeline, Txn, View
 from objcat.timeline.commit import remove_files
+from objcat.timeline.entry import log_key
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
+
+logger = logging.getLogger("objcat")
 
 CLEANED_SLOTS_MIN = 32
 """So many slots a clean that nobody asked for expires at least."""
@@ -38,7 +42,7 @@ DELETED_AT_ONCE, PARTS_MAX = 1000, 20
 class CleanResult:
     """A clean. slot, txn: None when there was nothing to delete. bound: slots below it are expired, but for saved ones. files: that are
     gone. earlier: those of them that an earlier clean was to delete: they may have been gone, but no slot said so before. failed: files
-    whose delete failed, in addition; the next clean deletes them."""
+    whose delete failed, in addition; the next clean deletes them. doubt: what a clean by hours did not believe of the times of commits."""
 
     slot: int | None
     txn: Txn | None
@@ -46,15 +50,17 @@ class CleanResult:
     files: int
     earlier: int = 0
     failed: int = 0
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What a clean deletes: `removes`, once its slot says so, and `leftovers`, which earlier slots say already."""
+    """What a clean deletes: `removes`, once its slot says so, and `leftovers`, which earlier slots say already. doubt: as of a result."""
 
     bound: int
     removes: tuple[str, ...]
     leftovers: tuple[str, ...]
+    doubt: str = ""
 
 
 def clean(
@@ -82,12 +88,19 @@ def clean(
     if before is not None:
         whole_number(before, what="before")
 
+    doubts: list[str] = []
+
     def plan(now: View[Tables]) -> CleanPlan | None:
         # A dropped table comes back with all its rows until it is purged, and its newest slot names no file.
         snapshot_of(now, table, where=timeline.fileio.url)
-        return plan_clean(timeline, now, table, keep_slots=keep_slots, before=before, retention=retention)
+        found = _plan(timeline, now, table, keep_slots=keep_slots, before=before, retention=retention)
+        doubts[:] = [found.doubt] if found.doubt else []
+        return found if found.removes or found.leftovers else None
 
-    return clean_by(timeline, timeline.open() if view is None else view, table, plan)
+    done = clean_by(timeline, timeline.open() if view is None else view, table, plan)
+    for doubt in doubts:
+        logger.warning("%s: %s", timeline.fileio.url, doubt)
+    return replace(done, doubt=" ".join(doubts))
 
 
 def clean_by(
@@ -139,10 +152,19 @@ def plan_clean(
     Reads the entries that expire, those since the newest clean, and, where a file may go, all since the bound; so a clean that follows
     another one closely reads a few, however much is kept. What to keep in commits or versions is counted in the entries since the bound.
     """
+    plan = _plan(timeline, view, table, keep_slots=keep_slots, before=before, retention=retention)
+    return plan if plan.removes or plan.leftovers else None
+
+
+def _plan(
+    timeline: Timeline[Tables], view: View[Tables], table: str, *, keep_slots: int | None, before: int | None, retention: Retention | None
+) -> CleanPlan:
+    """As `plan_clean`, also of nothing."""
+    doubt = ""
     marks = view.log.marks(table)
     read = _Entries(timeline, view)
     if retention is not None:
-        wanted = _oldest_kept(timeline, view, table, retention, read)
+        wanted, doubt = _oldest_kept(timeline, view, table, retention, read)
     else:
         wanted = view.slot - keep_slots + 1 if keep_slots is not None else min(before or 0, view.slot)
     bound = max(marks.bound, wanted)
@@ -151,8 +173,7 @@ def plan_clean(
     removes: tuple[str, ...] = ()
     if unpinned or any(_ends_files(entry, table) for entry in read.after(marks.bound, until=bound)):
         removes = _unneeded(timeline, view, table, bound, unpinned, read.after(marks.bound))
-    plan = CleanPlan(bound, removes, tuple(sorted(_leftovers(table, recent))))
-    return plan if plan.removes or plan.leftovers else None
+    return CleanPlan(bound, removes, tuple(sorted(_leftovers(table, recent))), doubt)
 
 
 def is_clean_due(timeline: Timeline[Tables], view: View[Tables], table: str, retention: Retention, *, since_slot: int | None) -> bool:
@@ -172,18 +193,19 @@ def is_clean_due(timeline: Timeline[Tables], view: View[Tables], table: str, ret
         return False
     if max(retention.commits or 0, retention.versions or 0) + step > span:
         return False
-    return retention.hours is None or _slot_before(timeline, view, retention.hours) - bound >= step
+    return retention.hours is None or _slot_before(timeline, view, retention.hours, bound)[0] - bound >= step
 
 
-def _oldest_kept(timeline: Timeline[Tables], view: View[Tables], table: str, retention: Retention, read: _Entries) -> int:
-    """The oldest slot that a retention keeps; that of the bound when it keeps all.
+def _oldest_kept(timeline: Timeline[Tables], view: View[Tables], table: str, retention: Retention, read: _Entries) -> tuple[int, str]:
+    """The oldest slot that a retention keeps, that of the bound when it keeps all; and what was not believed.
 
     What the newest N commits left is what can be read from the slot of the N-th newest on.
     """
     bound = view.log.marks(table).bound
     count = max(retention.commits or 0, retention.versions or 0)
+    doubt = ""
     if count > view.slot - bound:
-        return bound
+        return bound, doubt
     own = [entry for entry in read.after(bound) if table in entry.footprint] if count else []
     kept = [view.slot]
     if retention.commits is not None:
@@ -191,8 +213,9 @@ def _oldest_kept(timeline: Timeline[Tables], view: View[Tables], table: str, ret
     if retention.versions is not None:
         kept.append(_nth_newest([entry.slot for entry in own if _delta_of(entry, table).bases], retention.versions, bound))
     if retention.hours is not None:
-        kept.append(_slot_before(timeline, view, retention.hours))
-    return max(bound, min(kept))
+        slot, doubt = _slot_before(timeline, view, retention.hours, bound)
+        kept.append(slot)
+    return max(bound, min(kept)), doubt
 
 
 def _nth_newest(slots: Sequence[int], count: int, otherwise: int) -> int:
@@ -205,9 +228,35 @@ def _changes_rows(entry: Entry, table: str) -> bool:
     return bool(changes) and entry.action is not Action.COMPACTION
 
 
-def _slot_before(timeline: Timeline[Tables], view: View[Tables], hours: int) -> int:
-    """What was the newest slot so many hours before the newest commit; -1 for none. By the times of the log: no clock is asked."""
-    return timeline.slot_at_time(view.log.committed_at_ms - hours * 3_600_000, view)
+def _slot_before(timeline: Timeline[Tables], view: View[Tables], hours: int, bound: int) -> tuple[int, str]:
+    """What was the newest slot so many hours before the newest commit, -1 for none; and which times were not believed, in words.
+
+    Where the store has a clock, the times of the log are its own. Else they are those of writers, of which one may be wrong: then a slot
+    is so old when its entry and its file say so, before the newest commit, its file, and this process's clock. bound: of cleaning; how old
+    slots below it are does not matter.
+    """
+    fileio, span_ms = timeline.fileio, hours * 3_600_000
+    told = timeline.slot_at_time(view.log.committed_at_ms - span_ms, view)
+    if told <= bound or fileio.capabilities.store_clock:
+        return told, ""
+
+    def file_ms(slot: int) -> int:
+        return fileio.head(log_key(slot)).modified_ms
+
+    until_ms = min(view.log.committed_at_ms, file_ms(view.slot), fileio.env.now_ms()) - span_ms
+    found = told if until_ms == view.log.committed_at_ms - span_ms else timeline.slot_at_time(until_ms, view)
+    if found > bound and file_ms(found) > until_ms:
+        low, high = bound, found
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if file_ms(middle) <= until_ms else (low, middle)
+        found = low
+    if found >= told:
+        return told, ""
+    return found, (
+        f"by the times of commits, slots below {told} are older than {hours} hours; by the files' own times and this machine's clock only "
+        f"those below {max(found, bound)} are, so the others are kept: a writer's clock was wrong, or the files were copied"
+    )
 
 
 def _run(timeline: Timeline[Tables], plan: CleanPlan) -> Proposal:

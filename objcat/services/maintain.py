@@ -292,6 +292,8 @@ class _Round:
             if done.slot is not None:
                 left = f", {done.failed:,} are left to the next one" if done.failed else ""
                 self._did("clean", f"slots below {done.bound} are kept by nothing; {done.files:,} files{left}", slot=done.slot)
+            if done.doubt:
+                self._leave("clean", done.doubt)
 
     def _archive(self) -> None:
         slot = self._timeline.open().slot - KEPT_SLOTS - FILE_SLOTS_MAX

@@ -208,13 +208,15 @@ def test_a_clean_that_follows_another_reads_next_to_nothing(asked: dict[str, int
             table.compact()
     took_slots = [table.clean(**asked).slot is not None for _ in range(3)]
     assert took_slots == ([False] * 3 if "keep_commits" in asked else [True, True, False])
+    # Where the store has no clock, hours are checked by the times of a few files too.
+    requests_max = 24 if "keep_hours" in asked else 20
     for _ in range(2):
         requests[0] = 0
         assert table.clean(**asked).slot is None
-        assert requests[0] <= 20, requests
+        assert requests[0] <= requests_max, requests
         requests[0] = 0
         assert table.plan_clean(**asked) is None
-        assert requests[0] <= 20, requests
+        assert requests[0] <= requests_max, requests
 
 
 def test_a_plan_shows_only_what_is_still_there() -> None:
