@@ -25,7 +25,7 @@ NEVER = 1 << 60
 """More than ever happens, so that the time ends the run."""
 
 
-def main(server: ServerName, kind: str, seconds: float) -> int:
+def main(server: ServerName, kind: Any, seconds: float) -> int:
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
     print(f"chaos on {server}, {kind}, for {seconds:.0f} s, CHAOS_SEED={seed}", flush=True)
     plan = Plan(local=3, commits=NEVER, kills=NEVER, lost=0, unknown=0, fenced=0, seconds_max=seconds, kind=kind)

@@ -65,7 +65,7 @@ def short_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "TAIL_SLOTS_MAX", 4)
 
 
-def place(name: str, kind: str, index: Any) -> Place:
+def place(name: str, kind: Any, index: Any) -> Place:
     backend = Looked(name)
     store = FileIO(backend)
     writer = objcat.create_table_at(store, SCHEMA, key=["k"], kind=kind, index=index, partition_by=["day"], key_scope="partition")
