@@ -119,7 +119,7 @@ def schedule_compaction(
     `resolve(plan.txn)` takes a plan back. Raises as `plan_compaction`, and storage errors.
     """
     fileio = timeline.fileio
-    plan = reopening(lambda: plan_compaction(timeline.open(), table, Manifests(fileio), homes=homes, strategy=strategy))
+    plan = reopening(timeline, lambda: plan_compaction(timeline.open(), table, Manifests(fileio), homes=homes, strategy=strategy))
     if plan is None:
         return None
     body = {table: msgspec.Raw(msgspec.json.encode(plan.homes))}

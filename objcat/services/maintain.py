@@ -150,7 +150,7 @@ class _Round:
                 self._leave(service, "there is no time left to look")
                 continue
             try:
-                reopening(work)
+                reopening(self._timeline, work)
             except TableClosed:
                 raise
             except (ObjcatError, FileIOError) as error:

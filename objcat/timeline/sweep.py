@@ -84,8 +84,10 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
             nonlocal view
             view = timeline.open()
 
-        swept = [reopening(partial(lambda txn: _settle(timeline, view, txn, old[txn], names_of), txn), reopen) for txn in sorted(old)]
-        reopening(lambda: _remove_settled_plans(timeline, view, plans), reopen)
+        swept = [
+            reopening(timeline, partial(lambda txn: _settle(timeline, view, txn, old[txn], names_of), txn), reopen) for txn in sorted(old)
+        ]
+        reopening(timeline, lambda: _remove_settled_plans(timeline, view, plans), reopen)
         return [one for one in swept if one is not None]
     finally:
         committer.retract(own).result()
@@ -111,7 +113,7 @@ def find_leftovers(
 
     left = []
     for txn in sorted(txn for txn, found in traces.items() if found.touched_ms <= cutoff_ms):
-        found, outcome = traces[txn], reopening(partial(lambda txn: view.outcomes.find(fileio, txn), txn), reopen)
+        found, outcome = traces[txn], reopening(timeline, partial(lambda txn: view.outcomes.find(fileio, txn), txn), reopen)
         if outcome is None or not outcome.committed:
             left.append(Leftover(txn, None if outcome is None else outcome.slot, False, tuple(found.files)))
             continue
