@@ -392,10 +392,16 @@ def _check_checkpoints(own: Examination, *, deep: bool) -> None:
             own.report.broken("P9", key, f"cannot be read: {error}", CACHE)
             continue
         for path in sorted(objects):
-            if path not in own.listed and _head(own.fileio, path) is None:
+            if path not in own.listed and _head(own.fileio, path) is None and _is_root(own, slot):
                 own.report.broken("P7", path, f"is missing although the checkpoint at slot {slot} names it", CACHE)
         if deep and objects <= own.listed.keys():
             _check_checkpoint(own, found.root, state)
+
+
+def _is_root(own: Examination, slot: int) -> bool:
+    """Whether a root is still there: its objects go after it, when somebody collects it meanwhile."""
+    found = read_root(own.fileio, slot)
+    return found is not None and isinstance(found.root, Root)
 
 
 def _check_checkpoint(own: Examination, root: Root, state: Tables) -> None:
@@ -406,7 +412,8 @@ def _check_checkpoint(own: Examination, root: Root, state: Tables) -> None:
             own.manifests.load(table.manifest)
         known = root.all_outcomes().between(own.fileio, -1, root.slot)
     except CheckpointCollected as error:
-        own.report.broken("P9", error.path or root_key(root.slot), str(error), CACHE)
+        if _is_root(own, root.slot):
+            own.report.broken("P9", error.path or root_key(root.slot), str(error), CACHE)
         return
     said = {outcome for entry in own.entries if entry.slot <= root.slot for outcome in outcomes_of(entry)}
     if set(known) != said:
