@@ -28,31 +28,44 @@ def told_to_spark(tree: Any) -> str:
     """As `spark_sql`, of what a session of a user's reads: text means itself, whatever the session is set to.
 
     Spark puts a variable of its own, mostly nothing, in the place of `${name}`, within text too, and takes a backslash in text as
-    `spark.sql.parser.escapedStringLiterals` says.
+    `spark.sql.parser.escapedStringLiterals` says. Raises InvalidSql for a name with a variable in it.
     """
+    _check_names(tree)
     return spark_sql(tree.transform(_spelled_out))
 
 
 def without_variables(tree: Any) -> Any:
-    """A copy whose text Spark reads as it stands. `${env:HOME}` would become the driver's variable, wherever in a query it stands.
+    """A copy whose text Spark reads as it stands. `${env:HOME}` would become the driver's variable, wherever in a query it stands, and what
+    looks like a table of ours would become one.
 
     Raises InvalidSql for a name that has such a thing in it: there names cannot be said in another way.
     """
+    _check_names(tree)
+    return tree.transform(lambda node: _in_bytes(node) if _is_text(node) and _PUT_IN.search(node.name) else node)
+
+
+def _check_names(tree: Any) -> None:
     for name in tree.find_all(sql.Identifier):
         if "${" in name.name:
             raise InvalidSql(f"the name {name.name!r} is a variable to Spark: call it otherwise in SQL, or rename the column")
-    return tree.transform(lambda node: _spelled_out(node) if "${" in node.name else node)
 
 
 def _spelled_out(node: Any) -> Any:
-    is_text = isinstance(node, sql.RawString) or (isinstance(node, sql.Literal) and node.is_string)
-    # What stands behind ESCAPE is no expression.
-    if not is_text or isinstance(node.parent, sql.Escape) or (node.name.isprintable() and not _CHANGED.search(node.name)):
-        return node
+    return _in_bytes(node) if _is_text(node) and (not node.name.isprintable() or _CHANGED.search(node.name)) else node
+
+
+def _is_text(node: Any) -> bool:
+    """What stands behind ESCAPE is no expression."""
+    said = isinstance(node, sql.RawString) or (isinstance(node, sql.Literal) and node.is_string)
+    return said and not isinstance(node.parent, sql.Escape)
+
+
+def _in_bytes(node: Any) -> Any:
     return sql.Cast(this=sql.HexString(this=node.name.encode().hex()), to=sql.DataType.build("STRING", dialect="spark"))
 
 
 _CHANGED = re.compile(r"['\\]|\$\{")
+_PUT_IN = re.compile(r"\$\{|`_objcat_")
 
 
 def _instr(given: Sequence[Any]) -> Any:

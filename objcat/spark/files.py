@@ -8,6 +8,9 @@ from math import gcd
 
 import pyarrow as pa
 
+from fileio.base import check_key
+from fileio.errors import InvalidKey
+from objcat.errors import CorruptTable
 from objcat.storage.files import txn_of_path
 from objcat.table import BaseFile, FileGroup, LogObject
 from objcat.timeline import Home
@@ -172,6 +175,22 @@ def _joined(segments: Iterable[Segment], *, keep_parts: bool) -> Iterable[Segmen
         last = one
     if last is not None:
         yield last
+
+
+def paths_inside(paths: Sequence[str]) -> list[str]:
+    """Paths that an entry names, as Spark gets them: it would follow one that leads out of the table, which `fileio` refuses.
+
+    Raises CorruptTable.
+    """
+    for path in paths:
+        try:
+            check_key(path)
+        except InvalidKey as error:
+            raise CorruptTable(
+                f"the log names the data file {path[:200]!r}, which is no path below the table ({error}): somebody else wrote that entry; "
+                "restore it from a backup"
+            ) from error
+    return list(paths)
 
 
 def txn_of(log: LogRowsOf) -> str:

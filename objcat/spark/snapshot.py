@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from objcat.read import ScanPlan
 from objcat.read.plan import COMMIT_COLUMNS
-from objcat.spark.files import BLOCK_BITS, RANK_BITS_BELOW, BaseRows, LogRowsOf, Sources, segment_rows, sources_of, txn_of
+from objcat.spark.files import BLOCK_BITS, RANK_BITS_BELOW, BaseRows, LogRowsOf, Sources, paths_inside, segment_rows, sources_of, txn_of
 from objcat.spark.merge import ORDER, PART, RANK, Rows, merged
 from objcat.spark.names import quoted
 from objcat.spark.native import Constant, Relation, internal, related, spark_schema, with_bounds
@@ -125,7 +125,7 @@ class _Snapshot:
         """The rows of base files that count, with RANK and PART. is_merged: with log rows. key_span: as of `Relation`."""
         files = pa.table(
             {
-                "path": [base.file.path for base in bases],
+                "path": paths_inside([base.file.path for base in bases]),
                 "bytes": [base.file.bytes for base in bases],
                 "rows": [base.file.rows for base in bases],
                 "bucket": [base.file.home.bucket for base in bases],
@@ -205,7 +205,7 @@ class _Snapshot:
         """starts: by rank of an object, how many rows those before it have. positions: with the number of each row in its object."""
         files = pa.table(
             {
-                "path": [log.object.path for log in logs],
+                "path": paths_inside([log.object.path for log in logs]),
                 "bytes": [log.object.bytes for log in logs],
                 "rows": [log.object.rows for log in logs],
                 "bucket": [0] * len(logs),

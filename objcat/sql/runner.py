@@ -14,6 +14,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from objcat.errors import InvalidSql
 from objcat.predicate.reach import beyond_rows, has_name
 from objcat.sql.names import shorten, table_name
+from objcat.table.schema import HIDDEN_PREFIX
 
 if TYPE_CHECKING:
     from objcat.handle import AsOf, Table
@@ -98,6 +99,9 @@ def bind(tree: sql.Query, lake: Lake) -> tuple[sql.Query, list[Source]]:
 def _check_bound(tree: sql.Query, mentioned: Mapping[int, sql.Table]) -> None:
     """Refuse a table that nobody looked up: an engine would look for it elsewhere."""
     own = {cte.alias.lower() for cte in tree.find_all(sql.CTE)}
+    if reserved := next((name for name in own if name.startswith(HIDDEN_PREFIX)), None):
+        # It would stand before the table that is called so in the text that runs.
+        raise InvalidSql(f"WITH {reserved}: names beginning with {HIDDEN_PREFIX!r} are reserved, call it otherwise")
     for node in tree.find_all(sql.Table):
         if has_name(node) and id(node) not in mentioned and (node.args.get("db") or node.name.lower() not in own):
             raise InvalidSql(

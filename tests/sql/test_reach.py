@@ -150,6 +150,11 @@ def test_no_expression_reaches_beyond_its_row(lake: objcat.Lake, monkeypatch: py
         lake.table("trips").scan(where=f"city = {called}")
 
 
+def test_no_name_of_a_query_stands_before_a_table(lake: objcat.Lake) -> None:
+    refused(lake, "WITH _objcat_0 AS (SELECT 9 AS id) SELECT * FROM trips", InvalidSql)
+    assert lake.sql("SELECT '`_objcat_0`' AS a FROM trips").to_pylist() == [{"a": "`_objcat_0`"}]
+
+
 def test_text_with_a_variable_of_spark_in_it_is_text(lake: objcat.Lake) -> None:
     assert lake.sql("SELECT '${env:HOME}' AS x").to_pylist() == [{"x": "${env:HOME}"}]
 
