@@ -236,6 +236,41 @@ def _reads_with_logs(source: str, *, event_time: bool) -> Chain:
     )
 
 
+def _work_with_logs() -> Chain:
+    """What is by the key, of a table with log rows: these alone are shuffled, and what the last aggregate leaves."""
+
+    def after(batch: str) -> tuple[Step, ...]:
+        said = f", {_PER_CENT[batch]} of lineitem in logs"
+        shuffled = Goal(exchanges=2)
+        return (
+            Step("upsert", (LINEITEM,), batch=batch),
+            Step(
+                "statement",
+                (ORDERS, LINEITEM),
+                f"join orders and lineitem{said}",
+                statement=JOIN,
+                warm=2,
+                goals=(Goal("plain", share=1.3), shuffled),
+            ),
+            Step("statement", (LINEITEM,), f"aggregate by the key{said}", statement=AGGREGATE, warm=2, goals=(shuffled,)),
+            Step("statement", (LINEITEM,), f"window on the key{said}", statement=WINDOW, warm=2, goals=(shuffled,)),
+        )
+
+    return Chain(
+        "work on the key with logs",
+        "spark",
+        tuple(Layout(name, name) for name in (ORDERS, LINEITEM)),
+        (
+            Step("load", (ORDERS,)),
+            Step("load", (LINEITEM,)),
+            *after("one"),
+            *after("ten"),
+            Step("digest", (LINEITEM,)),
+        ),
+        anew=False,
+    )
+
+
 def _last_commit() -> Chain:
     return Chain(
         "last commit",
@@ -412,6 +447,7 @@ _READS = (
     _reads_without_logs(),
     _sorted_files(),
     *(_reads_with_logs(source, event_time=event_time) for event_time in (False, True) for source in (ORDERS, LINEITEM)),
+    _work_with_logs(),
     _last_commit(),
     _history(),
 )

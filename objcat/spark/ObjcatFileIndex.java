@@ -588,51 +588,126 @@ public class ObjcatFileIndex implements FileIndex {
     }
   }
 
+  /** By which columns something above brings rows together: sets of their ids; or nobody knows by what. */
+  static class Wanted {
+    static final Wanted NOTHING = new Wanted(false, new ArrayList()), ANYTHING = new Wanted(true, new ArrayList());
+    private final boolean anything;
+    private final List sets;
+
+    private Wanted(boolean anything, List sets) {
+      this.anything = anything;
+      this.sets = sets;
+    }
+
+    /** Whether rows that lie by these columns need not be brought together again. */
+    boolean serves(List columns) {
+      for (int s = 0; s < sets.size(); s++) if (((HashSet) sets.get(s)).containsAll(columns)) return true;
+      return anything;
+    }
+
+    Wanted and(List columns) {
+      if (anything || columns.isEmpty()) return this;
+      List more = new ArrayList(sets);
+      more.add(new HashSet(columns));
+      return new Wanted(false, more);
+    }
+
+    /** above, below: the same columns, as they are known here and there. Others are not there. */
+    Wanted named(scala.collection.immutable.Seq above, scala.collection.immutable.Seq below) {
+      List found = new ArrayList();
+      for (int s = 0; s < sets.size(); s++) {
+        HashSet one = new HashSet();
+        for (int c = 0; c < above.size(); c++)
+          if (((HashSet) sets.get(s)).contains(((Attribute) above.apply(c)).exprId())) one.add(((Attribute) below.apply(c)).exprId());
+        if (!one.isEmpty()) found.add(one);
+      }
+      return new Wanted(anything, found);
+    }
+  }
+
   /**
    * Takes out what serves a layout that a query does not use: buckets, which cost a task each, and the exchange that deals log rows to them.
-   * Spark does the first for plain scans only, and the second never. Runs last in the optimizer of a session that reads our files; what it
-   * does not know keeps the layout.
+   * Spark does the first for plain scans only, and the second never. A layout may be used by what brings rows together by its columns, and
+   * perhaps more: a join, an aggregate, a window. Runs last in the optimizer of a session that reads our files; below what it does not know
+   * every layout stays.
    */
   public static class Layout extends Rule {
     /** Of an exchange of ours: users' stay. Where Spark loses it on the way, the exchange stays too. */
     static final TreeNodeTag DEALT = new TreeNodeTag("objcat_dealt");
     private static final HashSet HARMLESS = new HashSet(Arrays.asList(new String[] {
-        "Project", "Filter", "Union", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Sort", "Sample", "ReturnAnswer", "Subquery",
+        "Filter", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Sort", "Sample", "ReturnAnswer", "Subquery", "Generate",
         "DeserializeToObject", "SerializeFromObject", "MapPartitions", "MapElements", "MapInArrow", "MapInPandas", "ArrowEvalPython", "BatchEvalPython"}));
 
     public String ruleName() { return "ObjcatLayout"; }
 
     public org.apache.spark.sql.catalyst.trees.TreeNode apply(org.apache.spark.sql.catalyst.trees.TreeNode plan) {
       // Spark turns this setting off where a frame is cached: nobody knows what it will be used for.
-      return SQLConf$.MODULE$.get().autoBucketedScanEnabled() ? without((LogicalPlan) plan, false) : plan;
+      return SQLConf$.MODULE$.get().autoBucketedScanEnabled() ? without((LogicalPlan) plan, Wanted.NOTHING) : plan;
     }
 
-    /** used: whether something above may use the layout. */
-    private static LogicalPlan without(LogicalPlan plan, boolean used) {
-      if (!used && plan instanceof RepartitionByExpression && plan.getTagValue(DEALT).isDefined()) return without((LogicalPlan) plan.children().apply(0), false);
-      if (!used && plan instanceof LogicalRelation) return plain((LogicalRelation) plan);
-      boolean below = used || !isHarmless(plan);
+    private static LogicalPlan without(LogicalPlan plan, Wanted wanted) {
+      if (plan instanceof RepartitionByExpression && plan.getTagValue(DEALT).isDefined() && !wanted.serves(ids(((RepartitionByExpression) plan).partitionExpressions())))
+        return without((LogicalPlan) plan.children().apply(0), wanted);
+      if (plan instanceof LogicalRelation) return wanted.serves(bucketColumns((LogicalRelation) plan)) ? plan : plain((LogicalRelation) plan);
+      Wanted below = below(plan, wanted);
       scala.collection.immutable.Seq children = plan.children();
       List changed = new ArrayList();
       boolean same = true;
       for (int c = 0; c < children.size(); c++) {
         LogicalPlan child = (LogicalPlan) children.apply(c);
-        LogicalPlan made = without(child, below);
+        LogicalPlan made = without(child, plan instanceof Union ? wanted.named(plan.output(), child.output()) : below);
         same = same && made == child;
         changed.add(made);
       }
       return same ? plan : (LogicalPlan) ((Object) plan.withNewChildren(PythonUtils.toSeq(changed)));
     }
 
-    private static boolean isHarmless(LogicalPlan plan) {
-      if (plan instanceof Aggregate) return ((Aggregate) plan).groupingExpressions().isEmpty();
+    /** What is wanted of the children: what is wanted of a plan, under the names that its columns have there, and what it wants itself. */
+    private static Wanted below(LogicalPlan plan, Wanted wanted) {
+      if (plan instanceof Project) return named(wanted, ((Project) plan).projectList());
+      if (plan instanceof Aggregate) return named(wanted, ((Aggregate) plan).aggregateExpressions()).and(ids(((Aggregate) plan).groupingExpressions()));
+      if (plan instanceof Window) return wanted.and(ids(((Window) plan).partitionSpec()));
+      if (plan instanceof WindowGroupLimit) return wanted.and(ids(((WindowGroupLimit) plan).partitionSpec()));
       if (plan instanceof Join) {
-        scala.Option hint = ((Join) plan).hint().rightHint();
-        JoinType type = ((Join) plan).joinType();
-        boolean left = "LeftAnti".equals(type.toString()) || "LeftSemi".equals(type.toString()) || "LeftOuter".equals(type.toString()) || "Inner".equals(type.toString());
-        return left && hint.isDefined() && ((HintInfo) hint.get()).strategy().contains(BROADCAST$.MODULE$);
+        if (isBroadcast((Join) plan) || ((Join) plan).condition().isEmpty()) return wanted;
+        return wanted.and(ids(((Expression) ((Join) plan).condition().get()).references().toSeq()));
       }
-      return HARMLESS.contains(plan.getClass().getSimpleName());
+      return plan instanceof Union || HARMLESS.contains(plan.getClass().getSimpleName()) ? wanted : Wanted.ANYTHING;
+    }
+
+    private static boolean isBroadcast(Join join) {
+      scala.Option hint = join.hint().rightHint();
+      String type = join.joinType().toString();
+      boolean left = "LeftAnti".equals(type) || "LeftSemi".equals(type) || "LeftOuter".equals(type) || "Inner".equals(type);
+      return left && hint.isDefined() && ((HintInfo) hint.get()).strategy().contains(BROADCAST$.MODULE$);
+    }
+
+    private static Wanted named(Wanted wanted, scala.collection.immutable.Seq expressions) {
+      List above = new ArrayList(), below = new ArrayList();
+      for (int e = 0; e < expressions.size(); e++) {
+        NamedExpression one = (NamedExpression) expressions.apply(e);
+        Object of = one instanceof Alias ? child((Alias) one) : one;
+        if (!(of instanceof Attribute)) continue;
+        above.add(one.toAttribute());
+        below.add(of);
+      }
+      return wanted.named(PythonUtils.toSeq(above), PythonUtils.toSeq(below));
+    }
+
+    /** Of those that are columns, and not computed. */
+    private static List ids(scala.collection.immutable.Seq expressions) {
+      List found = new ArrayList();
+      for (int e = 0; e < expressions.size(); e++) if (expressions.apply(e) instanceof Attribute) found.add(((Attribute) expressions.apply(e)).exprId());
+      return found;
+    }
+
+    /** None where a relation is in no buckets. */
+    private static List bucketColumns(LogicalRelation plan) {
+      List found = new ArrayList();
+      if (!(index(plan) instanceof ObjcatFileIndex) || ((HadoopFsRelation) ((Object) plan.relation())).bucketSpec().isEmpty()) return found;
+      scala.collection.immutable.Seq names = ((BucketSpec) ((HadoopFsRelation) ((Object) plan.relation())).bucketSpec().get()).bucketColumnNames();
+      for (int a = 0; a < plan.output().size(); a++) if (names.contains(((Attribute) plan.output().apply(a)).name())) found.add(((Attribute) plan.output().apply(a)).exprId());
+      return found;
     }
 
     private static FileIndex index(LogicalPlan plan) {

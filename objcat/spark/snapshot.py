@@ -34,8 +34,6 @@ _ROW = "_objcat_row"
 _START = "_objcat_start"
 _HORIZON = "_objcat_horizon"
 _PACKED_MAX = 2**62
-SPREAD_SHARE = 16
-"""Log rows are few when the base files hold so many times as many."""
 SEGMENTS_FILTERED_MAX = 32
 """Segments of log objects that are looked for by comparing each row with all of them."""
 BITS_OF_ROW = 32
@@ -266,14 +264,14 @@ class _Snapshot:
             log_rows=sources.log_rows,
             layout=buckets if by_key else None,
             width=lambda: buckets or int(str(self.spark.conf.get("spark.sql.shuffle.partitions"))),
-            spread=self._spread(sources, buckets),
+            spread=self._spread(buckets),
             dense=span is not None,
         )
 
-    def _spread(self, sources: Sources, buckets: int) -> tuple[int, tuple[str, ...]] | None:
-        """Few log rows are dealt to the buckets of the base files: that costs little, and joins and aggregates on the key need no more."""
-        base_rows = sum(group.base.rows for group in self.plan.groups if group.base is not None)
-        if not buckets or self.plan.hashes is not None or sources.log_rows * SPREAD_SHARE > base_rows:
+    def _spread(self, buckets: int) -> tuple[int, tuple[str, ...]] | None:
+        """Log rows are dealt to the buckets of the base files, so that joins and aggregates on the key move no base row. `Layout` takes
+        that out again where nothing uses it. Not where a filter gives the keys: then few buckets are left."""
+        if not buckets or self.plan.hashes is not None:
             return None
         return buckets, tuple(internal(column) for column in self.spec.bucket_columns)
 

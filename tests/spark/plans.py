@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from pyspark.sql import DataFrame
 
 
@@ -13,6 +16,33 @@ def text_of(frame: DataFrame) -> str:
 def exchanges(frame: DataFrame) -> int:
     """Shuffles in the plan of a frame before it runs, as many as it says at first (an adaptive plan)."""
     return sum(line.lstrip(" :+-*()0123456789").startswith("Exchange ") for line in text_of(frame).splitlines())
+
+
+def shuffled(frame: DataFrame) -> set[str]:
+    """Of the relations of ours whose rows are shuffled, what they hold: `base` or `log`. Of the plan before it runs."""
+    return {held for node in _nodes(frame._jdf.queryExecution().executedPlan()) if _is(node, "ShuffleExchangeExec") for held in _held(node)}
+
+
+def _held(plan: Any) -> Iterator[str]:
+    for node in _nodes(plan):
+        if _is(node, "FileSourceScanExec"):
+            yield str(node.relation().location().toString()).rpartition(" ")[2]
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    """A node of a plan and all below it; not what a broadcast holds, which is no shuffle."""
+    if _is(plan, "AdaptiveSparkPlanExec"):
+        plan = plan.initialPlan()
+    yield plan
+    if _is(plan, "BroadcastExchangeExec"):
+        return
+    children = plan.children()
+    for number in range(children.size()):
+        yield from _nodes(children.apply(number))
+
+
+def _is(node: Any, name: str) -> bool:
+    return bool(node.getClass().getSimpleName() == name)
 
 
 def files_read(frame: DataFrame) -> int:
