@@ -17,7 +17,7 @@ from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.arguments import whole_number
-from objcat.errors import CorruptTable
+from objcat.errors import CheckpointCollected, CorruptTable
 from objcat.timeline import checkpoint
 from objcat.timeline.entry import Entry, HistoryRow, SideObject, decode_entry, encode_entry, log_key
 from objcat.timeline.log import WINDOW_SLOTS_MAX, Log
@@ -25,6 +25,8 @@ from objcat.timeline.side import read_intact, side_object
 from objcat.timeline.view import Timeline
 from objcat.timeline.where import says_where
 
+ATTEMPTS_MAX = 3
+"""Checkpoints that others collect while they are read back."""
 FILE_SLOTS_MAX = 256
 FILE_BYTES_MAX = 8 * 1024 * 1024
 """Of entries in one history file, before compression; the last window of slots may go beyond."""
@@ -63,6 +65,16 @@ def archive(timeline: Timeline[Any], *, keep_slots: int) -> Archived:
     and nobody names. Raises InvalidInput, CorruptTable, and storage errors.
     """
     whole_number(keep_slots, what="keep_slots", least=1)
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            return _archive(timeline, keep_slots)
+        except CheckpointCollected:
+            pass  # There is a newer one now.
+    return _archive(timeline, keep_slots)
+
+
+def _archive(timeline: Timeline[Any], keep_slots: int) -> Archived:
+    """One attempt at `archive`. Raises CheckpointCollected when the checkpoint goes that it looks at."""
     fileio = timeline.fileio
     newest = timeline.open()
     root = checkpoint.newest_root(fileio, newest.slot)
@@ -141,7 +153,7 @@ def _first_whole(log: Log, end: int) -> int:
 
 @says_where
 def read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
-    """Raises CorruptTable unless every object that a checkpoint stands on can be read."""
+    """Raises CorruptTable unless every object that a checkpoint stands on can be read, and CheckpointCollected when it is gone by now."""
     timeline.fold.load(root.payload)
     paths = sorted({*timeline.fold.objects(root.payload), *(segment.path for segment in root.segments)})
 
@@ -149,6 +161,11 @@ def read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
         try:
             timeline.fileio.get(path)
         except NotFound as error:
+            found = checkpoint.read_root(timeline.fileio, root.slot)
+            if found is None or isinstance(found.root, checkpoint.VoidRoot):
+                raise CheckpointCollected(
+                    f"the checkpoint at slot {root.slot} was collected while it was read: take a newer one"
+                ) from error
             raise CorruptTable(
                 f"the checkpoint at slot {root.slot} lacks {path}, so nothing below it was archived or redacted: restore it from a backup "
                 "of the bucket"

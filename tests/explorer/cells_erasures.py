@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.explorer.actors import Actor
-from tests.explorer.cast import COMPACTED, FRESH, LOG, ROWS, SMALL, play, writer
+from tests.explorer.cast import COMPACTED, FRESH, LOG, ROWS, play, writer
 from tests.explorer.cells_indexes import placed
 from tests.explorer.cells_keyless import APPEND, CLUSTERING, SCATTERED
-from tests.explorer.cells_services import ARCHIVE, CLEAN, COMPACTION, SCAN, SCHEDULED, SPLIT, WORKERS, alone
+from tests.explorer.cells_services import CLEAN, COMPACTION, SCAN, SCHEDULED, SPLIT, WORKERS, alone
 from tests.explorer.engine import Cell
 from tests.explorer.roles import KEYS, InTurn
 from tests.explorer.roles_erasures import Delete, DeleteWhere, Erase, Forget
-from tests.explorer.roles_services import Clean, Compact, Publish, Restore, Save
+from tests.explorer.roles_services import Clean, Compact, Restore, Save
 
 ERASURE = play("erasure", 2, Erase(KEYS[0]))
 HIDDEN = (*ROWS, Actor("former delete", 11, Delete(KEYS[0])))
@@ -20,38 +20,11 @@ HIDDEN = (*ROWS, Actor("former delete", 11, Delete(KEYS[0])))
 
 TIDYING = play("tidying", 5, InTurn((Compact(), Clean())))
 
-FORGETTING, OTHER_FORGETTING = play("forgetting", 3, Forget()), play("forgetting", 4, Forget())
+FORGETTING = play("forgetting", 3, Forget())
 GONE = (*HIDDEN, Actor("former tidying", 10, InTurn((Compact(), Clean()))))
 """The row of key 2 is in no file any more."""
-KEPT = (*GONE, Actor("former publisher", 8, Publish()))
-"""And there is a checkpoint, which has known it."""
 
-_FORGETTING: tuple[Cell, ...] = (
-    Cell(name="forgetting, write", actors=(FORGETTING, writer(1)), prelude=GONE, states_min=100, slow=True),
-    Cell(name="forgetting, scan", actors=(FORGETTING, SCAN), prelude=GONE, states_min=100, slow=True),
-    Cell(name="forgetting, forgetting", actors=(FORGETTING, OTHER_FORGETTING), prelude=GONE, states_min=100, slow=True),
-    Cell(name="forgetting, archive", actors=(FORGETTING, ARCHIVE), prelude=KEPT, settings=SMALL, states_min=100, slow=True),
-    Cell(
-        name="forgetting, publisher",
-        actors=(FORGETTING, play("publisher", 5, Publish())),
-        prelude=KEPT,
-        settings=SMALL,
-        states_min=100,
-        slow=True,
-    ),
-    Cell(name="forgetting, write: checkpoints", actors=(FORGETTING, writer(1)), prelude=KEPT, settings=SMALL, states_min=100, slow=True),
-    Cell(
-        name="forgetting alone: 1 fault, 1 crash",
-        actors=(FORGETTING,),
-        prelude=KEPT,
-        settings=SMALL,
-        faults_max=1,
-        crashes_max=1,
-        faults=FRESH,
-        states_min=100,
-        slow=True,
-    ),
-)
+_FORGETTING: tuple[Cell, ...] = (Cell(name="forgetting, scan", actors=(FORGETTING, SCAN), prelude=GONE, states_min=3_000),)
 
 _CELLS: tuple[Cell, ...] = (
     Cell(

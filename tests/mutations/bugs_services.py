@@ -11,16 +11,20 @@ import msgspec
 import pytest
 
 from objcat.errors import CommitUnknown
+from objcat.table import TableDelta
+from objcat.table.erased import Redaction
 from objcat.table.files import decode_delta
 from objcat.tasks import WriteResult
 from objcat.tasks.order import in_order
 from objcat.timeline import Footprint, Timeline
+from objcat.timeline.entry import HistoryRow
 from tests.mutations.bugs import bug
 
 clustering: Any = import_module("objcat.services.cluster")
 relocating: Any = import_module("objcat.services.relocate")
 reordering: Any = import_module("objcat.services.reorder")
 compaction: Any = import_module("objcat.services.compact")
+redacting: Any = import_module("objcat.timeline.redact")
 cleaning: Any = import_module("objcat.services.clean")
 performing: Any = import_module("objcat.services.perform")
 erasing: Any = import_module("objcat.edits.erasing")
@@ -190,3 +194,13 @@ def _erases_what_is_seen(patch: pytest.MonkeyPatch) -> None:
         return bool(table.scan(where="k = 2", as_of=snapshot.slot).count())
 
     patch.setattr(erasing, "_holds", seen)
+
+
+@bug("an erasure that takes the files of its entries away", "P1", "forgetting, scan")
+def _redacts_files(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Redaction, "_delta", lambda _self, delta: TableDelta(spec=delta.spec))
+
+
+@bug("an erasure whose tombstones name the row of another slot", "P1", "forgetting, scan")
+def _names_another_row(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(redacting, "HistoryRow", lambda file, _row: HistoryRow(file, 0))

@@ -35,6 +35,7 @@ from objcat.timeline import (
 )
 from objcat.timeline.archive import Archived, archive, unnamed_history
 from objcat.timeline.checkpoint import HINT_KEY
+from objcat.timeline.collect import collect_checkpoints
 from objcat.timeline.entry import decode_entry, encode_entry, log_key
 from objcat.timeline.side import INLINE_BYTES_MAX
 from tests.timeline.toy import TABLE, assert_same, clone, commit, grow, open_toy, rows_at, rows_of
@@ -125,6 +126,25 @@ def test_what_is_not_below_a_checkpoint_is_not_archived() -> None:
     assert archive(open_toy(store("keep")), keep_slots=60) == Archived(0, 0)
     with pytest.raises(InvalidInput, match="keep_slots=0"):
         archive(timeline, keep_slots=0)
+
+
+def test_a_checkpoint_that_is_collected_while_it_is_read_back_is_passed_over() -> None:
+    backend = MemoryBackend("passed")
+    fileio = FileIO(backend, env=FakeEnv(7))
+    timeline = open_toy(fileio)
+    grow(timeline, 60)
+    looked: list[str] = []
+
+    def collect(request: Request) -> None:
+        if "checkpoints/" in request.key and not request.key.endswith("root.json") and not looked:
+            looked.append(request.key)
+            grow(timeline, 40)
+            timeline.publish(timeline.open())
+            collect_checkpoints(timeline, Committer(fileio), keep=1)
+
+    late = open_toy(FileIO(FaultyBackend(backend, before=collect), env=FakeEnv(8)))
+    assert archive(late, keep_slots=1).end_slot > 60
+    assert looked
 
 
 def test_nothing_is_archived_below_a_checkpoint_that_lacks_an_object() -> None:
