@@ -14,7 +14,7 @@ from objcat.storage.verify import why_damaged
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.digest import unpacked
 from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Timeline
+from objcat.timeline import Timeline, reopening
 
 VERIFIED_BYTES = 16 * 1024**2
 """What a round of upkeep reads of a table for this, about."""
@@ -42,8 +42,11 @@ def verify_some(timeline: Timeline[Tables], table: str, *, bytes_max: int, is_la
     def current() -> Snapshot:
         return snapshot_of(timeline.open(), table, where=timeline.fileio.url)
 
-    snapshot = current()
-    found = pa.concat_tables([one.live(manifests).files() for one in (snapshot, snapshot.index) if one is not None])
+    def listed() -> pa.Table:
+        snapshot = current()
+        return pa.concat_tables([one.live(manifests).files() for one in (snapshot, snapshot.index) if one is not None])
+
+    found = reopening(timeline, listed)
     known = found.filter(found.column("xxh3").is_valid())
     unknown = found.num_rows - known.num_rows
     files = size = 0
@@ -56,7 +59,7 @@ def verify_some(timeline: Timeline[Tables], table: str, *, bytes_max: int, is_la
         if wrong is not None:
             damaged[path] = wrong
     if damaged:
-        live = current().paths(manifests)
+        live = reopening(timeline, lambda: current().paths(manifests))
         damaged = {path: wrong for path, wrong in damaged.items() if path in live}
     return Verified(files=files, bytes=size, damaged=tuple(f"{path}: {wrong}" for path, wrong in damaged.items()), unknown=unknown)
 
