@@ -38,7 +38,7 @@ COMPACTION_ORDERS = ("log_bytes", "log_count", "newest")
 COMPACT_PLAN_ONLY = "compact_plan_only"
 """Whether writes only leave a plan when a compaction is due, for another job to execute, `true` or `false`."""
 TARGET_LOG_BYTES = "target_log_bytes"
-"""How many bytes of rows, as Arrow holds them, become one log file at most."""
+"""How many bytes of rows, as Arrow holds them, become one log file, about."""
 TARGET_LOG_BYTES_DEFAULT = 128 * 1024**2
 AUTO_CLEAN = "auto_clean"
 """Whether writes clean the table by what `keep_...` says, `true` or `false`."""

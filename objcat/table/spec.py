@@ -266,7 +266,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def target_log_bytes(self) -> int | None:
-        """How many bytes of rows, as Arrow holds them, become one log file at most; None where the table does not say it."""
+        """How many bytes of rows, as Arrow holds them, become one log file, about; None where the table does not say it."""
         said = self.properties.get(TARGET_LOG_BYTES)
         return None if said is None else int(said)
 

@@ -258,10 +258,15 @@ def log_schema(spec: TableSpec) -> pa.Schema:
     return spec.table_schema.to_arrow_physical(nullable=True).append(OP_FIELD)
 
 
+PIECES_OF_A_LOG = 8
+"""A log file of a table that says how large it is exceeds that by less than one of so many pieces."""
+
+
 def bounded(batches: Iterable[pa.RecordBatch], size_max: int) -> Iterator[pa.RecordBatch]:
-    """The batches, those of more than `size_max` Arrow bytes in pieces of about that: for whoever gathers them to no more."""
+    """The batches, large ones in pieces of a part of `size_max` Arrow bytes: for whoever gathers them to about that."""
+    piece = max(1, size_max // PIECES_OF_A_LOG)
     for batch in batches:
-        rows = batch.num_rows if batch.nbytes <= size_max else max(1, batch.num_rows * size_max // batch.nbytes)
+        rows = batch.num_rows if batch.nbytes <= piece else max(1, batch.num_rows * piece // batch.nbytes)
         for at in range(0, batch.num_rows, max(1, rows)):
             yield batch.slice(at, rows)
 

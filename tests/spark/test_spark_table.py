@@ -264,7 +264,7 @@ def test_spark_writes_and_reads_a_server_through_fileio(spark: SparkSession, ser
 def test_log_files_are_as_large_as_the_table_says(spark: SparkSession, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     counts = []
-    for number, properties in enumerate([{}, {"target_log_bytes": "100000"}]):
+    for number, properties in enumerate([{}, {"target_log_bytes": "50000"}]):
         table = lake.create_table(f"t{number}", SCHEMA, key=["id"], index=objcat.Bucket(2), properties=properties)
         table.upsert(trips(spark, range(6_000), "id").coalesce(1))
         counts.append(table.stats().log_objects)
