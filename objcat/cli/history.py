@@ -19,6 +19,7 @@ from objcat.table import TableDelta
 from objcat.table.evolution import describe_changes
 from objcat.table.files import decode_delta
 from objcat.timeline import Action, Entry, Txn, parse_txn
+from objcat.timeline.decoding import encode_object
 from objcat.timeline.entry import intent_key, requested_key
 from objcat.timeline.intents import decode_intent
 from objcat.timeline.log import with_changes
@@ -71,7 +72,7 @@ def show(
         _show_intent(table, parse_txn(instant), as_json=as_json)
         return
     if as_json:
-        say_json(json.loads(msgspec.json.encode(entry)), indent=2)
+        say_json(json.loads(encode_object(entry)), indent=2)
         return
     delta = _delta_of(entry, table.id)
     facts: dict[str, Any] = {
