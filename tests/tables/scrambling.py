@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import objcat
 from objcat.table.digest import digest_of
+from objcat.timeline.entry import log_key
+from tests.tables.damaging import change_entry, files_of
 
 
 @contextmanager
@@ -20,7 +24,7 @@ def with_keys_scrambled(table: objcat.Table, *, without: object) -> Iterator[lis
     """
     name = table.spec.key_columns[0].physical
     kept: dict[str, bytes] = {}
-    renamed: dict[bytes, bytes] = {}
+    digests: dict[str, str] = {}
     for group in table.refresh().file_groups(table.manifests):
         assert group.base is not None
         data = table.fileio.read(group.base.path)
@@ -34,13 +38,14 @@ def with_keys_scrambled(table: objcat.Table, *, without: object) -> Iterator[lis
                 scrambled[begin : begin + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
             kept[group.base.path] = data
             table.fileio.put(group.base.path, bytes(scrambled))
-            assert group.base.digest is not None
-            renamed[group.base.digest.encode()] = digest_of(bytes(scrambled)).encode()
-    for key in table.fileio.list_keys("log/"):
-        kept[key] = entry = table.fileio.read(key)
-        for old, new in renamed.items():
-            entry = entry.replace(old, new)
-        table.fileio.put(key, entry)
+            digests[group.base.path] = digest_of(bytes(scrambled))
+
+    def said(file: Any) -> Any:
+        return msgspec.structs.replace(file, digest=digests.get(file.path, file.digest))
+
+    for slot in {slot for slot, file in files_of(table) if file.path in digests}:
+        kept[log_key(slot)] = table.fileio.read(log_key(slot))
+        change_entry(table, slot, said)
     yield [path for path in kept if path.startswith("data/")]
     for path, data in kept.items():
         table.fileio.put(path, data)
