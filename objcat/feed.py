@@ -21,6 +21,7 @@ from objcat.read.commits import Commits
 from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
 from objcat.read.plan import parse_filter
 from objcat.services.savepoint import check_readable
+from objcat.storage.verify import check_footers
 from objcat.table import Manifests, Snapshot, Tables
 from objcat.table.evolution import under
 from objcat.table.schema import TableSchema
@@ -83,7 +84,10 @@ class Feed:
         all else workers read through `fileio`, a task for each part of the table that changed."""
         from objcat.spark.changes import feed_dataframe
 
-        return feed_dataframe(session(spark), self._fileio.describe(), self.plan)
+        def verify(plan: IncrementalPlan) -> None:
+            check_footers(self._fileio, plan.groups, plan.manifests.footers)
+
+        return feed_dataframe(session(spark), self._fileio.describe(), self.plan, verify=verify)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from objcat.read.metadata import UNKNOWN, Extreme, as_numbers, extremes_of
 from objcat.read.plan import COMMIT_COLUMNS, HIDDEN, hidden_field, only_read
 from objcat.storage.files import TXN_COLUMN
 from objcat.storage.uncut import uncut
+from objcat.storage.verify import check_footers
 from objcat.table import FileGroup, Manifests
 from objcat.tasks import ahead_of, scan_groups
 from objcat.timeline import Txn
@@ -149,6 +150,7 @@ class Scan:
             self.plan,
             bounds=lambda: self.plan.bounds(self._manifests),
             commits=self._commit_points,
+            verify=lambda: check_footers(self._fileio, self.plan.groups, self._manifests.footers),
         )
         return frame if self.limit is None else frame.limit(self.limit)
 

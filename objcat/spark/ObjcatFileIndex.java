@@ -568,9 +568,16 @@ public class ObjcatFileIndex implements FileIndex {
   /**
    * A configuration that is sent without the source of each of its values. Hadoop compresses those one by one, some thousand times, for every
    * relation of a query. What arrives is a plain one.
+   *
+   * Pages are held against their checksums, and no row group is left out by what a dictionary says, which Parquet reads for that without a
+   * look at its checksum: one damaged byte would lose rows.
    */
   static class Sent extends Configuration {
-    Sent(Configuration of) { super(of); }
+    Sent(Configuration of) {
+      super(of);
+      setBoolean("parquet.page.verify-checksum.enabled", true);
+      setBoolean("parquet.filter.dictionary.enabled", false);
+    }
 
     public void write(DataOutput out) throws IOException {
       Map said = new HashMap();

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,11 +23,18 @@ from objcat.tasks.changes import ChangeTask, IncrementTask, read_changed
 
 TASKS_MAX = 4096
 LISTED_MAX = 1024
-"""Transactions that a filter lists, which Parquet's statistics and dictionaries then leave row groups out by."""
+"""Transactions that a filter lists, which Parquet's statistics then leave row groups out by."""
 
 
-def feed_dataframe(spark: SparkSession, store: StoreDescription, plan: IncrementalPlan | ChangesPlan) -> DataFrame:
-    """The rows of a feed, lazily, in no order. Raises MissingOnWorkers where Python workers give them, and cannot.
+def feed_dataframe(
+    spark: SparkSession,
+    store: StoreDescription,
+    plan: IncrementalPlan | ChangesPlan,
+    *,
+    verify: Callable[[IncrementalPlan], None],
+) -> DataFrame:
+    """The rows of a feed, lazily, in no order. verify: looks at the files that Spark is to read by itself. Raises MissingOnWorkers where
+    Python workers give the rows, and cannot.
 
     A filter that is an Arrow expression is applied in Python workers, and changes are found there; an incremental read is native where the
     session can read the store.
@@ -36,6 +43,7 @@ def feed_dataframe(spark: SparkSession, store: StoreDescription, plan: Increment
     if isinstance(plan, IncrementalPlan) and plan.groups and (plan.where is None or isinstance(plan.where, Predicate)):
         root = native_root(spark, store)
         if root is not None:
+            verify(plan)
             return _native(spark, root, plan)
     tasks: list[IncrementTask] | list[ChangeTask] = plan.tasks(count_max=TASKS_MAX)
     if not tasks:

@@ -30,18 +30,20 @@ def scan_dataframe(
     *,
     bounds: Callable[[], pa.Table],
     commits: Callable[[], pa.Table],
+    verify: Callable[[], None],
 ) -> DataFrame:
     """The rows of a planned scan, lazily. Raises MissingOnWorkers where Python workers give them, and cannot.
 
     bounds: gives what is known of the columns of the files (`Snapshot.bounds`), by which Spark leaves files out. commits: gives when the
-    rows were committed (`objcat.read.commits.commits_table`). A filter that is an Arrow expression is applied in Python workers; all else
-    is native where the session can read the store.
+    rows were committed (`objcat.read.commits.commits_table`). verify: looks at the files that Spark is to read by itself.
+    A filter that is an Arrow expression is applied in Python workers; all else is native where the session can read the store.
     """
     root = native_root(spark, store)
     chosen = [quoted(name) for name in plan.columns]
     with_commits = any(name in COMMIT_COLUMNS for name in plan.columns)
     if root is not None and (plan.where is None or isinstance(plan.where, Predicate)):
         filters = [] if plan.where is None else [plan.where.to_spark_sql()]
+        verify()
         rows = native_rows(spark, root, plan, bounds(), then=filters if with_commits else [*filters, chosen])
         return _with_commits(rows, commits()).select(chosen) if with_commits else rows
     rows = _through_arrow(spark, store, plan)

@@ -24,7 +24,7 @@ from fileio.env import SystemEnv
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
-from objcat.errors import InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobFailed, SparkJobLost
+from objcat.errors import CorruptTable, InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobFailed, SparkJobLost
 from objcat.placing import COMPUTED_AGAIN
 
 WORKER_BYTES = 256 * 1024**2
@@ -132,6 +132,9 @@ def _in_our_words(error: Exception, spark: SparkSession, what: str) -> ObjcatErr
             "columns of the frame differ in upper and lower case alone, which Spark takes for one column: rename one, or set "
             "spark.sql.caseSensitive to true; nothing was written"
         )
+    damaged = _damaged(text)
+    if damaged is not None:
+        return damaged
     lost = _lost(error, spark, text)
     if lost is not None:
         return SparkJobLost(
@@ -154,6 +157,18 @@ def other_python(text: str) -> str | None:
         return f"it is Python {version[1]}, and the driver's is {version[2]}"
     command = re.search(r'Cannot run program "([^"]+)"', text)
     return None if command is None else f"the command {command[1]} cannot be run there"
+
+
+def _damaged(text: str) -> CorruptTable | None:
+    """What Spark says of a data file of ours whose pages are not what their checksums say; None for all else."""
+    path = re.search(r"data/\d{8}T\d{9}Z-[0-9a-f]{16}/[^\s'\"]+\.parquet", text)
+    if path is None or "FAILED_READ_FILE" not in text or "checksum verification failed" not in text:
+        return None
+    return CorruptTable(
+        f"{path[0]} is not what was committed, Spark says: a page of it differs from its checksum. Either the object was damaged, or "
+        "something on the way to the store changes answers: run `objcat doctor --deep`, and restore that object from a backup "
+        "if it stays so"
+    )
 
 
 _NEEDED = ("pyarrow", "pyspark", "objcat", "fileio", "msgspec", "numpy", "sqlglot")

@@ -291,7 +291,8 @@ def test_what_is_known_is_asked_only_of_files_that_are_read(spark: SparkSession,
     assert len(table.snapshot.table.manifest) >= 5
     before = table.fileio.metrics.snapshot().requests.get("get", 0)
     rows = table.scan(where="city = 'city 50'").to_spark(spark)
-    assert table.fileio.metrics.snapshot().requests["get"] - before <= 2
+    # The last one verifies the footer of the file that is read.
+    assert table.fileio.metrics.snapshot().requests["get"] - before <= 3
     assert [tuple(row) for row in rows.collect()] == [(50, "city 50")]
     assert table.scan().to_spark(spark).where("city = 'city 51'").count() == 1
 
