@@ -10,7 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import objcat
+from fileio import FileIOError
 from objcat.errors import InvalidPredicate, InvalidSql, ObjcatError
+from tests.tables.test_foreign_paths import leads_out
 
 BEYOND = (
     *("SELECT * FROM text.`{file}`", "SELECT * FROM csv.`{file}`", "SELECT * FROM parquet.`{file}`", "SELECT * FROM `{file}`"),
@@ -49,6 +51,9 @@ def test_a_variable_in_text_is_text(spark: SparkSession, lake: objcat.Lake) -> N
     (row,) = lake.sql("SELECT '${env:PATH}' AS a, concat('it''s ', \"${system:user.name}\") AS b, city FROM trips", spark).collect()
     assert tuple(row) == ("${env:PATH}", "it's ${system:user.name}", "Rome")
     assert os.environ["PATH"] not in str(row)
+    assert [tuple(row) for row in lake.sql("SELECT '`_objcat_0`' AS a, '{_objcat_0}' AS b FROM trips", spark).collect()] == [
+        ("`_objcat_0`", "{_objcat_0}")
+    ]
 
 
 def test_expressions_do_not_reach_it_either(spark: SparkSession, lake: objcat.Lake) -> None:
@@ -72,3 +77,17 @@ def test_what_calls_java_by_name_is_known(spark: SparkSession) -> None:
         if "Reflect" in told:
             found.add(name)
     assert found and found <= CALLS
+
+
+@pytest.mark.parametrize("kind", ["logs", "bases"])
+def test_a_path_of_an_entry_stays_below_its_log(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Who may write to the bucket may name any file; Spark is not told to read it."""
+    lake = objcat.connect(tmp_path / "lake")
+    table = lake.create_table("trips", pa.schema([("id", pa.int64())]), key=["id"], index=objcat.Bucket(1))
+    (table.insert if kind == "bases" else table.upsert)([{"id": 1}])
+    outside = leads_out(table, tmp_path)
+    assert outside.exists()
+    with pytest.raises((ObjcatError, FileIOError)):
+        lake.table("trips").scan().to_spark(spark).collect()
+    with pytest.raises((ObjcatError, FileIOError)):
+        lake.sql("SELECT * FROM trips", spark).collect()
