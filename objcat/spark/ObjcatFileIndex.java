@@ -773,12 +773,13 @@ public class ObjcatFileIndex implements FileIndex {
 
     /**
      * The rows of a query of query.py, whose last step they are. files: of all relations, one after the other. steps: a JSON array; each says
-     * of which earlier ones it is. frames: those that steps take as they are, in their order; may be null. rules: takes the session, for those
-     * of its optimizer that a merge needs; may be null.
+     * of which earlier ones it is. frames: those that steps take as they are, in their order; may be null. rules, order: take the
+     * session, for the rules of its optimizer that a merge needs, and for what its planner makes of sorted files; may be null.
      */
-    public Object query(org.apache.spark.sql.classic.SparkSession session, byte[] files, String steps, List frames, Consumer rules) throws Exception {
+    public Object query(org.apache.spark.sql.classic.SparkSession session, byte[] files, String steps, List frames, Consumer rules, Consumer order) throws Exception {
       Layout.install(session);
       if (rules != null) rules.accept(session);
+      if (order != null) order.accept(session);
       List made = new ArrayList();
       int framesUsed = 0;
       for (Iterator it = ((List) json.readValue(steps, List.class)).iterator(); it.hasNext(); ) {

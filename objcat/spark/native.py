@@ -78,7 +78,8 @@ class Relation:
     files that are none of the table's. hashed: the columns that choose the bucket. buckets: the count under which all files were written,
     when Spark may rely on it, else 0. key_span: of base rows, the least and the greatest value that their key, as the number that joins
     compare, can have, where one bit for each is little. base_rows: that log rows are merged with, where they are enough for a set of
-    hashes before a join. log_rows: of log objects. For these three see `ObjcatBits.java`.
+    hashes before a join. log_rows: of log objects. For these three see `ObjcatBits.java`. sorted: columns by which the rows of each bucket
+    ascend, as each is one file; none where that is not sure. See `ObjcatOrder.java`.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Relation:
     key_span: tuple[int, int] | None = None
     base_rows: int = 0
     log_rows: int = 0
+    sorted: tuple[Column, ...] = ()
 
 
 def internal(column: Column) -> str:
@@ -146,7 +148,8 @@ def related(root: str, relation: Relation, *, row_index: str | None = None) -> Q
         "defaults": dict(DEFAULTS),
         "settings": dict(SETTINGS),
     }
-    return Query(said, files=_encoded(root, relation), has_bits=relation.key_span is not None or relation.base_rows > 0)
+    has_bits = relation.key_span is not None or relation.base_rows > 0
+    return Query(said, files=_encoded(root, relation), has_bits=has_bits, is_sorted=bool(relation.sorted))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -171,7 +174,7 @@ def _plain_type(data_type: pa.DataType) -> pa.DataType:
 
 def _own_options(relation: Relation) -> Mapping[str, str]:
     """What our Java goes by."""
-    said = {"objcat.log.rows": relation.log_rows} if relation.log_rows else {}
+    said: dict[str, int | str] = {"objcat.log.rows": relation.log_rows} if relation.log_rows else {}
     rows_max = LOG_ROW_GROUP_ROWS if relation.log_rows else BASE_ROW_GROUP_ROWS
     files = relation.files
     if files.num_rows and pc.max(files.column("rows")).as_py() <= rows_max and pc.max(files.column("bytes")).as_py() <= WHOLE_BYTES_MAX:
@@ -180,6 +183,8 @@ def _own_options(relation: Relation) -> Mapping[str, str]:
         said["objcat.base.rows"] = relation.base_rows
     if relation.key_span is not None:
         said |= {"objcat.key.low": relation.key_span[0], "objcat.key.high": relation.key_span[1]}
+    if relation.sorted:
+        said["objcat.sorted"] = json.dumps([column.physical for column in relation.sorted])
     return {name: str(value) for name, value in said.items()}
 
 

@@ -31,7 +31,8 @@ class Query:
     """Lazy rows. One object is one subtree of the plan, however often it is used.
 
     said: what Spark is to do, as `Relations.query` reads it. of: with the rows of which. files: of a relation, see `native.py`. frame: rows
-    that a frame has already. has_bits: of a relation, whether the rule of `ObjcatBits.java` may have something to do.
+    that a frame has already. has_bits: of a relation, whether the rule of `ObjcatBits.java` may have something to do. is_sorted: the same,
+    of the strategy of `ObjcatOrder.java`.
     """
 
     said: Mapping[str, Any]
@@ -39,6 +40,7 @@ class Query:
     files: bytes = field(default=b"", repr=False)
     frame: DataFrame | None = None
     has_bits: bool = False
+    is_sorted: bool = False
 
     def shaped(self, *steps: str | Expressions) -> Query:
         """Filters (SQL texts) and projections, one above the other."""
@@ -74,8 +76,10 @@ class Query:
         parts = list(self._parts())
         frames = jvm.java.util.ArrayList() if any(part.frame is not None for part in parts) else None
         rules = compiled(spark, "ObjcatBits", "Rules") if any(part.has_bits for part in parts) else None
+        order = compiled(spark, "ObjcatOrder", "Rules", target=8) if any(part.is_sorted for part in parts) else None
         self._tell(steps, files, frames, {})
-        made = compiled(spark, "ObjcatFileIndex", "Relations").query(spark._jsparkSession, bytes(files), json.dumps(steps), frames, rules)
+        relations = compiled(spark, "ObjcatFileIndex", "Relations")
+        made = relations.query(spark._jsparkSession, bytes(files), json.dumps(steps), frames, rules, order)
         return DataFrame(made, spark)
 
     def _parts(self) -> Iterator[Query]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import prod
 
 import pyarrow as pa
@@ -119,6 +119,12 @@ class _Snapshot:
         is_one = len(counts) == 1 and not any(base.count for base in bases)
         return counts.pop() if is_one and self.spec.bucket_columns else 0
 
+    def _sorted(self, bases: Sequence[BaseRows]) -> tuple[TableColumn, ...]:
+        """Columns of the key by which each bucket ascends in Spark's eyes, where each is one file; none where a file lies otherwise."""
+        if len({base.file.home.bucket for base in bases}) < len(bases) or any(base.file.order is not None for base in bases):
+            return ()
+        return tuple(takewhile(lambda column: str(column.type).partition("(")[0] in _ASCENDING, self.spec.key_columns))
+
     def _base(self, bases: Sequence[BaseRows], buckets: int, *, is_merged: bool = False, key_span: tuple[int, int] | None = None) -> Query:
         """The rows of base files that count, with RANK and PART. is_merged: with log rows. key_span: as of `Relation`."""
         files = pa.table(
@@ -146,6 +152,7 @@ class _Snapshot:
             buckets=buckets,
             key_span=key_span,
             base_rows=rows_merged if rows_merged >= GATED_ROWS_MIN else 0,
+            sorted=() if is_merged or not buckets else self._sorted(bases),
         )
         rows = related(self.root, relation)
         if any(base.count for base in bases):
@@ -331,6 +338,8 @@ def _span(fields: Sequence[_Whole] | None, rows: int) -> tuple[int, int] | None:
     return (low, high) if high - low < min(BITS_MAX, max(BITS_MIN, rows * BITS_OF_ROW)) else None
 
 
+_ASCENDING = ("tinyint", "smallint", "int", "bigint", "decimal", "date", "timestamp", "timestamp_ntz", "string", "binary")
+"""Types of columns whose values writers and Spark sort alike. Spark compares other things than the values of floating columns."""
 _WHOLE = ("tinyint", "smallint", "int", "bigint", "date")
 
 
