@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 import objcat
+from tests.effort import effort
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.int32()), pa.field("v", pa.int64())])
 Kind = Literal["merge_on_read", "copy_on_write"]
-FEW, MANY = 40, 800
+FEW, MANY = 40, effort(800, with_all=40_000)
 KEYS = 20
 
 
@@ -41,6 +42,8 @@ def cost(place: str, kind: Kind, groups: int, *, partitions: int = 1) -> Cost:
     table.insert(pa.table({"id": ids, "day": [i % partitions for i in ids], "v": [0] * len(ids)}, schema=SCHEMA))
     assert table.stats().groups > 0.9 * groups
     changed = [{"id": i * len(ids) // KEYS, "day": i * len(ids) // KEYS % partitions, "v": 1} for i in range(KEYS)]
+    # A writer looks at the newest entry, which names every file that its commit wrote: so it is a small one, as mostly.
+    table.upsert(changed[:1])
     table = lake.table(name)
     before = table.fileio.metrics.snapshot()
     done = table.upsert(changed)
@@ -59,6 +62,8 @@ def test_an_upsert_costs_the_same_in_a_table_of_many_file_groups(tmp_path: Path,
     more = many.homes - few.homes
     rewritten = more if kind == "copy_on_write" else 0
     assert few.homes <= many.homes <= KEYS
-    assert (many.gets, many.puts, many.lists) == (few.gets + rewritten, few.puts + rewritten, few.lists), (few, many)
+    assert (many.gets, many.lists) == (few.gets + rewritten, few.lists), (few, many)
+    # A write that takes longer than a second is announced, by one PUT more.
+    assert abs(many.puts - few.puts - rewritten) <= 1, (few, many)
     assert many.written_bytes - few.written_bytes < 2_000 + 2_000 * more, (few, many)
     assert many.read_bytes - few.read_bytes < 30_000 + 2_000 * more, (few, many)
