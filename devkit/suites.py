@@ -27,10 +27,13 @@ COUNTS_VARIABLE = "OBJCAT_TEST_COUNTS"
 ON_OLDEST = (
     "test_batching.py",
     "test_format.py",
+    "test_format_native.py",
+    "test_layout_plans.py",
     "test_native_bits.py",
     "test_native_plans.py",
     "test_native_root.py",
     "test_native_stores.py",
+    "test_sorted_files.py",
     "test_spark_jobs.py",
     "test_spark_table.py",
     "test_sql.py",

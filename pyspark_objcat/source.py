@@ -26,8 +26,10 @@ import objcat
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from objcat.errors import CorruptTable, InvalidInput, ObjcatError
+from objcat.scan import Scan
 from objcat.spark.engine import arrow_schema
 from objcat.spark.foreach import QUERY, check_query
+from objcat.spark.format import ReadsScan
 from objcat.table import Snapshot
 from objcat.tasks import scan_groups
 from objcat.tasks.changes import read_changed
@@ -136,13 +138,20 @@ class _Reader(DataSourceReader):
             self._said.check(table, snapshot.slot, snapshot.spec.table_schema, self._schema.fieldNames(), path=self._options.path)
 
 
-class _ScanReader(_Reader):
-    @told
-    def partitions(self) -> Sequence[InputPartition]:
+class _ScanReader(_Reader, ReadsScan):
+    @property
+    def store(self) -> StoreDescription:
+        return self._store
+
+    def planned(self) -> Scan:
         table = self._options.table()
         # Without columns: those that the frame names may be gone.
         self._check(table, self._options.scan(table).plan.snapshot)
-        plan = self._options.scan(table, self._schema.fieldNames()).plan
+        return self._options.scan(table, self._schema.fieldNames())
+
+    @told
+    def partitions(self) -> Sequence[InputPartition]:
+        plan = self.planned().plan
         tasks = plan.tasks(plan.groups, count_max=max(1, min(len(plan.groups), TASKS_MAX)))
         return [InputPartition(pickle.dumps(task)) for task in tasks] or [InputPartition(None)]
 

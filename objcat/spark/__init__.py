@@ -6,9 +6,10 @@ library("pyspark", needed_by="objcat.spark needs", extra="spark")
 
 from objcat.spark.configure import configure  # noqa: E402 - a sentence where PySpark is missing comes before what needs it
 from objcat.spark.foreach import foreach_batch  # noqa: E402
+from objcat.spark.format import native_format  # noqa: E402
 from objcat.spark.views import views  # noqa: E402
 
-__all__ = ["configure", "foreach_batch", "views"]
+__all__ = ["configure", "foreach_batch", "native_format", "views"]
 
 
 def __dir__() -> list[str]:
