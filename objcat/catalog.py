@@ -367,6 +367,8 @@ class NamesFold:
 
     def load(self, payload: msgspec.Raw) -> CatalogState:
         root = _decode(bytes(payload), _ROOTS, where="a checkpoint of the catalog")
+        if (root.names is None) == (root.object is None):
+            raise CorruptTable(f"a checkpoint of the catalog says neither `names` nor `object`, or both: {RESTORE}")
         return CatalogState(object=root.object, names=root.names)
 
     def objects(self, payload: msgspec.Raw) -> frozenset[str]:

@@ -81,7 +81,10 @@ class Table(Altered):
             after = -1 if span is None else max(-1, newest.slot - span)
             entries = with_changes(self.fileio, self.timeline.log.read_after(after))
             if after < newest.slot:
-                found = entries[newest.slot - after - 1] if len(entries) >= newest.slot - after else None
+                is_whole = len(entries) >= newest.slot - after
+                if not is_whole:
+                    self.timeline.check_absent(after + len(entries) + 1, newest.slot)
+                found = entries[newest.slot - after - 1] if is_whole else None
                 check_still_there(newest, found, where=self.fileio.url)
             mine = [entry for entry in entries if self.id in entry.footprint or not entry.footprint]
             if limit is None or span is None:
@@ -551,5 +554,6 @@ class Table(Altered):
                 raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later") from error
         check_readable(newest.log, self.id, view.slot, where=self.fileio.url)
         if self.id not in view.state:
+            self.timeline.check_checkpoint(view)
             raise InvalidInput(f"the table {self.name!r} did not exist at {as_of}: it was created later, in a log that others share")
         return self._snapshot_of(view)

@@ -22,6 +22,7 @@ from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, Corrupt
 from objcat.parts import Change, Engine, Part
 from objcat.predicate import Predicate
 from objcat.table import Manifests, Snapshot, Tables
+from objcat.table.checks import check_own
 from objcat.table.files import encode_delta
 from objcat.table.properties import SchemaMode
 from objcat.table.snapshot import snapshot_of
@@ -372,11 +373,12 @@ class _Attempt:
         for table, read in (self._reads or {}).items():
             own = footprint.get(table, Footprint())
             footprint[table] = msgspec.structs.replace(own, read_partitions=read.read_partitions)
-        return Candidate(
+        deltas = {table: part.delta(self._snapshot(table)) for table, part in self._parts.items()}
+        candidate = Candidate(
             txn=self.txn,
             action=self._action(),
             base=self.view.log,
-            changes={table: encode_delta(part.delta(self._snapshot(table))) for table, part in self._parts.items()},
+            changes={table: encode_delta(delta) for table, delta in deltas.items()},
             footprint=footprint,
             writer=writer_of(self._engines),
             app=self._app,
@@ -384,6 +386,9 @@ class _Attempt:
             began=self._began,
             metadata=self._metadata,
         )
+        for table, delta in deltas.items():
+            check_own(delta, candidate, table)
+        return candidate
 
 
 def _moves_rows(footprint: Footprint) -> bool:

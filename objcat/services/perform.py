@@ -22,6 +22,8 @@ from objcat.errors import (
     SparkJobFailed,
 )
 from objcat.table import Tables
+from objcat.table.checks import check_own
+from objcat.table.files import decode_delta
 from objcat.timeline import (
     Action,
     AppVersion,
@@ -230,7 +232,14 @@ def _prepare(
         metadata=proposal.metadata,
         features=proposal.features,
     )
+    _check(candidate)
     return candidate, proposal
+
+
+def _check(candidate: Candidate) -> None:
+    """Raises as `check_own`."""
+    for table, changes in candidate.changes.items():
+        check_own(decode_delta(changes), candidate, table)
 
 
 def _expired(fileio: FileIO, table: str, view: View[Tables]) -> SnapshotExpired | None:
@@ -322,6 +331,7 @@ class _Claim(Generic[P]):
             summary=msgspec.structs.replace(summary, slots_lost=self._lost(outcome)),
             features=proposal.features,
         )
+        _check(self._candidate)
 
     def _lost(self, outcome: Beaten) -> int:
         own = self._candidate.summary

@@ -15,9 +15,9 @@ from objcat.table.properties import check_properties
 from objcat.table.record import INDEX_PARTITION
 from objcat.table.schema import Column, StructType, arrow_type, walk
 from objcat.table.spec import KEY_SCOPES, KINDS, TIMES, BucketIndex, NoIndex, TableSpec
-from objcat.timeline import Entry, Footprint, Home
+from objcat.timeline import Candidate, Entry, Footprint, Home
 from objcat.timeline.decoding import RESTORE
-from objcat.timeline.entry import data_prefix, is_path, log_key
+from objcat.timeline.entry import FORMAT_VERSION, data_prefix, is_path, log_key
 
 
 def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
@@ -36,6 +36,29 @@ def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
     if delta.spec is not None:
         check_spec(delta.spec, table, where=f"{where}.spec")
     _check_footprint(delta, _written(delta), entry.footprint.get(table), f"{log_key(entry.slot)}: footprint.{table}")
+
+
+def check_own(delta: TableDelta, candidate: Candidate, table: str) -> None:
+    """What a writer is about to say of a table, held against what every reader will check: a slot is for ever.
+
+    Raises TypeError, before the slot is asked for, when readers would refuse it.
+    """
+    base = candidate.base.slot
+    entry = Entry(
+        format=FORMAT_VERSION,
+        slot=base + 1,
+        action=candidate.action,
+        txn=candidate.txn,
+        base=base,
+        committed_at_ms=0,
+        footprint=dict(candidate.footprint),
+    )
+    try:
+        check_delta(delta, entry, table)
+    except CorruptTable as error:
+        raise TypeError(
+            f"{candidate.txn} would commit what no reader takes ({error}): that is a bug in objcat; nothing was written"
+        ) from error
 
 
 def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str | None) -> None:

@@ -18,7 +18,7 @@ from objcat.table.rows import Change
 from objcat.table.spec import TableSpec
 from objcat.table.state import Tables, TableState
 from objcat.timeline import Action, Entry
-from objcat.timeline.decoding import decode_json
+from objcat.timeline.decoding import RESTORE, decode_json
 from objcat.timeline.entry import Buckets, is_path, log_key
 
 
@@ -51,10 +51,13 @@ class TablesFold:
         """The tables after one more entry. Raises CorruptTable for one that breaks the protocol, and CheckpointCollected where an erasure
         has made it forget partitions which these tables may hold."""
         _check_erased(state, entry)
-        if not entry.changes and not any(footprint.restores is not None for footprint in entry.footprint.values()):
+        if not entry.changes and not entry.footprint:
             return state
         changed = dict(state)
         for table, footprint in entry.footprint.items():
+            # The empty id stands for the log itself.
+            if table and table not in changed and table not in entry.changes:
+                raise CorruptTable(f"{log_key(entry.slot)} is of table {table}, which no slot before it creates: {RESTORE}")
             if footprint.restores is not None:
                 changed[table] = _restored(at(footprint.restores)[table], changed.get(table))
         for table, raw in entry.changes.items():
@@ -62,7 +65,7 @@ class TablesFold:
             known = changed.get(table)
             if known is None:
                 if delta.spec is None or entry.action is not Action.CREATE:
-                    raise CorruptTable(f"slot {entry.slot} changes table {table}, which no slot before it creates")
+                    raise CorruptTable(f"{log_key(entry.slot)} changes table {table}, which no slot before it creates: {RESTORE}")
                 known = TableState(delta.spec, erasures=frozenset(entry.erased.get(table, ())))
             check_delta(delta, entry, table)
             changed[table] = _with_index(_fold(known, delta, entry), delta.index, entry)

@@ -20,6 +20,7 @@ from objcat.table.schema import Column, arrow_type
 from objcat.table.spec import TableSpec
 from objcat.table.state import Tables, TableState
 from objcat.timeline import Home, LogState, View
+from objcat.timeline.checkpoint import root_key
 
 BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order", "base_xxh3", "base_footer_xxh3")
 
@@ -360,7 +361,10 @@ def snapshot_of(view: View[Tables], table: str | None = None, *, where: str) -> 
     if table is None and len(view.state) == 1:
         (table,) = view.state
     if table is None or table not in view.state:
-        raise CorruptTable(f"the log of {where} does not hold the table {table or 'of that name'}: is this the prefix of an objcat table?")
+        stood_on = f", as {root_key(view.checkpoint)} says" if view.checkpoint >= 0 else ""
+        raise CorruptTable(
+            f"the log of {where} does not hold the table {table or 'of that name'}{stood_on}: is this the prefix of an objcat table?"
+        )
     closed_at = view.log.marks(table).closed_at
     if closed_at is not None:
         raise TableClosed(

@@ -137,7 +137,8 @@ class Timeline(Generic[S]):
         reach = checkpoint.TAIL_SLOTS_MAX + 1
         opened = self._catch_up(view, window=min(reach, hint.slot - view.slot + 1), reach=reach)
         if opened.slot == view.slot:
-            self._check_not_ahead(found.root)
+            # With nothing above a root, its own slot shows that the log reaches as far.
+            self.check_checkpoint(view)
         return opened
 
     def pass_over(self, error: CheckpointCollected) -> None:
@@ -159,7 +160,19 @@ class Timeline(Generic[S]):
 
     @says_where
     def advance(self, view: View[S], entries: Sequence[Entry]) -> View[S]:
-        """The view after further entries, which must follow its slot without a gap."""
+        """The view after further entries, which must follow its slot without a gap.
+
+        Raises CorruptTable for one that does not fit, which names the checkpoint where that is of another log.
+        """
+        try:
+            return self._advanced(view, entries)
+        except CorruptTable as error:
+            if not 0 <= view.slot == view.checkpoint:
+                raise
+            self.check_checkpoint(view)
+            raise CorruptTable(f"{error}; or else {checkpoint.root_key(view.slot)}, on which it is to follow, is of another log") from error
+
+    def _advanced(self, view: View[S], entries: Sequence[Entry]) -> View[S]:
         for entry in with_changes(self.fileio, entries):
             kept = entry if entry.side is None else msgspec.structs.replace(entry, changes={})
             view = replace(
@@ -187,7 +200,7 @@ class Timeline(Generic[S]):
         view = self._empty() if root is None else self._standing_on(root)
         entries = self._entries(view.slot, until=slot)
         if view.slot + len(entries) < slot or slot < 0:
-            self._check_absent(view.slot + len(entries) + 1, slot)
+            self.check_absent(view.slot + len(entries) + 1, slot)
             raise InvalidInput(f"{self.fileio.url} has no slot {slot}: slots go from 0 to {view.slot + len(entries)}")
         return self.advance(view, entries)
 
@@ -289,6 +302,22 @@ class Timeline(Generic[S]):
         except RuntimeError as error:
             logger.warning("no checkpoint of %s is published at slot %d, as the process ends: %s", self.fileio.url, view.slot, error)
 
+    def check_checkpoint(self, view: View[S]) -> None:
+        """Hold the root of a view that is right on its checkpoint against the entry of its slot: for whoever has met what cannot be.
+
+        One GET. Raises CorruptTable that names the root.
+        """
+        if not 0 <= view.slot == view.checkpoint:
+            return
+        entry = self.log.read_stub(view.slot)
+        said = {outcome.txn for outcome in view.outcomes.recent if outcome.slot == view.slot}
+        is_other = entry is not None and (entry.committed_at_ms != view.log.committed_at_ms or not said <= {entry.txn, entry.rollback_of})
+        if entry is None or is_other:
+            raise CorruptTable(
+                f"{checkpoint.root_key(view.slot)} is not of the log below {self.fileio.url}, whose slot {view.slot} "
+                f"{'is missing' if entry is None else 'is another one'}: restore log/ and checkpoints/ from one backup of the bucket"
+            )
+
     # ---- how
 
     def _brought_back(self, log: LogState, slot: int) -> S:
@@ -352,19 +381,10 @@ class Timeline(Generic[S]):
             passed = min(self._unusable)
             raise CorruptTable(f"{error}; what stands for it cannot be read either, so restore one of the two: {passed}") from error
 
-    def _check_absent(self, first: int, slot: int) -> None:
+    def check_absent(self, first: int, slot: int) -> None:
         """Raises CorruptTable when a slot is absent below others that are there. slot: that was asked for, at or above it."""
         if slot >= 0 and self.fileio.exists(log_key(max(slot, first + 1))):
             raise CorruptTable(f"{log_key(first)} is missing although later slots exist: restore that object from a backup of the bucket")
-
-    def _check_not_ahead(self, root: Root) -> None:
-        """With nothing above a root, its own slot shows that the log reaches as far. Raises CorruptTable."""
-        entry = self.log.read_stub(root.slot)
-        if entry is None or entry.committed_at_ms != root.log.committed_at_ms:
-            raise CorruptTable(
-                f"{checkpoint.root_key(root.slot)} is not of the log below {self.fileio.url}, whose slot {root.slot} "
-                f"{'is missing' if entry is None else 'is another one'}: restore log/ and checkpoints/ from one backup of the bucket"
-            )
 
     def _publish(self, view: View[S]) -> View[S]:
         """`publish`, without the hint."""

@@ -22,7 +22,7 @@ class Outcome(enum.StrEnum):
     SAME = "the same rows"
     NAMED = "an error that names it"
     SHORTER = "a shorter log"
-    """The newest slot is gone: nothing in the log says that it was there, and a log that ends there is as good."""
+    """The newest slot is gone, or the one right above a checkpoint: whoever looks there finds what the end of a log looks like."""
     FORGERY = "what was forged"
     UNNAMED = "AN ERROR THAT DOES NOT NAME IT"
     OTHER = "OTHER ROWS"
@@ -118,7 +118,7 @@ def _read(objects: dict[str, bytes], target: Target, name: str, what: str, kind:
     except (ObjcatError, FileIOError) as error:
         if target.key.rpartition("/")[2] in str(error) or forged:
             return Outcome.NAMED, str(error)
-        if kind == "deleted" and _is_newest(objects, target):
+        if kind == "deleted" and _looks_like_the_end(objects, target):
             return Outcome.SHORTER, str(error)
         return Outcome.UNNAMED, f"{type(error).__name__}: {error}"
     except Hangs:
@@ -130,15 +130,19 @@ def _read(objects: dict[str, bytes], target: Target, name: str, what: str, kind:
         return Outcome.SAME, ""
     if forged:
         return Outcome.FORGERY, ""
-    if kind == "deleted" and _is_newest(objects, target):
+    if kind == "deleted" and _looks_like_the_end(objects, target):
         return Outcome.SHORTER, ""
     return Outcome.OTHER, f"{str(found)[:300]} instead of {str(wanted)[:300]}"
 
 
-def _is_newest(objects: dict[str, bytes], target: Target) -> bool:
-    """Whether a slot that was deleted was the newest of its log."""
+def _looks_like_the_end(objects: dict[str, bytes], target: Target) -> bool:
+    """Whether a slot that was deleted was the newest of its log, or the first above a root."""
     folder = target.key.rpartition("/")[0]
-    return folder.endswith("log") and all(key < target.key for key in objects if key.startswith(f"{folder}/"))
+    if not folder.endswith("log"):
+        return False
+    slot = int(target.key.rpartition("/")[2].removesuffix(".json"))
+    root = f"{folder.removesuffix('log')}checkpoints/{slot - 1:020d}/root.json"
+    return root in objects or all(key < target.key for key in objects if key.startswith(f"{folder}/"))
 
 
 def tally(seeds: Iterable[int], *, reads: int) -> Tally:

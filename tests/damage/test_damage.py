@@ -26,13 +26,16 @@ def test_there_is_an_object_of_every_class() -> None:
     kinds = {target.kind for target in targets()}
     assert {target.table for target in targets()} == {*NAMES, None}
     assert kinds == {
+        "base file",
         "changes beside an entry",
         "digests of keys",
         "entry",
         "entry of a catalog",
         "hint",
         "history file",
+        "index file",
         "intent",
+        "log file",
         "names of a catalog",
         "plan",
         "root",

@@ -126,9 +126,11 @@ _CLASSES = (
     ("intent", r"intents/.*\.inflight\.json"),
     ("digests of keys", r"data/[^/]+/keys-"),
     ("changes beside an entry", r"data/[^/]+/changes\.json-"),
+    ("index file", r"data/[^/]+/_index/"),
+    ("log file", r"data/.*\.log\.parquet$"),
+    ("base file", r"data/.*\.parquet$"),
     ("tombstone", r"log/"),
 )
-"""Not of data files: what they hold is known by digests of entries, which have tests of their own."""
 
 
 @dataclass(frozen=True)

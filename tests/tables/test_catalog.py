@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -17,6 +18,7 @@ from fileio.testing.env import FakeEnv
 from objcat.catalog import Catalog, Names, NamesDelta, NamesFold, Namespace
 from objcat.errors import (
     CommitConflict,
+    CorruptTable,
     InvalidInput,
     NamespaceExists,
     NamespaceNotEmpty,
@@ -468,3 +470,9 @@ def test_names_come_back_from_a_checkpoint_however_many_they_are(lake: objcat.La
 
 def _namespace(_: Names, name: str) -> NamesDelta:
     return NamesDelta(creates=(Namespace(name),))
+
+
+@pytest.mark.parametrize("payload", [b"{}", b'{"names":{},"object":{"path":"p","bytes":1,"sha256":""}}'])
+def test_a_checkpoint_without_names_is_none(payload: bytes) -> None:
+    with pytest.raises(CorruptTable, match="neither `names` nor `object`, or both"):
+        NamesFold().load(msgspec.Raw(payload))

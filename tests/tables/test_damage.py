@@ -217,3 +217,13 @@ def test_doctor_reads_every_byte_when_it_looks_deep(fileio: FileIO) -> None:
     assert all(finding.invariant == "P7" and "that of what was committed" in finding.says for finding in report.findings)
     assert (report.counts["digests verified"], report.counts["files without a digest"]) == (2, 1)
     assert any("2 of 2 files" in step for step in steps)
+
+
+@pytest.mark.parametrize(("limit", "gone"), [(None, 6), (3, 7)])
+def test_history_names_the_slot_that_is_gone(fileio: FileIO, limit: int | None, gone: int) -> None:
+    table = objcat.create_table_at(fileio, SCHEMA, key=["id"], index=objcat.Bucket(1))
+    for number in range(9):
+        table.upsert([{"id": number}])
+    fileio.delete([log_key(gone)])
+    with pytest.raises(CorruptTable, match=log_key(gone)):
+        table.history(limit=limit)

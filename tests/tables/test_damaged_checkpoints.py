@@ -19,8 +19,9 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
 from objcat.doctor import Severity, examine
 from objcat.errors import CorruptTable
-from objcat.timeline import outcomes
-from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, read_root
+from objcat.table.snapshot import snapshot_of
+from objcat.timeline import new_txn, outcomes
+from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, read_root, root_key
 from objcat.timeline.collect import collect_checkpoints
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import log_key
@@ -30,9 +31,9 @@ COMMITS = 70
 Damage = Callable[[bytes], bytes | None]
 
 
-def grown(name: str, index: objcat.Bucket | objcat.Record, commits: int = COMMITS) -> FileIO:
-    """A table with a checkpoint every 16 slots or so."""
-    store = FileIO(MemoryBackend(name, env=FakeEnv(0)), env=FakeEnv(1))
+def grown(name: str, index: objcat.Bucket | objcat.Record, commits: int = COMMITS, seed: int = 1) -> FileIO:
+    """A table with a checkpoint every 16 slots or so. seed: of its ids and times."""
+    store = FileIO(MemoryBackend(name, env=FakeEnv(0, now_ms=1_700_000_000_000 + seed)), env=FakeEnv(seed))
     table = objcat.create_table_at(store, SCHEMA, key=["k"], index=index)
     for number in range(commits):
         table.upsert([{"k": number % 9, "v": number}])
@@ -216,6 +217,38 @@ def test_a_hint_is_only_a_hint(pristine: dict[str, FileIO], hint: bytes) -> None
     store = copied(pristine["bucket"])
     store.put(HINT_KEY, hint, Overwrite())
     assert_same(store)
+
+
+TAILS: dict[str, Callable[[objcat.Table], object]] = {
+    "rows": lambda table: table.upsert([{"k": 1, "v": 1}]),
+    "nothing": lambda _: None,
+    "a savepoint": lambda table: table.savepoint(name="kept"),
+    "a rollback": lambda table: table.resolve(str(new_txn(table.fileio.env))),
+}
+
+
+@pytest.fixture(scope="module")
+def another() -> FileIO:
+    return grown("another", objcat.Bucket(1), seed=99)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_the_root_of_another_table_is_named(pristine: dict[str, FileIO], another: FileIO, tail: str) -> None:
+    store, key = copied(pristine["bucket"]), root_key(64)
+    store.delete([log_key(at) for at in range(65, COMMITS + 1)])
+    TAILS[tail](opened(store, seed=4))
+    table = objcat.table_at(store)
+    store.put(key, another.read(key), Overwrite())
+    with pytest.raises(CorruptTable, match=key):
+        snapshot_of(table.timeline.open(), table.id, where=store.url)
+
+
+@pytest.mark.parametrize("slot", [32, 40])
+def test_the_root_of_another_table_is_named_by_time_travel(pristine: dict[str, FileIO], another: FileIO, slot: int) -> None:
+    store, key = copied(pristine["bucket"]), root_key(32)
+    store.put(key, another.read(key), Overwrite())
+    with pytest.raises(CorruptTable, match=key):
+        rows(opened(store), slot)
 
 
 def test_where_no_way_is_left_the_error_says_what_to_restore(pristine: dict[str, FileIO]) -> None:
