@@ -231,9 +231,9 @@ def _overwrite(patch: pytest.MonkeyPatch) -> None:
 def _unknown_is_failed(patch: pytest.MonkeyPatch) -> None:
     commit = Committer.try_commit
 
-    def certain(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
+    def certain(self: Committer, candidate: Candidate, **named: Any) -> Any:
         try:
-            return commit(self, candidate, skew_ms=skew_ms)
+            return commit(self, candidate, **named)
         except CommitUnknown as error:
             raise CommitConflict("no answer, so it failed", winner_slot=-1) from error
 
@@ -244,9 +244,9 @@ def _unknown_is_failed(patch: pytest.MonkeyPatch) -> None:
 def _intent_of_unknown(patch: pytest.MonkeyPatch) -> None:
     commit = Committer.try_commit
 
-    def tidy(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
+    def tidy(self: Committer, candidate: Candidate, **named: Any) -> Any:
         try:
-            return commit(self, candidate, skew_ms=skew_ms)
+            return commit(self, candidate, **named)
         except CommitUnknown:
             self.retract(candidate.txn)
             raise
@@ -258,9 +258,9 @@ def _intent_of_unknown(patch: pytest.MonkeyPatch) -> None:
 def _files_of_unknown(patch: pytest.MonkeyPatch) -> None:
     commit = Committer.try_commit
 
-    def tidy(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
+    def tidy(self: Committer, candidate: Candidate, **named: Any) -> Any:
         try:
-            return commit(self, candidate, skew_ms=skew_ms)
+            return commit(self, candidate, **named)
         except CommitUnknown:
             remove_files(self._fileio, list(self._fileio.list_keys(data_prefix(candidate.txn))), why="tidy")
             raise

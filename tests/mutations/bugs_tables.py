@@ -415,9 +415,9 @@ def _unfenced(patch: pytest.MonkeyPatch) -> None:
 def _collects_unknown(patch: pytest.MonkeyPatch) -> None:
     commit = Committer.try_commit
 
-    def tidy(self: Committer, candidate: Candidate, *, skew_ms: int = 0) -> Any:
+    def tidy(self: Committer, candidate: Candidate, **named: Any) -> Any:
         try:
-            return commit(self, candidate, skew_ms=skew_ms)
+            return commit(self, candidate, **named)
         finally:
             self.retract(candidate.txn)
 
