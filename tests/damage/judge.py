@@ -22,7 +22,7 @@ class Outcome(enum.StrEnum):
     SAME = "the same rows"
     NAMED = "an error that names it"
     SHORTER = "a shorter log"
-    """The newest slot is gone, or the one right above a checkpoint: whoever looks there finds what the end of a log looks like."""
+    """The newest slot is gone, or one above the newest checkpoint at which a look ends: what is found there looks like the end of a log."""
     FORGERY = "what was forged"
     UNNAMED = "AN ERROR THAT DOES NOT NAME IT"
     OTHER = "OTHER ROWS"
@@ -136,13 +136,15 @@ def _read(objects: dict[str, bytes], target: Target, name: str, what: str, kind:
 
 
 def _looks_like_the_end(objects: dict[str, bytes], target: Target) -> bool:
-    """Whether a slot that was deleted was the newest of its log, or the first above a root."""
+    """Whether a slot that was deleted was the newest of its log, or above its newest root, where a look may end."""
     folder = target.key.rpartition("/")[0]
     if not folder.endswith("log"):
         return False
     slot = int(target.key.rpartition("/")[2].removesuffix(".json"))
-    root = f"{folder.removesuffix('log')}checkpoints/{slot - 1:020d}/root.json"
-    return root in objects or all(key < target.key for key in objects if key.startswith(f"{folder}/"))
+    above = f"{folder.removesuffix('log')}checkpoints/{slot:020d}/"
+    if all(key < target.key for key in objects if key.startswith(f"{folder}/")):
+        return True
+    return not any(key.startswith(f"{folder.removesuffix('log')}checkpoints/") and key > above for key in objects)
 
 
 def tally(seeds: Iterable[int], *, reads: int) -> Tally:

@@ -66,6 +66,6 @@ def test_the_error_is_the_one_that_was_raised(place: Path) -> None:
     with pytest.raises(CorruptTable) as raised:
         objcat.table_at(place).history()
     assert raised.value.__cause__ is not None
-    assert raised.traceback[-1].name == "decode_entry"
+    assert "decode_entry" in {frame.name for frame in raised.traceback}
     report = examine(objcat.create_table_at(place.parent / "other", SCHEMA, key=["id"]).timeline)
     assert report.healthy
