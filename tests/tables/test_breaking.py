@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -26,6 +26,7 @@ from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, 
 from objcat import local, tasks
 from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, InvalidPredicate, NullKey, ObjcatError, TableNotFound
 from objcat.storage import files
+from objcat.tasks import WriteResult, WriteTask
 from tests.effort import effort
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
@@ -271,7 +272,12 @@ def test_two_base_files_of_one_home_never_reach_the_log(lake: objcat.Lake, monke
     table = lake.create_table("t", SCHEMA, key=["id"])
     before = keys_of(lake)
     real = tasks.write_inserts
-    monkeypatch.setattr(local, "write_routed", lambda *args: real(*args) + real(*args))
+
+    def write_twice(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
+        rows = list(batches)
+        return real(fileio, task, name, rows) + real(fileio, task, name, rows)
+
+    monkeypatch.setattr(local, "write_routed", write_twice)
     with pytest.raises(InvalidBatch, match="cast the key columns"):
         table.insert(BATCH)
     assert keys_of(lake) == before
