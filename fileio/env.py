@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,8 +55,9 @@ class Env(Protocol):
         """Run a task, perhaps in another thread; at most `parallelism` run at once, in order of submission.
 
         A process that is about to end begins no thread for anybody: what is asked of it then is done at once, by whoever asks, so that
-        threads which outlive the main one, and what is called at exit, get on all the same. idle: nobody waits for this task, and the end
-        of the process shall not either: it is refused then with RuntimeError, and so is whatever it asks for.
+        threads which outlive the main one, and what is called at exit, get on all the same. So does a process that may begin no
+        more threads, as under a limit of its memory. idle: nobody waits for this task, and the end of the process shall not either: in
+        both cases it is refused with RuntimeError, and at the end so is whatever it asks for.
         """
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -145,7 +146,7 @@ class SystemEnv:
         return secrets.token_hex(8)
 
     def submit(self, function: Callable[[], R], *, idle: bool = False) -> Future[R]:
-        return self._tasks.submit(partial(self._idly, function)) if idle else self._submitted(self._tasks, function)
+        return self._tasks.submit(partial(self._idly, function), needs_thread=True) if idle else self._submitted(self._tasks, function)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         listed = list(items)
@@ -246,8 +247,22 @@ class _Pool:
         """Whether the calling thread belongs to this pool."""
         return getattr(self._mine, "yes", False)
 
-    def submit(self, function: Callable[[], R]) -> Future[R]:
-        return done_at_once(function) if self.is_mine() else self.executor().submit(function)
+    def submit(self, function: Callable[[], R], *, needs_thread: bool = False) -> Future[R]:
+        """Run a task in one of the threads; here and now when it is asked for in one of them, or where no thread can be begun.
+
+        needs_thread: raise RuntimeError in the last case.
+        """
+        if self.is_mine():
+            return done_at_once(function)
+        task = _Task(function)
+        try:
+            self.executor().submit(task)
+        except RuntimeError as error:
+            # The task may stand in the queue all the same, and a thread that is there may have taken it.
+            if is_ending(error) or (needs_thread and task.future.cancel()):
+                raise
+            task()
+        return task.future
 
     def executor(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -257,6 +272,26 @@ class _Pool:
 
     def _mark(self) -> None:
         self._mine.yes = True
+
+
+class _Task(Generic[R]):
+    """A function that is called once, whoever comes first: a thread of a pool, or whoever asked for it. future: of what it returns."""
+
+    def __init__(self, function: Callable[[], R]) -> None:
+        self.future: Future[R] = Future()
+        self._function = function
+        self._claim = threading.Lock()
+
+    def __call__(self) -> None:
+        if not self._claim.acquire(blocking=False) or not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self._function()
+        except BaseException as error:  # noqa: BLE001 - the caller meets it in the future
+            self.future.set_exception(error)
+            del self  # The error holds this frame, and the frame would hold the future that holds the error.
+        else:
+            self.future.set_result(result)
 
 
 class _Way:

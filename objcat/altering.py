@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from objcat.arguments import KeyScope, TableType, instances
 from objcat.lifecycle import change_partitioning, change_properties, change_schema
+from objcat.memory import reports_full_memory
 from objcat.table import Snapshot, TableSpec
 from objcat.table.evolution import KINDS_OF_CHANGE, AddColumn, ColumnChange, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
 from objcat.table.partition import fields_asked
@@ -18,6 +19,7 @@ from objcat.table.spec import Index, index_asked
 from objcat.upkeep import Serviced
 
 
+@reports_full_memory
 class Altered(Serviced):
     """What one table is, by the words of `Lake.create_table`, and changes of that, as members of its handle. Safe for many threads.
 

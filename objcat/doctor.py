@@ -24,6 +24,7 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.catalog import Catalog
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
+from objcat.memory import is_full
 from objcat.services.verify import verify_all
 from objcat.storage.files import constant, read_base, read_log
 from objcat.storage.hashing import bucket_of, key_digests
@@ -542,6 +543,7 @@ def _check_rows(own: Examination, snapshot: Snapshot) -> None:
         try:
             parts = [*_base_parts(own.fileio, group, columns, spec), *_log_parts(own.fileio, group, columns, spec)]
         except (ObjcatError, OSError, pa.ArrowException) as error:
+            _check_memory(error)
             own.report.broken("P9", str(group.home), f"cannot be read: {error}")
             continue
         bases = {group.base.path} if group.base is not None else set[str]()
@@ -559,6 +561,12 @@ def _check_rows(own: Examination, snapshot: Snapshot) -> None:
                 own.report.broken("P9", path, f"holds rows that do not belong to {group.home}: lookups by key miss them")
 
 
+def _check_memory(error: Exception) -> None:
+    """A file that does not fit into memory is not damaged. Raises the error."""
+    if is_full(error):
+        raise error
+
+
 def _check_located(own: Examination, snapshot: Snapshot) -> None:
     """P9 in depth where keys are looked up: each lives in one file group of its partition, or of the table; a record index says in which.
     Holds 8 bytes for each key, and 16 more for an index."""
@@ -568,7 +576,8 @@ def _check_located(own: Examination, snapshot: Snapshot) -> None:
     for group in groups:
         try:
             tables = list(living_keys(own.fileio, LocateTask(spec, (group,))))
-        except (ObjcatError, OSError, pa.ArrowException):
+        except (ObjcatError, OSError, pa.ArrowException) as error:
+            _check_memory(error)
             return  # said where its rows were looked at
         for rows in tables:
             within = [] if spec.is_global else [constant(group.home.partition, rows.num_rows)]
@@ -593,6 +602,7 @@ def _check_index(own: Examination, index: Snapshot, placed: npt.NDArray[np.uint6
         try:
             rows = all_entries(own.fileio, index.spec, group)
         except (ObjcatError, OSError, pa.ArrowException) as error:
+            _check_memory(error)
             own.report.broken("P9", str(group.home), f"of the record index cannot be read: {error}")
             return
         known.append(key_digests(rows.columns))

@@ -29,6 +29,7 @@ ObjcatError                 root
 │   ├── AlreadyApplied      this version of the application is in the table: go on with the next one
 │   ├── AlreadyDone         somebody else executed the same plan: there is nothing left to do
 │   └── StreamRewound       a RESTORE took back what the application had written: start it again from the version that the message names
+├── OutOfMemory             memory ended, or what a process may have of it: nothing of the call is visible; give fewer rows, or more memory
 ├── NotErased               a search found values of erased rows in objects that it names: erase again, which goes on
 ├── SharedTransaction       another operation has the id of this one: nothing of this one is visible, and nothing was deleted; write again
 ├── Fenced                  this transaction was rolled back by somebody who thought it dead: write again
@@ -143,6 +144,10 @@ def _checkpoint_error(kind: type[CheckpointCollected], message: str, path: str) 
 
 class CorruptTable(ObjcatError):
     """Metadata that contradicts itself, or an object that is missing, or not what was written, although metadata names it."""
+
+
+class OutOfMemory(ObjcatError, MemoryError):
+    """Memory ended, or what the process may have of it. The commit that was under way did not happen; what came before it stays."""
 
 
 class NotErased(ObjcatError):

@@ -16,6 +16,7 @@ from fileio.libraries import library
 from fileio.store import FileIO
 from objcat.arguments import moment_ms, name_list, session, shown
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
+from objcat.memory import reports_full_memory
 from objcat.read.changes import ChangesPlan, Range, clusterings_of, plan_changes, with_widest
 from objcat.read.commits import Commits
 from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
@@ -40,6 +41,7 @@ Point: TypeAlias = int | str | dt.datetime
 _TXN = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
 
 
+@reports_full_memory
 class Feed:
     """The rows of a range of slots. check: raises SnapshotExpired when the log says that files of the range were cleaned."""
 

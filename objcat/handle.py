@@ -25,6 +25,7 @@ from objcat.edits.merging import Merge, soft_delete, update, upsert_partial
 from objcat.edits.overwriting import delete_partition, overwrite
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
 from objcat.feed import Feed, Source, changes, incremental
+from objcat.memory import after_commit, reports_full_memory
 from objcat.read import ScanPlan, plan_scan
 from objcat.read.commits import CommitPoint, Commits
 from objcat.read.history import History
@@ -56,6 +57,7 @@ R = TypeVar("R")
 AsOf = int | str | dt.datetime
 
 
+@reports_full_memory
 class Table(Altered):
     """A handle on a table, at the newest slot that it has seen. Safe for many threads; not picklable (open the table there)."""
 
@@ -369,11 +371,12 @@ class Table(Altered):
             return applied_at(self.fileio, applied.winner_slot, began)
         if done is None:
             return None
-        self._served(None)
-        self._look_after(since_slot, spark=spark)
         sent = self.fileio.metrics.snapshot() - began
         result = result_of(done.entry, done.proposal.summary, attempts=done.attempts, slots_lost=done.slots_lost, sent=sent)
-        self._tell(result)
+        self._served(None)
+        with after_commit(result.slot):
+            self._look_after(since_slot, spark=spark)
+            self._tell(result)
         return result
 
     # ---- reading
@@ -507,15 +510,16 @@ class Table(Altered):
             with contextlib.suppress(FileIOError):
                 self.refresh()
             raise
-        try:
-            self._standing.advance(followed)
-        except (ObjcatError, FileIOError) as error:
-            # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
-            logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
-        self.timeline.after_commit(self._standing.view, self._standing.rebase)
-        if not result.already_applied:
-            self._look_after(began, spark=session_of(change.data))
-            self._tell(result)
+        with after_commit(result.slot):
+            try:
+                self._standing.advance(followed)
+            except (ObjcatError, FileIOError) as error:
+                # The write is durable, whatever comes after it. The handle is behind, as if another process had written.
+                logger.warning("%r could not fold its own commit at slot %d, which is durable: %s", self, result.slot, error)
+            self.timeline.after_commit(self._standing.view, self._standing.rebase)
+            if not result.already_applied:
+                self._look_after(began, spark=session_of(change.data))
+                self._tell(result)
         return result
 
     def _snapshot_of(self, view: View[Tables]) -> Snapshot:

@@ -41,6 +41,7 @@ from objcat.handle import Table
 from objcat.importing import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
 from objcat.lifecycle import check_changes, close, create, reopen
 from objcat.local import is_untyped, to_rows
+from objcat.memory import reports_full_memory
 from objcat.naming import (
     Elsewhere,
     find_dropped,
@@ -96,6 +97,7 @@ class _Place:
     shared: bool
 
 
+@reports_full_memory
 class Lake:
     """Names below one prefix of a store, and the tables that they mean. Safe for many threads.
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fileio.libraries import library
+from objcat.memory import address_room_bytes
 
 _CLOSED: Mapping[str, str] = {
     "enable_external_access": "false",
@@ -24,6 +25,11 @@ _CLOSED: Mapping[str, str] = {
     "python_enable_replacements": "false",
 }
 
+LEAST_BYTES = 384 * 1024**2
+"""With less room than this under a limit of addresses, DuckDB is not begun."""
+UNLIMITED_BYTES = 64 * 1024**3
+"""With as much room as this, a limit of addresses is none."""
+
 
 def connect_duckdb(*, needed_by: str, zone: str = "UTC", settings: Mapping[str, str] | None = None) -> Any:
     """A database in memory without files, network, extensions and variables of Python, whose settings no text can change.
@@ -33,10 +39,11 @@ def connect_duckdb(*, needed_by: str, zone: str = "UTC", settings: Mapping[str, 
     MissingDependency, and LookupError for a zone that nobody knows.
     """
     duckdb = library("duckdb", needed_by=needed_by, extra="local")
+    within = _within_limit()
     directory = _private_directory()
     # DuckDB makes a directory that all may read, so it is one within the private one.
     spilled = "" if directory is None else os.path.join(directory, "spilled")
-    connection = duckdb.connect(":memory:", config={**_CLOSED, "temp_directory": spilled, **(settings or {})})
+    connection = duckdb.connect(":memory:", config={**_CLOSED, "temp_directory": spilled, **within, **(settings or {})})
     if directory is not None:
         weakref.finalize(connection, shutil.rmtree, directory, ignore_errors=True)
     try:
@@ -47,6 +54,17 @@ def connect_duckdb(*, needed_by: str, zone: str = "UTC", settings: Mapping[str, 
             raise LookupError(f"DuckDB knows no zone {zone!r}") from error
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def _within_limit() -> dict[str, str]:
+    """What keeps DuckDB within a limit of the process's addresses: it ends the process where a thread or a page is refused to it. Raises
+    MemoryError where there is no room for it."""
+    room = address_room_bytes()
+    if room is None or room >= UNLIMITED_BYTES:
+        return {}
+    if room < LEAST_BYTES:
+        raise MemoryError(f"DuckDB needs {LEAST_BYTES // 1024**2} MiB of addresses, and the process may have {room // 1024**2} more")
+    return {"threads": "1", "memory_limit": f"{room // 4 // 1024**2}MiB"}
 
 
 def _private_directory() -> str | None:

@@ -13,6 +13,7 @@ from fileio.libraries import library
 from fileio.store import FileIO
 from objcat.arguments import nearest_name, session, shown, text
 from objcat.errors import CorruptTable, InvalidInput
+from objcat.memory import reporting, reports_full_memory
 from objcat.predicate.implied import implied_by
 from objcat.read import ScanPlan, narrow_plan
 from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
@@ -39,6 +40,7 @@ BATCH_ROWS_MAX = 64 * 1024
 CommitsOf = Callable[[Collection[Txn]], Mapping[Txn, CommitPoint]]
 
 
+@reports_full_memory
 class Scan:
     """A planned scan, pinned to one snapshot: it reads the same rows whenever it is asked, until the snapshot is cleaned.
 
@@ -87,7 +89,7 @@ class Scan:
         Memory is bounded by row groups, not by the table: what is read ahead of the consumer is some 256 MB of Arrow at most, and with log
         rows some 200 MB more. A stream that is dropped reads no further.
         """
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+        return pa.RecordBatchReader.from_batches(self.schema, self._streamed())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """A new stream of the rows for whatever reads Arrow: `polars.DataFrame(scan)`, `duckdb.sql("from scan")`, `pyarrow.table(scan)`."""
@@ -205,6 +207,11 @@ class Scan:
         """When the rows were committed, to join with."""
         assert self._commits is not None
         return commits_table(self._commits(txns_of(self._fileio, self.plan.groups)))
+
+    def _streamed(self) -> Iterator[pa.RecordBatch]:
+        """The rows for whoever asks for them one batch after the other."""
+        with reporting("a stream of batches", self):
+            yield from self._batches()
 
     def _batches(self, *, rows_max: int | None = BATCH_ROWS_MAX) -> Iterator[pa.RecordBatch]:
         left = self.limit

@@ -18,6 +18,7 @@ from objcat.arguments import IsolationName, SchemaModeName, name_list, one_of, t
 from objcat.batches import change_of, session_of, workers_on
 from objcat.catalog import Binding, Catalog, Names
 from objcat.errors import InvalidInput, ObjcatError, SeveralDomains
+from objcat.memory import after_commit, reports_full_memory
 from objcat.parts import Change, Part
 from objcat.read import plan_scan
 from objcat.read.commits import Commits
@@ -87,6 +88,7 @@ class _Block:
         check_readable(self.timeline.refresh(self.view).log, table, self.view.slot, where=self.timeline.fileio.url)
 
 
+@reports_full_memory
 class TransactionTable:
     """A table inside a transaction. What it writes is committed when the block ends."""
 
@@ -151,6 +153,7 @@ class TransactionTable:
         self._block.changes.setdefault(self.id, []).append(change)
 
 
+@reports_full_memory
 class Transaction:
     """Reads and writes of several tables of one domain: all of it is visible at once, or nothing. A context manager, for one thread.
 
@@ -254,13 +257,14 @@ class Transaction:
         view, (result, followed) = block.standing(write)
         try:
             view = timeline.advance(view, followed)
-        except (ObjcatError, FileIOError) as error:
+        except (ObjcatError, FileIOError, MemoryError) as error:
             logger.warning("the log at %s could not be folded up to slot %d, which is durable: %s", timeline.fileio.url, result.slot, error)
             return result
-        self._keep_log(block.prefix, view)
-        timeline.after_commit(view, lambda standing: self._keep_log(block.prefix, timeline.rebase(view, standing)))
-        if not result.already_applied:
-            self._look_after(block, view)
+        with after_commit(result.slot):
+            self._keep_log(block.prefix, view)
+            timeline.after_commit(view, lambda standing: self._keep_log(block.prefix, timeline.rebase(view, standing)))
+            if not result.already_applied:
+                self._look_after(block, view)
         return result
 
     def _look_after(self, block: _Block, view: View[Tables]) -> None:

@@ -17,6 +17,7 @@ from objcat import services
 from objcat.arguments import name_list, seconds, whole_number
 from objcat.batches import workers_on
 from objcat.errors import InvalidInput, ObjcatError
+from objcat.memory import reports_full_memory
 from objcat.progress import shown_progress
 from objcat.services import (
     CleanPlan,
@@ -91,6 +92,7 @@ def maintain_each(
     return sorted(done, key=lambda maintained: maintained.table)
 
 
+@reports_full_memory
 class Serviced:
     """The services of one table, as methods of its handle. Safe for many threads.
 
@@ -330,7 +332,7 @@ class Serviced:
         """What a service returned; the handle has seen its slot, unless the store fails just now: what is done stays done."""
         try:
             self.refresh()
-        except (ObjcatError, FileIOError) as error:
+        except (ObjcatError, FileIOError, MemoryError) as error:
             logger.warning("%r could not look at what its service did: %s", self, error)
         return result
 

@@ -19,6 +19,7 @@ from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
 from objcat.advice import SizeAdvice
 from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, ObjcatError, SharedTransaction
+from objcat.memory import after_commit, is_full
 from objcat.parts import Change, Engine, Part
 from objcat.predicate import Predicate
 from objcat.table import Manifests, Snapshot, Tables
@@ -153,10 +154,13 @@ def commit_parts(
             passed += [*attempt.read, *newer]
             view = timeline.advance(attempt.view, newer)
         else:
-            followed = [*passed, *attempt.read, *committed.read, committed.entry]
-            slots_lost = attempt.slots_lost + committed.slots_lost
-            sent = fileio.metrics.snapshot() - began
-            return result_of(committed.entry, attempt.summary(), attempts=attempt.number, slots_lost=slots_lost, sent=sent), followed
+            try:
+                followed = [*passed, *attempt.read, *committed.read, committed.entry]
+                slots_lost = attempt.slots_lost + committed.slots_lost
+                sent = fileio.metrics.snapshot() - began
+                return result_of(committed.entry, attempt.summary(), attempts=attempt.number, slots_lost=slots_lost, sent=sent), followed
+            except MemoryError as error:
+                raise interrupted(attempt.txn, error) from error
 
 
 def result_of(entry: Entry, did: Summary, *, attempts: int, slots_lost: int, sent: MetricsSnapshot) -> CommitResult:
@@ -252,7 +256,7 @@ class _Attempt:
             self._committer.intents.silence(self.txn)
             raise
         except Exception as error:
-            if self._asks and not isinstance(error, (ObjcatError, FileIOError)):
+            if self._asks and (is_full(error) or not isinstance(error, (ObjcatError, FileIOError))):
                 self._committer.intents.leave(self.txn)
                 raise interrupted(self.txn, error) from error
             # Whatever went wrong, a failed job of Spark's too: either no slot was asked for, or all that were are others'.
@@ -261,10 +265,11 @@ class _Attempt:
         except BaseException:
             self._committer.intents.silence(self.txn)
             raise
-        superseded = [path for part in self._parts.values() for path in part.superseded]
-        if superseded:
-            self._fileio.env.submit_io(partial(remove_files, self._fileio, superseded, why=self.txn))
-        self._committer.retract(self.txn)
+        with after_commit(committed.entry.slot):
+            superseded = [path for part in self._parts.values() for path in part.superseded]
+            if superseded:
+                self._fileio.env.submit_io(partial(remove_files, self._fileio, superseded, why=self.txn))
+            self._committer.retract(self.txn)
         return committed
 
     def summary(self) -> Summary:

@@ -21,6 +21,7 @@ from objcat.edits.ragged import folded, is_ragged
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, InvalidSql
 from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
 from objcat.local import LocalEngine, to_rows
+from objcat.memory import reports_full_memory
 from objcat.predicate import parse_predicate
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.translate import BeyondScans, terms_of, utc_moment, with_moments
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 ALIASES = ("source", "target")
 
 
+@reports_full_memory
 @dataclass(frozen=True, slots=True)
 class Merge:
     """A merge that is being said: each method returns one with a clause more, `execute` runs it.

@@ -21,6 +21,7 @@ from objcat.errors import (
     SnapshotExpired,
     SparkJobFailed,
 )
+from objcat.memory import after_commit
 from objcat.table import Tables
 from objcat.table.checks import check_own
 from objcat.table.files import decode_delta
@@ -198,12 +199,16 @@ def _once(
         if again:
             return None
         raise outcome.error()
-    committer.retract(txn, plan=service.plan_txn)
     kept = claim.proposal
-    unnamed = [*sorted({*proposal.files} - {*kept.files}), *claim.superseded]
-    if unnamed:
-        remove_files(fileio, unnamed, why=txn)
-    return Done(outcome.entry, plan, kept, view.log.advance([*outcome.read, outcome.entry]), outcome.slots_lost)
+    with after_commit(outcome.entry.slot):
+        committer.retract(txn, plan=service.plan_txn)
+        unnamed = [*sorted({*proposal.files} - {*kept.files}), *claim.superseded]
+        if unnamed:
+            remove_files(fileio, unnamed, why=txn)
+    try:
+        return Done(outcome.entry, plan, kept, view.log.advance([*outcome.read, outcome.entry]), outcome.slots_lost)
+    except MemoryError as error:
+        raise interrupted(txn, error) from error
 
 
 def _prepare(

@@ -11,6 +11,7 @@ from sqlglot import expressions as sql
 
 from fileio.libraries import library
 from objcat.errors import InvalidSql
+from objcat.memory import is_full
 from objcat.predicate.duckdb_text import duckdb_text, strict_casts
 from objcat.sandbox import connect_duckdb
 from objcat.scan import Scan
@@ -113,6 +114,8 @@ class _Running:
         except (_duckdb().Error, OSError, pa.ArrowException) as error:
             if self._errors:
                 raise self._errors[0] from error
+            if is_full(error):
+                raise
             reason = " ".join(line.strip() for line in str(error).split("\n\n")[0].splitlines() if line.strip())
             raise InvalidSql(f"the query was refused by DuckDB: {reason}") from error
 

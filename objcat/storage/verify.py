@@ -14,6 +14,7 @@ from fileio.errors import NotFound, ObjectChanged
 from fileio.store import FileIO
 from fileio.stream import ReadStream
 from objcat.errors import CorruptTable
+from objcat.memory import is_full
 from objcat.table import BaseFile, FileGroup, LogObject
 from objcat.table.digest import FileHash, digest_of, footer_digest_of, is_verifiable
 from objcat.table.kept import Kept
@@ -49,9 +50,9 @@ def decoding(fileio: FileIO, path: str) -> Iterator[None]:
     """Errors of Arrow's own reader as those of the table: raises CorruptTable when a file cannot be decoded."""
     try:
         yield
-    except pa.ArrowMemoryError:
-        raise
     except (pa.ArrowException, OSError) as error:
+        if is_full(error):
+            raise
         raise CorruptTable(damaged(fileio, path, f"cannot be read as Parquet ({error})")) from error
 
 

@@ -26,6 +26,7 @@ from objcat.errors import (
     StreamRewound,
     TableNotFound,
 )
+from objcat.memory import is_full
 from objcat.timeline.conflicts import Overlap, find_conflicts
 from objcat.timeline.entry import (
     FORMAT_VERSION,
@@ -170,6 +171,15 @@ class Committer:
 
         Best effort: what stays is garbage. Files of tasks that failed are known by their prefix only. plan: of it, when it is settled too.
         """
+        try:
+            self._discard(txn, plan)
+        except Exception as error:
+            if not is_full(error):
+                raise
+            # The sweep removes them, and must not think that the writer lives.
+            self.intents.silence(txn)
+
+    def _discard(self, txn: Txn, plan: Txn | None) -> None:
         try:
             keys = list(self._fileio.list_keys(data_prefix(txn)))
         except FileIOError:
