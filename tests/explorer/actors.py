@@ -52,7 +52,7 @@ from tests.explorer.store import (
 T = TypeVar("T")
 R = TypeVar("R")
 
-REQUESTS_MAX = 200
+REQUESTS_MAX = 400
 """An actor that asks for more than this does not end."""
 
 

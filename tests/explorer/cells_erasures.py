@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.explorer.actors import Actor
-from tests.explorer.cast import COMPACTED, FRESH, LOG, ROWS, play, writer
+from tests.explorer.cast import COMPACTED, FRESH, LOG, ROWS, SMALL, play, writer
 from tests.explorer.cells_indexes import placed
 from tests.explorer.cells_keyless import APPEND, CLUSTERING, SCATTERED
-from tests.explorer.cells_services import CLEAN, COMPACTION, SCAN, SCHEDULED, SPLIT, WORKERS, alone
+from tests.explorer.cells_services import ARCHIVE, CLEAN, COMPACTION, SCAN, SCHEDULED, SPLIT, WORKERS, alone
 from tests.explorer.engine import Cell
 from tests.explorer.roles import KEYS, InTurn
 from tests.explorer.roles_erasures import Delete, DeleteWhere, Erase, Forget
-from tests.explorer.roles_services import Clean, Compact, Restore, Save
+from tests.explorer.roles_services import Clean, Compact, Publish, Restore, Save
 
 ERASURE = play("erasure", 2, Erase(KEYS[0]))
 HIDDEN = (*ROWS, Actor("former delete", 11, Delete(KEYS[0])))
@@ -20,11 +20,83 @@ HIDDEN = (*ROWS, Actor("former delete", 11, Delete(KEYS[0])))
 
 TIDYING = play("tidying", 5, InTurn((Compact(), Clean())))
 
-FORGETTING = play("forgetting", 3, Forget())
+FORGETTING, OTHER_FORGETTING = play("forgetting", 3, Forget()), play("forgetting", 4, Forget())
 GONE = (*HIDDEN, Actor("former tidying", 10, InTurn((Compact(), Clean()))))
 """The row of key 2 is in no file any more."""
 
-_FORGETTING: tuple[Cell, ...] = (Cell(name="forgetting, scan", actors=(FORGETTING, SCAN), prelude=GONE, states_min=3_000),)
+KEPT = (*GONE, Actor("former publisher", 8, Publish()))
+"""And there is a checkpoint, which has known it."""
+
+_FORGETTING: tuple[Cell, ...] = (
+    Cell(name="forgetting, scan", actors=(FORGETTING, SCAN), prelude=GONE, states_min=3_000),
+    Cell(name="forgetting, write", actors=(FORGETTING, writer(1)), prelude=GONE, states_min=100, slow=True),
+    Cell(name="forgetting, forgetting", actors=(FORGETTING, OTHER_FORGETTING), prelude=GONE, states_min=100, slow=True),
+    Cell(name="forgetting, archive", actors=(FORGETTING, ARCHIVE), prelude=KEPT, settings=SMALL, states_min=100, slow=True),
+    Cell(
+        name="forgetting, publisher",
+        actors=(FORGETTING, play("publisher", 5, Publish())),
+        prelude=KEPT,
+        settings=SMALL,
+        states_min=100,
+        slow=True,
+    ),
+    Cell(name="forgetting, write: checkpoints", actors=(FORGETTING, writer(1)), prelude=KEPT, settings=SMALL, states_min=100, slow=True),
+    Cell(
+        name="forgetting alone: 2 faults, 1 crash at the history",
+        actors=(FORGETTING,),
+        prelude=KEPT,
+        settings=SMALL,
+        faults_max=2,
+        faults=FRESH,
+        crashes_max=1,
+        where=("t/history/",),
+        states_min=1_300,
+    ),
+    Cell(
+        name="forgetting alone, without retries: 2 faults at the log and the history",
+        actors=(replace(FORGETTING, attempts_max=1),),
+        prelude=KEPT,
+        settings=SMALL,
+        faults_max=2,
+        faults=FRESH,
+        where=(*LOG, "t/history/"),
+        states_min=10_500,
+    ),
+    Cell(
+        name="forgetting alone, without retries: 1 fault, 1 crash at the log",
+        actors=(replace(FORGETTING, attempts_max=1),),
+        prelude=KEPT,
+        settings=SMALL,
+        faults_max=1,
+        faults=FRESH,
+        crashes_max=1,
+        where=LOG,
+        states_min=1_300,
+    ),
+    Cell(
+        name="forgetting alone: 2 faults, 1 crash at the log",
+        actors=(FORGETTING,),
+        prelude=KEPT,
+        settings=SMALL,
+        faults_max=2,
+        faults=FRESH,
+        crashes_max=1,
+        where=LOG,
+        states_min=75_000,
+        slow=True,
+    ),
+    Cell(
+        name="forgetting alone: 1 fault, 1 crash",
+        actors=(FORGETTING,),
+        prelude=KEPT,
+        settings=SMALL,
+        faults_max=1,
+        crashes_max=1,
+        faults=FRESH,
+        states_min=9_000,
+        slow=True,
+    ),
+)
 
 _CELLS: tuple[Cell, ...] = (
     Cell(

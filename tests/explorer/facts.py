@@ -565,13 +565,18 @@ def _content(data: bytes) -> list[tuple[int, str, bool]]:
 
 
 def still_held(log: LogFacts, files: Mapping[str, bytes], key: int, *, until: int) -> str | None:
-    """A file that a slot of the log has named, that is there, and that holds a row of a key which was committed up to a slot."""
+    """A file of a committed transaction that is there, and that holds a row of a key which was committed up to a slot.
+
+    Whether a slot names it is not asked: what an erasure has left behind no entry may name any more.
+    """
     committed = {slot.txn: number for number, slot in log.slots.items()}
-    for slot in log.slots.values():
-        for path in slot.files:
-            data = files.get(log.prefix + path)
-            if data is not None and any(committed.get(txn, until + 1) <= until for txn in _origins(data, key, path.split("/")[1])):
-                return path
+    begin = f"{log.prefix}data/"
+    for path, data in files.items():
+        writer = path.removeprefix(begin).split("/")[0]
+        if not path.startswith(begin) or writer not in committed:
+            continue
+        if any(committed.get(txn, until + 1) <= until for txn in _origins(data, key, writer)):
+            return path
     return None
 
 

@@ -181,11 +181,10 @@ def _cleaned_is_lost(patch: pytest.MonkeyPatch) -> None:
 # ---- erasure -----------------------------------------------------------------------------------------------------
 
 
-@bug("an erasure that leaves what is below the newest slot but one", "P12", "erasure alone: 1 fault, 1 crash at the data")
+@bug("an erasure whose cleans find no file to delete", "P12", "erasure alone: 1 fault, 1 crash at the data")
 def _erases_too_little(patch: pytest.MonkeyPatch) -> None:
-    plan_clean = cleaning.plan_clean
-    patch.setattr(cleaning, "plan_clean", lambda *given, before=None, **rest: plan_clean(*given, before=before and before - 1, **rest))
-    patch.setattr(erasing, "plan_clean", cleaning.plan_clean)
+    plan = cleaning._plan
+    patch.setattr(cleaning, "_plan", lambda *given, **rest: replace(plan(*given, **rest), removes=()))
 
 
 @bug("an erasure that asks readers what a savepoint holds", "P12", "erasure, save")
