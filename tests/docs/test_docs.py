@@ -96,7 +96,10 @@ def test_the_entries_of_the_protocol_are_entries() -> None:
     entries = [body for language, body in fences if language == "json"]
     assert len(entries) == 2
     for body in entries:
-        assert json.loads(encode_entry(decode_entry(body.encode(), key="docs/protocol.md"))) == json.loads(body)
+        written = json.loads(encode_entry(decode_entry(body.encode(), key="docs/protocol.md")))
+        # The page shows entries without the digest of their bytes, which are other bytes there.
+        assert len(written.pop("digest")) == 64
+        assert written == json.loads(body)
 
 
 def test_a_block_that_fails_or_prints_something_else_is_found() -> None:

@@ -58,7 +58,7 @@ def create(backend: MemoryBackend, env: FakeEnv | None = None, *, kind: TableTyp
 
 
 def intent_of(table: objcat.Table, txn: str) -> Intent:
-    return decode_intent(table.fileio.read(intent_key(Txn(txn))), key="intent")
+    return decode_intent(table.fileio.read(intent_key(Txn(txn))), key=intent_key(Txn(txn)))
 
 
 # ---- under way
@@ -113,7 +113,7 @@ def test_a_writer_is_heard_while_it_runs_and_no_longer() -> None:
     committer = Committer(fileio)
     txn = new_txn(fileio.env)
     committer.announce(txn, Action.COMMIT, LogState(), engine="test").result()
-    while decode_intent(fileio.read(intent_key(txn)), key="intent").beats < 3:
+    while decode_intent(fileio.read(intent_key(txn)), key=intent_key(txn)).beats < 3:
         pass
     committer.retract(txn).result()
     assert not fileio.exists(intent_key(txn))
