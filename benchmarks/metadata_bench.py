@@ -105,24 +105,24 @@ class Maker:
     def _base(self, txn: str, home: Home) -> BaseFile:
         path = f"data/{txn}/{home.bucket:08d}-{self._random.randbytes(8).hex()}-{self._random.randbytes(8).hex()}_{home.bucket:05d}.parquet"
         size = self._random.randrange(1 << 20, 1 << 26)
-        return BaseFile(path=path, bytes=size, rows=ROWS, home=home, bounds=self._bounds(home))
+        return BaseFile(path=path, bytes=size, rows=ROWS, home=home, bounds=self._bounds(home, rows=ROWS))
 
     def _logs(self, txn: str, homes: Sequence[Home]) -> tuple[LogObject, ...]:
         if not homes:
             return ()
         parts = tuple(LogRows(home, 10 * i, 10 * i + 10) for i, home in enumerate(homes))
         path = f"data/{txn}/local-0-{self._random.randbytes(8).hex()}.log.parquet"
-        bounds = self._bounds(homes[0])
+        bounds = self._bounds(homes[0], rows=10 * len(homes))
         return (LogObject(path=path, bytes=1 << 16, rows=10 * len(homes), row_group_rows=16_384, homes=parts, bounds=bounds),)
 
-    def _bounds(self, home: Home) -> dict[int, Bound]:
-        """As they come out: keys over the whole range, times of the partition's day, and some of the rest."""
+    def _bounds(self, home: Home, *, rows: int) -> dict[int, Bound]:
+        """As they come out: keys over the whole range, times of the partition's day, and some of the rest. rows: of the file."""
         day = int(home.partition[-4:] or 0) * 86_400_000_000
         low, high = self._random.randrange(10**6), self._random.randrange(10**11, 10**12)
         return {
             1: (low, high, 0),
             2: (day + self._random.randrange(10**9), day + 86_400_000_000 - self._random.randrange(1, 10**9), 0),
-            3: ("Aachen", "Zürich", self._random.randrange(100)),
+            3: ("Aachen", "Zürich", self._random.randrange(min(100, rows + 1))),
             4: (2.5, round(self._random.random() * 500, 2), 0),
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,8 @@ class Runner:
             of = {chain.layout(one).source: turn.names[one] for one in step.tables}
             more = {"statement": encoded(step.statement), "tables": of}
         answer = side.ask(step.op, table=table, **more)
-        right = _right(turn.truth, step, layout, turn.applied[at])
+        tables = {of.source: (of, turn.applied[name, of.name]) for of in map(chain.layout, step.tables)}
+        right = _right(turn.truth, step, layout, tables)
         if step.op == "digest":
             return None, right, answer["rows"]
         sample = Sample(turn.number, answer["seconds"], peak_bytes=answer["peak_bytes"], requests=answer.get("requests"))
@@ -185,14 +186,15 @@ class Runner:
             shutil.rmtree(place, ignore_errors=True)  # of a URL there is nothing on the disk
 
 
-def _right(truth: Truth, step: Step, layout: Layout, applied: Sequence[Commit]) -> Rows:
-    """What a step that reads must answer, of a table to which so many commits were made."""
+def _right(truth: Truth, step: Step, layout: Layout, tables: Mapping[str, tuple[Layout, Sequence[Commit]]]) -> Rows:
+    """What a step that reads must answer. tables: by source, with the commits that were made to each; layout: of the first."""
+    _, applied = tables[layout.source]
     match step.op:
         case "digest":
             return truth.digest(layout, applied)
         case "statement":
-            assert step.statement is not None and not applied
-            return truth.statement(step.statement)
+            assert step.statement is not None
+            return truth.statement(step.statement, tables)
         case "open":
             return []
     assert step.query is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,9 +59,10 @@ class Truth:
         what = f"{CHANGE_TYPE}, {', '.join(query.aggregates)}"
         return self._ask(f"select {what} from ({' union all by name '.join(each)}) group by {CHANGE_TYPE}")
 
-    def statement(self, statement: Statement) -> Rows:
-        """The answer over tables as they were loaded."""
-        return self._ask(statement.sql.format(**{source: f"'{self._data.source(source)}'" for source in COLUMNS}))
+    def statement(self, statement: Statement, tables: Mapping[str, tuple[Layout, Sequence[Commit]]]) -> Rows:
+        """The answer over tables after commits. tables: by source."""
+        held = {source: f"({state(self._data.source(source), *table)})" for source, table in tables.items()}
+        return self._ask(statement.sql.format(**held))
 
     def _ask(self, sql: str) -> Rows:
         kept = self._kept / (hashlib.sha256(f"{duckdb.__version__} {sql}".encode()).hexdigest()[:24] + ".json")
