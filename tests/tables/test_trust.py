@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 UNPICKLE = {
-    *(f"objcat/spark/{name}.py" for name in ("changes", "engine", "locating", "moving", "read", "ship", "workers")),
+    *(f"objcat/spark/{name}.py" for name in ("changes", "engine", "format", "locating", "moving", "read", "ship", "workers")),
     *(f"pyspark_objcat/{name}.py" for name in ("follow", "job", "source")),
 }
 """Modules that read pickles: what a driver sent to its own workers, and what these send back."""
