@@ -28,10 +28,10 @@ from objcat.errors import (
     InvalidInput,
     NamespaceNotFound,
     ObjcatError,
-    SharedTransaction,
     TableNotFound,
 )
-from objcat.timeline import Action, Beaten, Candidate, Committed, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
+from objcat.timeline import Action, Candidate, Committed, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
+from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.decoding import RESTORE, decode_json
 from objcat.timeline.entry import Count, SideObject, TimeMs, check_writable, is_path
 from objcat.timeline.side import read_intact, side_object
@@ -443,37 +443,29 @@ class Catalog:
         if delta is None:
             return names
         own = txn or new_txn(self.fileio.env)
-        skew = self._committer.announce(own, Action.COMMIT, view.log, engine="local")
+        session = CommitSession(self._committer, own, waits=True)
+        skew_ms = session.announce(Action.COMMIT, view.log, engine="local")
         try:
-            for _ in range(REPLANS_MAX):
-                outcome = self._committer.try_commit(_candidate(own, view, names, delta, metadata or {}), skew_ms=skew.result())
-                if isinstance(outcome, Committed):
-                    break
-                view, names = self._keep(self.timeline.advance(view, outcome.read))
-                delta = plan(names)
-                if delta is None:
-                    break
-            else:
-                raise Contention(
-                    f"{own} was beaten {REPLANS_MAX} times to what it changes in the catalog of {self.where}: try again later",
-                    winner_slot=view.slot,
-                )
+            with session:
+                for _ in range(REPLANS_MAX):
+                    outcome = session.try_commit(_candidate(own, view, names, delta, metadata or {}), skew_ms=skew_ms())
+                    if isinstance(outcome, Committed):
+                        break
+                    view, names = self._keep(self.timeline.advance(view, outcome.read))
+                    delta = plan(names)
+                    if delta is None:
+                        return names
+                else:
+                    raise Contention(
+                        f"{own} was beaten {REPLANS_MAX} times to what it changes in the catalog of {self.where}: try again later",
+                        winner_slot=view.slot,
+                    )
         except CommitUnknown as error:
             raise CommitUnknown(
                 f"whether {own} changed the catalog of {self.where} is not known ({error.__cause__}): nothing was deleted; "
                 "lake.resolve(txn) settles it, before you try again",
                 own,
             ) from error
-        except SharedTransaction:
-            self._committer.intents.silence(own)
-            raise
-        except (ObjcatError, FileIOError):
-            self._committer.discard(own)
-            raise
-        if isinstance(outcome, Beaten):
-            self._committer.discard(own)
-            return names
-        self._committer.retract(own).result()
         try:
             view, names = self._keep(self.timeline.advance(view, [*outcome.read, outcome.entry]))
         except (ObjcatError, FileIOError) as error:

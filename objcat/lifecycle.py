@@ -10,7 +10,7 @@ import msgspec
 
 from fileio.errors import FileIOError
 from objcat.arguments import name_list, text_mapping
-from objcat.errors import CommitConflict, CommitUnknown, Contention, InvalidInput, ObjcatError, SnapshotExpired
+from objcat.errors import CommitConflict, Contention, InvalidInput, ObjcatError, SnapshotExpired
 from objcat.table import Manifests, Snapshot, TableDelta, Tables, TableSpec
 from objcat.table.evolution import ColumnChange, changed_ids, evolve
 from objcat.table.files import encode_delta
@@ -19,6 +19,7 @@ from objcat.table.properties import check_names, check_properties, check_statist
 from objcat.table.snapshot import snapshot_of
 from objcat.table.spec import check_key_scope
 from objcat.timeline import Action, Candidate, CommitPolicy, Committed, Committer, Footprint, Timeline, Txn, View, new_txn
+from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import SchemaChange
 
 logger = logging.getLogger("objcat")
@@ -238,17 +239,10 @@ def _change(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate
 
 
 def _claim(candidate: Candidate, committer: Committer) -> Committed:
-    intent = committer.announce(candidate.txn, candidate.action, candidate.base, engine="local")
-    try:
-        committed = committer.commit(candidate, skew_ms=intent.result())
-    except CommitUnknown:
-        raise
-    except (ObjcatError, FileIOError):
-        intent.exception()
-        committer.retract(candidate.txn).result()
-        raise
-    committer.retract(candidate.txn).result()
-    return committed
+    session = CommitSession(committer, candidate.txn, waits=True)
+    skew_ms = session.announce(candidate.action, candidate.base, engine="local")
+    with session:
+        return session.commit(candidate, skew_ms=skew_ms())
 
 
 def _contended(timeline: Timeline[Tables], view: View[Tables], what: str) -> Contention:

@@ -14,12 +14,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
 from objcat.advice import SizeAdvice
-from objcat.errors import AlreadyApplied, CommitConflict, CommitUnknown, CorruptTable, ObjcatError, SharedTransaction
-from objcat.memory import after_commit, is_full
+from objcat.errors import AlreadyApplied, CommitConflict, CorruptTable
 from objcat.parts import Change, Engine, Part
 from objcat.predicate import Predicate
 from objcat.table import Manifests, Snapshot, Tables
@@ -45,7 +43,8 @@ from objcat.timeline import (
     View,
     new_txn,
 )
-from objcat.timeline.commit import check_app, check_still_there, fenced, interrupted, remove_files
+from objcat.timeline.commit import check_app, check_still_there, fenced, interrupted
+from objcat.timeline.commit_session import CommitSession
 from objcat.version import writer_of
 
 logger = logging.getLogger("objcat")
@@ -236,8 +235,6 @@ class _Attempt:
         self.number = 1
         self.slots_lost = 0
         self.read: list[Entry] = []
-        self._asks = False
-        """Whether a slot may be its own: one was asked for, and not all that were are known to be others'."""
 
     @property
     def _engines(self) -> str:
@@ -245,32 +242,11 @@ class _Attempt:
 
     def run(self) -> Committed:
         """Raises as `commit_parts`; whatever it raises but CommitUnknown and SharedTransaction, nothing of the transaction is left."""
-        action = self._action()
-        skew_ms = self._committer.announce_if_slow(self.txn, action, self.view.log, engine=self._engines)
+        session = CommitSession(self._committer, self.txn)
+        skew_ms = session.announce_if_slow(self._action(), self.view.log, engine=self._engines)
         base = self._fileio.env.submit_io(partial(Log(self._fileio).read_stub, self.view.slot))
-        try:
-            committed = self._run(skew_ms, base)
-        except CommitUnknown:
-            raise
-        except SharedTransaction:
-            self._committer.intents.silence(self.txn)
-            raise
-        except Exception as error:
-            if self._asks and (is_full(error) or not isinstance(error, (ObjcatError, FileIOError))):
-                self._committer.intents.leave(self.txn)
-                raise interrupted(self.txn, error) from error
-            # Whatever went wrong, a failed job of Spark's too: either no slot was asked for, or all that were are others'.
-            self._committer.discard(self.txn)
-            raise
-        except BaseException:
-            self._committer.intents.silence(self.txn)
-            raise
-        with after_commit(committed.entry.slot):
-            superseded = [path for part in self._parts.values() for path in part.superseded]
-            if superseded:
-                self._fileio.env.submit_io(partial(remove_files, self._fileio, superseded, why=self.txn))
-            self._committer.retract(self.txn)
-        return committed
+        with session:
+            return self._run(session, skew_ms, base)
 
     def summary(self) -> Summary:
         """Of all tables. A count that is not known of one of them is not known of all."""
@@ -308,7 +284,7 @@ class _Attempt:
             winner_slot=cleans[0],
         )
 
-    def _run(self, skew_ms: Callable[[], int], base: Future[Entry | None]) -> Committed:
+    def _run(self, session: CommitSession, skew_ms: Callable[[], int], base: Future[Entry | None]) -> Committed:
         env = self._fileio.env
         began_s = env.monotonic_s()
         for table, part in self._parts.items():
@@ -317,12 +293,11 @@ class _Attempt:
         policy = self._committer.policy
         pause_s = 0.0
         while True:
-            candidate, ahead_ms = self._candidate(), skew_ms()
-            self._asks = True
-            outcome = self._committer.try_commit(candidate, skew_ms=ahead_ms)
+            candidate = self._candidate()
+            session.superseded[:] = [path for part in self._parts.values() for path in part.superseded]
+            outcome = session.try_commit(candidate, skew_ms=skew_ms())
             if isinstance(outcome, Committed):
                 return outcome
-            self._asks = False
             homes = self._forestalled(outcome)
             if not homes or self.number >= policy.attempts_max or env.monotonic_s() - began_s > policy.deadline_s:
                 raise outcome.error(attempts=self.number)

@@ -8,20 +8,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
-from objcat.errors import (
-    AlreadyDone,
-    CheckpointCollected,
-    CommitUnknown,
-    CorruptTable,
-    ObjcatError,
-    SharedTransaction,
-    SnapshotExpired,
-    SparkJobFailed,
-)
-from objcat.memory import after_commit
+from objcat.errors import CheckpointCollected, CorruptTable, SnapshotExpired, SparkJobFailed
 from objcat.table import Tables
 from objcat.table.checks import check_own
 from objcat.table.files import decode_delta
@@ -43,7 +32,8 @@ from objcat.timeline import (
     View,
     new_txn,
 )
-from objcat.timeline.commit import check_app, contended, interrupted, remove_files
+from objcat.timeline.commit import check_app, contended, interrupted
+from objcat.timeline.commit_session import CommitSession
 from objcat.version import writer_of
 
 P = TypeVar("P")
@@ -162,51 +152,23 @@ def _once(
     fileio = timeline.fileio
     txn = new_txn(fileio.env)
     began = fileio.metrics.snapshot()
-    intent = committer.announce(txn, service.action, view.log, engine="service", plan_of=service.plan_txn)
+    session = CommitSession(committer, txn, plan=service.plan_txn)
+    skew_ms = session.announce(service.action, view.log, engine="service")
     try:
-        candidate, proposal = _prepare(service, plan, view, txn, began, fileio)
-        skew_ms = intent.result()
-    except SharedTransaction:
-        committer.intents.silence(txn)
-        raise
-    except Exception as error:
-        # No slot was asked for, so none can be ours.
-        intent.exception()
-        committer.discard(txn)
-        if again and isinstance(error, SnapshotExpired):
+        with session:
+            candidate, proposal = _prepare(service, plan, view, txn, began, fileio)
+            claim = _Claim(timeline, session, service, view, candidate, proposal)
+            outcome = claim.run(skew_ms=skew_ms())
+    except SnapshotExpired:
+        if again:
             return None
         raise
-    except BaseException:
-        committer.intents.silence(txn)
-        raise
-    try:
-        claim = _Claim(timeline, committer, service, view, candidate, proposal)
-        outcome = claim.run(skew_ms=skew_ms)
-    except (CommitUnknown, SharedTransaction):
-        raise
-    except (ObjcatError, FileIOError) as error:
-        committer.discard(txn, plan=service.plan_txn if isinstance(error, AlreadyDone) else None)
-        raise
-    except Exception as error:
-        committer.intents.leave(txn)
-        raise interrupted(txn, error) from error
-    except BaseException:
-        # Nobody knows how far it came: whoever finds the intent settles it.
-        committer.intents.silence(txn)
-        raise
     if isinstance(outcome, Beaten):
-        committer.discard(txn)
         if again:
             return None
         raise outcome.error()
-    kept = claim.proposal
-    with after_commit(outcome.entry.slot):
-        committer.retract(txn, plan=service.plan_txn)
-        unnamed = [*sorted({*proposal.files} - {*kept.files}), *claim.superseded]
-        if unnamed:
-            remove_files(fileio, unnamed, why=txn)
     try:
-        return Done(outcome.entry, plan, kept, view.log.advance([*outcome.read, outcome.entry]), outcome.slots_lost)
+        return Done(outcome.entry, plan, claim.proposal, view.log.advance([*outcome.read, outcome.entry]), outcome.slots_lost)
     except MemoryError as error:
         raise interrupted(txn, error) from error
 
@@ -264,32 +226,34 @@ HURRIED_TRIES = 4
 class _Claim(Generic[P]):
     """The claim of a slot for a proposal, or for what becomes of it beside others. For one thread.
 
-    proposal: what is claimed for now. superseded: objects that were written for the claim, and that its entry does not name.
+    proposal: what is claimed for now.
     """
 
     def __init__(
         self,
         timeline: Timeline[Tables],
-        committer: Committer,
+        session: CommitSession,
         service: Service[P],
         view: View[Tables],
         candidate: Candidate,
         proposal: Proposal,
     ) -> None:
-        self._timeline, self._committer, self._service = timeline, committer, service
+        self._timeline, self._session, self._service = timeline, session, service
         self._view, self._candidate = view, candidate
+        self._written = proposal.files
         self.proposal = proposal
-        self.superseded: list[str] = []
 
     def run(self, *, skew_ms: int) -> Committed | Beaten:
         """`Committed.read` goes back to the view of the plan. Raises as `Committer.try_commit`."""
-        env, policy = self._timeline.fileio.env, self._committer.policy
+        env, committer = self._timeline.fileio.env, self._session.committer
+        policy = committer.policy
         began_s, lost, tries = env.monotonic_s(), 0, 0
         read: list[Entry] = []
-        spilled = self._committer.spill(self._candidate)
+        spilled, spilled_before = committer.spill(self._candidate), list[str]()
         while True:
             hurries = self._service.renew is not None and tries % HURRIED_TRIES > 0
-            outcome = self._committer.try_commit(self._candidate, skew_ms=skew_ms, changes=spilled, hurries=hurries)
+            self._session.superseded[:] = [*sorted({*self._written} - {*self.proposal.files}), *spilled_before]
+            outcome = self._session.try_commit(self._candidate, skew_ms=skew_ms, changes=spilled, hurries=hurries)
             tries, lost = tries + 1, lost + outcome.slots_lost
             if isinstance(outcome, Committed):
                 return Committed(outcome.entry, (*read, *outcome.read), lost)
@@ -302,8 +266,8 @@ class _Claim(Generic[P]):
             before = self._candidate
             self._move(proposal, outcome)
             if self._candidate.changes != before.changes:
-                self.superseded += [] if spilled[1] is None else [spilled[1].path]
-                spilled = self._committer.spill(self._candidate)
+                spilled_before += [] if spilled[1] is None else [spilled[1].path]
+                spilled = committer.spill(self._candidate)
 
     def _narrowed(self, outcome: Beaten) -> Proposal | None:
         homes = [overlap.homes for _, overlap in outcome.overlaps]

@@ -143,7 +143,7 @@ class Committer:
     """Commits to one log. Safe for many threads and processes: the store is the only referee."""
 
     def __init__(self, fileio: FileIO, policy: CommitPolicy | None = None) -> None:
-        self._fileio = fileio
+        self.fileio = fileio
         self._log = Log(fileio)
         self.intents = Intents(fileio)
         self.policy = policy or CommitPolicy()
@@ -154,12 +154,12 @@ class Committer:
         base: the log as the operation knows it. Raises UnsupportedFormat, before anything is written, when it may only be written by newer
         clients. What is returned raises TableNotFound, and nothing is written, when the log of the base is not there any more.
         """
-        check_writable(base.writer_features, where=self._fileio.url)
+        check_writable(base.writer_features, where=self.fileio.url)
         return self.intents.announce(txn, action, base.slot, engine=engine, plan_of=plan_of, first=partial(self._look_at_base, base))
 
     def announce_if_slow(self, txn: Txn, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
         """The first step of a write, whose files tell of it where it dies young: see `Intents.announce_if_slow`. Raises as `announce`."""
-        check_writable(base.writer_features, where=self._fileio.url)
+        check_writable(base.writer_features, where=self.fileio.url)
         return self.intents.announce_if_slow(txn, action, base.slot, engine=engine)
 
     def retract(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
@@ -181,11 +181,11 @@ class Committer:
 
     def _discard(self, txn: Txn, plan: Txn | None) -> None:
         try:
-            keys = list(self._fileio.list_keys(data_prefix(txn)))
+            keys = list(self.fileio.list_keys(data_prefix(txn)))
         except FileIOError:
             keys = []
         if keys:
-            remove_files(self._fileio, keys, why=txn)
+            remove_files(self.fileio, keys, why=txn)
         self.retract(txn, plan=plan).result()
 
     def commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed:
@@ -220,11 +220,11 @@ class Committer:
 
     def spill(self, candidate: Candidate) -> Spilled:
         """Put the changes of a candidate where its entry will name them, for several tries with the same changes. Raises storage errors."""
-        return spill(self._fileio, candidate.txn, candidate.changes)
+        return spill(self.fileio, candidate.txn, candidate.changes)
 
     def _try_commit(self, candidate: Candidate, spilled: Spilled | None, *, skew_ms: int, hurries: bool) -> Committed | Beaten:
-        env = self._fileio.env
-        check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self._fileio.url)
+        env = self.fileio.env
+        check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self.fileio.url)
         check_app(candidate.app, candidate.footprint, candidate.base)
         changes, side = spilled or self.spill(candidate)
         began_s = env.monotonic_s()
@@ -289,7 +289,7 @@ class Committer:
             overlaps.extend((entry, overlap) for overlap in self._overlaps(candidate, entry))
             read.append(entry)
             state = state.advance([entry])
-        check_writable(state.writer_features, where=self._fileio.url)
+        check_writable(state.writer_features, where=self.fileio.url)
         check_app(candidate.app, candidate.footprint, state)
         return _Later(None, tuple(read), tuple(overlaps))
 
@@ -298,8 +298,8 @@ class Committer:
 
         Returns the pause, in seconds. The measure is the try itself, so that a slow store is not asked more often than it answers.
         """
-        pause_s = min(self.policy.pause_s_max, took_s / 2 + self._fileio.env.random() * max(0.0, 3 * before_s - took_s / 2))
-        self._fileio.env.sleep(pause_s)
+        pause_s = min(self.policy.pause_s_max, took_s / 2 + self.fileio.env.random() * max(0.0, 3 * before_s - took_s / 2))
+        self.fileio.env.sleep(pause_s)
         return pause_s
 
     def _summary(self, candidate: Candidate, slots_lost: int) -> Summary | None:
@@ -308,17 +308,17 @@ class Committer:
             return None
         requests: dict[str, int] = {}
         if candidate.began is not None:
-            requests = dict((self._fileio.metrics.snapshot() - candidate.began).requests)
+            requests = dict((self.fileio.metrics.snapshot() - candidate.began).requests)
             requests["put_create"] = requests.get("put_create", 0) + 1
         return msgspec.structs.replace(candidate.summary, slots_lost=candidate.summary.slots_lost + slots_lost, requests=requests)
 
     def _put(self, entry: Entry) -> PutOutcome:
-        return self._fileio.put(log_key(entry.slot), encode_entry(entry), Create(), want_found=True)
+        return self.fileio.put(log_key(entry.slot), encode_entry(entry), Create(), want_found=True)
 
     def _look_at_base(self, base: LogState) -> None:
         """Raises as `check_still_there`."""
         if base.slot >= 0:
-            check_still_there(base, self._log.read_stub(base.slot), where=self._fileio.url)
+            check_still_there(base, self._log.read_stub(base.slot), where=self.fileio.url)
 
     def _look_at(self, slot: int) -> Entry | None:
         """The entry of a slot, as far as it says whose it is; None when that cannot be told now."""
@@ -330,7 +330,7 @@ class Committer:
     def _overlaps(self, candidate: Candidate, found: Entry) -> Sequence[Overlap]:
         if candidate.action is Action.CREATE and candidate.base.slot < 0:
             return [Overlap("a table was created here first", ())]
-        return find_conflicts(candidate.action, candidate.footprint, found, partial(get_digests, self._fileio))
+        return find_conflicts(candidate.action, candidate.footprint, found, partial(get_digests, self.fileio))
 
 
 def check_still_there(base: LogState, found: Entry | None, *, where: str) -> None:

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fileio.store import FileIO
-from objcat.errors import CheckpointCollected, UnsupportedFormat
+from objcat.errors import CheckpointCollected
 from objcat.timeline.commit import Candidate, Committer, remove_files
+from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, new_txn
 from objcat.timeline.outcomes import Outcome
 from objcat.timeline.state import LogState
@@ -106,12 +107,8 @@ def _claim(fileio: FileIO, txn: Txn, log: LogState) -> Entry:
     """The entry that settles `txn`: a ROLLBACK of ours, or what came first."""
     committer = Committer(fileio)
     own = new_txn(fileio.env)
-    skew_ms = committer.announce(own, Action.ROLLBACK, log, engine="rollback").result()
+    session = CommitSession(committer, own)
+    skew_ms = session.announce(Action.ROLLBACK, log, engine="rollback")
     candidate = Candidate(txn=own, action=Action.ROLLBACK, base=log, changes={}, footprint={}, rollback_of=txn)
-    try:
-        committed = committer.commit(candidate, skew_ms=skew_ms)
-    except UnsupportedFormat:
-        committer.retract(own).result()
-        raise
-    committer.retract(own)
-    return committed.entry
+    with session:
+        return session.commit(candidate, skew_ms=skew_ms()).entry

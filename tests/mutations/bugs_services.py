@@ -27,6 +27,7 @@ compaction: Any = import_module("objcat.services.compact")
 redacting: Any = import_module("objcat.timeline.redact")
 cleaning: Any = import_module("objcat.services.clean")
 performing: Any = import_module("objcat.services.perform")
+sessions: Any = import_module("objcat.timeline.commit_session")
 erasing: Any = import_module("objcat.edits.erasing")
 
 # ---- clustering --------------------------------------------------------------------------------------------------
@@ -169,8 +170,8 @@ def _unknown_tidied(patch: pytest.MonkeyPatch) -> None:
     class Never(Exception):
         pass
 
-    assert performing.CommitUnknown is CommitUnknown
-    patch.setattr(performing, "CommitUnknown", Never)
+    assert sessions.CommitUnknown is CommitUnknown
+    patch.setattr(sessions, "CommitUnknown", Never)
 
 
 @bug("a delete that takes a cleaned file for a lost one", "P0", "delete of what is found, compaction and clean")

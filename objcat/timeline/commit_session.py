@@ -1,0 +1,116 @@
+"""`CommitSession`: one transaction from its intent to its end.
+
+Every writer uses it, and nothing else decides what becomes of the files and the intent of a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from fileio.errors import FileIOError
+from objcat.errors import AlreadyDone, CommitUnknown, ObjcatError, SharedTransaction
+from objcat.memory import after_commit, is_full
+from objcat.timeline.commit import Beaten, Candidate, Committed, Committer, interrupted, remove_files
+from objcat.timeline.entry import Action, Txn
+from objcat.timeline.side import Spilled
+from objcat.timeline.state import LogState
+
+
+class CommitSession:
+    """A context manager around the work of a transaction and its attempts to commit. For one thread.
+
+    Announce the transaction first, then enter the block. How the block ends decides:
+
+    | the block ends with | files | intent |
+    |---|---|---|
+    | a commit | those in `superseded` are deleted, the others stay | deleted, with the plan that was executed |
+    | no commit, or an error when no slot may be ours | deleted | deleted last |
+    | `CommitUnknown` | stay | stays: `resolve` settles it |
+    | an error from outside while a slot may be ours | stay | stays; `CommitUnknown` is raised from the error |
+    | `SharedTransaction`, or the end of the process | stay | stays, and is touched no more |
+    """
+
+    def __init__(self, committer: Committer, txn: Txn, *, plan: Txn | None = None, waits: bool = False) -> None:
+        """plan: the scheduled plan that the transaction executes. waits: the block ends when the intent is gone, not before."""
+        self.committer = committer
+        self.txn = txn
+        self._plan = plan
+        self._waits = waits
+        self._intent: Future[int] | None = None
+        self._committed: Committed | None = None
+        self._slot_may_be_own = False
+        self.superseded: list[str] = []
+        """Keys of objects that the transaction wrote, and that its entry does not name."""
+
+    def announce(self, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
+        """See `Committer.announce`. Returns a function that waits for the store and returns the clock skew in ms."""
+        self._intent = self.committer.announce(self.txn, action, base, engine=engine, plan_of=self._plan)
+        return self._intent.result
+
+    def announce_if_slow(self, action: Action, base: LogState, *, engine: str) -> Callable[[], int]:
+        """See `Committer.announce_if_slow`."""
+        return self.committer.announce_if_slow(self.txn, action, base, engine=engine)
+
+    def try_commit(
+        self, candidate: Candidate, *, skew_ms: int, changes: Spilled | None = None, hurries: bool = False
+    ) -> Committed | Beaten:
+        """See `Committer.try_commit`, which says what it raises."""
+        self._slot_may_be_own = True
+        outcome = self.committer.try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
+        if isinstance(outcome, Committed):
+            self._committed = outcome
+        else:
+            self._slot_may_be_own = False
+        return outcome
+
+    def commit(self, candidate: Candidate, *, skew_ms: int) -> Committed:
+        """`try_commit`, for an operation that is not tried again. Raises CommitConflict where that returns Beaten."""
+        outcome = self.try_commit(candidate, skew_ms=skew_ms)
+        if isinstance(outcome, Beaten):
+            raise outcome.error()
+        return outcome
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None and self._committed is not None:
+            self._end_committed(self._committed)
+        elif error is None:
+            self._end_uncommitted(plan_is_settled=False)
+        elif isinstance(error, CommitUnknown):
+            pass  # `Committer.try_commit` saw to the intent.
+        elif not isinstance(error, Exception) or self._is_shared(error):
+            self.committer.intents.silence(self.txn)
+        elif self._leaves_doubt(error):
+            self.committer.intents.leave(self.txn)
+            raise interrupted(self.txn, error) from error
+        else:
+            # Whatever went wrong, a failed job of Spark's too: either no slot was asked for, or all that were are others'.
+            self._end_uncommitted(plan_is_settled=isinstance(error, AlreadyDone))
+
+    def _leaves_doubt(self, error: Exception) -> bool:
+        """Whether an error may hide a commit. Errors of objcat and of the store say of a slot that was asked for that it is not ours."""
+        is_from_outside = is_full(error) or not isinstance(error, (ObjcatError, FileIOError))
+        return self._committed is not None or (self._slot_may_be_own and is_from_outside)
+
+    def _end_committed(self, committed: Committed) -> None:
+        with after_commit(committed.entry.slot):
+            if self.superseded:
+                self.committer.fileio.env.submit_io(partial(remove_files, self.committer.fileio, self.superseded, why=self.txn))
+            retracted = self.committer.retract(self.txn, plan=self._plan)
+            if self._waits:
+                retracted.result()
+
+    def _end_uncommitted(self, *, plan_is_settled: bool) -> None:
+        self.committer.discard(self.txn, plan=self._plan if plan_is_settled else None)
+
+    def _is_shared(self, error: Exception) -> bool:
+        """Whether another operation has the id of this one: then what lies under it may be the other's."""
+        return isinstance(error, SharedTransaction) or (
+            self._intent is not None and isinstance(self._intent.exception(), SharedTransaction)
+        )
