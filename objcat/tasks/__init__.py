@@ -1,10 +1,5 @@
 """The task functions that every engine runs: small picklable values in, Arrow in, file entries or Arrow out. They never touch the log."""
 
-from collections.abc import Iterable
-
-import pyarrow as pa
-
-from fileio.store import FileIO
 from objcat.tasks.append import append_rows, fill_group
 from objcat.tasks.arrival import POSITION, in_frame_order
 from objcat.tasks.current import current_rows
@@ -28,6 +23,7 @@ from objcat.tasks.regroup import Changed, DeleteTask, rewrite_groups, rewrite_wi
 from objcat.tasks.rewrite import rewrite_homes
 from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS, ahead_of, own_rows, scan_groups, scan_schema
 from objcat.tasks.write import log_schema, write_rows, written_columns
+from objcat.tasks.write_batches import write_routed, write_unrouted
 
 __all__ = [
     "FILE_COLUMN",
@@ -72,13 +68,3 @@ __all__ = [
     "write_unrouted",
     "written_columns",
 ]
-
-
-def write_routed(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Write batches that hold *every* row of their homes in this transaction. Raises as `write_inserts`."""
-    return (rewrite_homes if task.spec.rewrites else write_inserts)(fileio, task, name, batches)
-
-
-def write_unrouted(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Write batches that hold whichever rows of the transaction. Raises as `write_rows`."""
-    return (append_rows if task.spec.is_keyless else write_rows)(fileio, task, name, batches)

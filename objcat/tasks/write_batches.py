@@ -1,0 +1,24 @@
+"""Write the batches of a task, by whichever task function its table needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from fileio.store import FileIO
+from objcat.tasks.append import append_rows
+from objcat.tasks.insert import write_inserts
+from objcat.tasks.model import WriteResult, WriteTask
+from objcat.tasks.rewrite import rewrite_homes
+from objcat.tasks.write import write_rows
+
+
+def write_routed(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
+    """Write batches that hold *every* row of their homes in this transaction. Raises as `write_inserts`."""
+    return (rewrite_homes if task.spec.rewrites else write_inserts)(fileio, task, name, batches)
+
+
+def write_unrouted(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
+    """Write batches that hold whichever rows of the transaction. Raises as `write_rows`."""
+    return (append_rows if task.spec.is_keyless else write_rows)(fileio, task, name, batches)
