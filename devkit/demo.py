@@ -31,7 +31,8 @@ from devkit.install import InstallError
 from devkit.servers import ServerError, ServerName, Servers
 from fileio.errors import FileIOError
 from objcat.errors import ObjcatError
-from objcat.timeline import CommittedAt, Entry, Resolution
+from objcat.timeline.rollback import CommittedAt, Resolution
+from objcat.timeline.entry import Entry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

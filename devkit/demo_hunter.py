@@ -8,7 +8,8 @@ import time
 
 from devkit.demo_writer import LocalWriter
 from fileio.store import FileIO
-from objcat.timeline import Log, Txn
+from objcat.timeline.log import Log
+from objcat.timeline.entry import Txn
 from objcat.timeline.entry import data_prefix
 
 

@@ -15,53 +15,14 @@ an entry point of the group `objcat.fileio`, see `fileio.registry`. SDKs are imp
 
 from __future__ import annotations
 
-from fileio.base import (
-    KEY_BYTES_MAX,
-    Backend,
-    Buffer,
-    ByteRange,
-    Capabilities,
-    Conflict,
-    Create,
-    DeleteResult,
-    GetResult,
-    ListPage,
-    NotModified,
-    ObjectMeta,
-    Overwrite,
-    PutMode,
-    PutOutcome,
-    Range,
-    Suffix,
-    Unknown,
-    Update,
-    Upload,
-    Version,
-    Written,
-)
+from fileio.base import KEY_BYTES_MAX, Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Update, Upload, Version, Written
 from fileio.config import Secret
 from fileio.env import Env, SystemEnv, default_env
-from fileio.errors import (
-    BucketNotFound,
-    CredentialsError,
-    FileIOError,
-    InvalidConfig,
-    InvalidKey,
-    MissingDependency,
-    NotFound,
-    NotWritten,
-    ObjectChanged,
-    PermissionDenied,
-    StoreFull,
-    StoreUnfit,
-    Throttled,
-    Unavailable,
-    Unsupported,
-    UploadLost,
-)
+from fileio.errors import BucketNotFound, CredentialsError, FileIOError, InvalidConfig, InvalidKey, MissingDependency, NotFound, NotWritten, ObjectChanged, PermissionDenied, StoreFull, StoreUnfit, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.registry import StoreDescription, describe_store, open_store
 from fileio.settle import RetryPolicy
-from fileio.store import FileIO, require_written
+from fileio.store import FileIO
+from fileio.base import require_written
 from fileio.stream import ReadStream, StreamSettings, WriteStream
 from fileio.wrap import MetricsSnapshot
 

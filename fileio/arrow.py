@@ -20,7 +20,8 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileSystemHandler, Fi
 from fileio.base import ObjectMeta
 from fileio.errors import NotFound, PermissionDenied, Unsupported
 from fileio.registry import StoreDescription
-from fileio.store import FileIO, require_written
+from fileio.store import FileIO
+from fileio.base import require_written
 
 
 def arrow_filesystem(fileio: FileIO) -> FileSystem:

@@ -21,44 +21,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from fileio.base import (
-    Backend,
-    Buffer,
-    ByteRange,
-    Capabilities,
-    Conflict,
-    Create,
-    DeleteResult,
-    GetResult,
-    ListPage,
-    NotModified,
-    ObjectMeta,
-    Overwrite,
-    PutMode,
-    PutOutcome,
-    Unknown,
-    Update,
-    Upload,
-    Version,
-    Written,
-)
+from fileio.base import Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Unknown, Update, Upload, Version, Written
 from fileio.env import default_env, on_fork
 from fileio.errors import BucketNotFound, FileIOError, NotFound, Throttled, Unavailable, Unsupported
-from fileio.gcs_client import (
-    ConditionFailed,
-    GCSOptions,
-    Refused,
-    bucket_not_found,
-    check_crc32c,
-    check_options,
-    classify,
-    customer_key,
-    customer_key_headers,
-    generation_condition,
-    make_client,
-    milliseconds,
-    range_header,
-)
+from fileio.gcs_client import ConditionFailed, GCSOptions, Refused, bucket_not_found, check_crc32c, check_options, classify, customer_key, customer_key_headers, generation_condition, make_client, milliseconds, range_header
 from fileio.gcs_upload import CHUNK_BYTES_MULTIPLE, CONTENT_TYPE, ResumableUpload
 from fileio.libraries import library
 from fileio.ranges import bounds, size_told

@@ -18,16 +18,7 @@ from typing import Any
 from fileio.base import ByteRange, Create, Overwrite, PutMode, Range, Suffix, Update
 from fileio.config import Secret, check_proxy, hide_in_logs, read_secret, redact
 from fileio.env import default_env
-from fileio.errors import (
-    BucketNotFound,
-    CredentialsError,
-    FileIOError,
-    InvalidConfig,
-    NotFound,
-    PermissionDenied,
-    Throttled,
-    Unavailable,
-)
+from fileio.errors import BucketNotFound, CredentialsError, FileIOError, InvalidConfig, NotFound, PermissionDenied, Throttled, Unavailable
 from fileio.heads import whole_head_adapter
 from fileio.transport import UNREADABLE, is_untrusted, why_unreachable
 

@@ -15,28 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fileio.base import (
-    Backend,
-    Buffer,
-    ByteRange,
-    Capabilities,
-    Conflict,
-    Create,
-    DeleteResult,
-    GetResult,
-    ListPage,
-    NotModified,
-    ObjectMeta,
-    Overwrite,
-    PutMode,
-    PutOutcome,
-    Range,
-    Suffix,
-    Update,
-    Upload,
-    Version,
-    Written,
-)
+from fileio.base import Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Suffix, Update, Upload, Version, Written
 from fileio.env import Env, default_env, on_fork
 from fileio.errors import BucketNotFound, InvalidConfig, NotFound, Unsupported, UploadLost
 

@@ -13,29 +13,7 @@ from datetime import datetime
 from email.utils import parsedate
 from typing import Any
 
-from fileio.base import (
-    Backend,
-    Buffer,
-    ByteRange,
-    Capabilities,
-    Conflict,
-    Create,
-    DeleteResult,
-    GetResult,
-    ListPage,
-    NotModified,
-    ObjectMeta,
-    Overwrite,
-    PutMode,
-    PutOutcome,
-    Range,
-    Suffix,
-    Unknown,
-    Update,
-    Upload,
-    Version,
-    Written,
-)
+from fileio.base import Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Update, Upload, Version, Written
 from fileio.config import check_proxy
 from fileio.errors import FileIOError, InvalidConfig, MissingDependency, NotFound, Unavailable, Unsupported, UploadLost
 from fileio.libraries import library

@@ -20,18 +20,7 @@ from urllib.parse import urlsplit
 from fileio.base import Overwrite, PutMode, Unknown, Update
 from fileio.config import Secret, hide_in_logs, nearest, redact
 from fileio.env import on_fork
-from fileio.errors import (
-    BucketNotFound,
-    CredentialsError,
-    FileIOError,
-    InvalidConfig,
-    InvalidKey,
-    NotFound,
-    PermissionDenied,
-    Throttled,
-    Unavailable,
-    Unsupported,
-)
+from fileio.errors import BucketNotFound, CredentialsError, FileIOError, InvalidConfig, InvalidKey, NotFound, PermissionDenied, Throttled, Unavailable, Unsupported
 from fileio.s3_heads import insist_on_whole_heads
 from fileio.transport import is_untrusted
 

@@ -10,33 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
-from fileio.base import (
-    Backend,
-    Buffer,
-    ByteRange,
-    Capabilities,
-    Conflict,
-    Create,
-    DeleteResult,
-    GetResult,
-    ListPage,
-    NotModified,
-    ObjectMeta,
-    Overwrite,
-    PutMode,
-    PutOutcome,
-    Range,
-    Unknown,
-    Update,
-    Upload,
-    Version,
-    Written,
-    as_bytes,
-    check_key,
-    check_key_part,
-    check_metadata,
-    require_written,
-)
+from fileio.base import Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Unknown, Update, Upload, Version, Written, as_bytes, check_key, check_key_part, check_metadata, require_written
 from fileio.env import Env, default_env, map_io
 from fileio.errors import FileIOError, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.ranges import coalesce

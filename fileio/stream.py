@@ -16,22 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from fileio.base import (
-    Buffer,
-    ByteRange,
-    Capabilities,
-    Conflict,
-    GetResult,
-    NotModified,
-    ObjectMeta,
-    Overwrite,
-    PutMode,
-    PutOutcome,
-    Range,
-    Upload,
-    Version,
-    require_written,
-)
+from fileio.base import Buffer, ByteRange, Capabilities, Conflict, GetResult, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Upload, Version, require_written
 from fileio.env import Env
 from fileio.errors import FileIOError, InvalidConfig, ObjectChanged, Unsupported
 from fileio.parts import Part, PartPool, WholePart, part_size

@@ -8,25 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fileio.base import (
-    FULL_KEY_BYTES_MAX,
-    Backend,
-    Buffer,
-    ByteRange,
-    Capabilities,
-    Create,
-    DeleteResult,
-    GetResult,
-    ListPage,
-    NotModified,
-    ObjectMeta,
-    PutMode,
-    PutOutcome,
-    Unknown,
-    Update,
-    Upload,
-    Version,
-)
+from fileio.base import FULL_KEY_BYTES_MAX, Backend, Buffer, ByteRange, Capabilities, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, PutMode, PutOutcome, Unknown, Update, Upload, Version
 from fileio.config import quote_path
 from fileio.env import Env, on_fork
 from fileio.errors import FileIOError, InvalidKey

@@ -11,18 +11,20 @@ Needs neither a JVM nor a cloud SDK to import.
 """
 
 from objcat import errors
-from objcat.alone import create_table_at, table_at
-from objcat.handle import Table
-from objcat.lake import Lake, connect
-from objcat.progress import Progress, report_progress
-from objcat.scan import Scan
-from objcat.services import CompactionStrategy, Maintained
-from objcat.table import Bloom, Bucket, Memory, Record, Simple
-from objcat.table.evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
-from objcat.timeline import AppVersion, CommittedAt, RolledBackAt
-from objcat.transaction import Transaction
+from objcat.common.progress import Progress, report_progress
+from objcat.lake.lake import Lake, connect
+from objcat.lake.standalone import create_table_at, table_at
+from objcat.maintenance.compaction_strategy import CompactionStrategy
+from objcat.maintenance.maintain import Maintained
+from objcat.metadata.schema_evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
+from objcat.metadata.table_spec import Bloom, Bucket, Memory, Record, Simple
+from objcat.table.scan import Scan
+from objcat.table.table import Table
+from objcat.table.transaction import Transaction
+from objcat.timeline.log_state import AppVersion
+from objcat.timeline.rollback import CommittedAt, RolledBackAt
 from objcat.version import VERSION
-from objcat.write import CommitResult
+from objcat.write.transaction import CommitResult
 
 __all__ = [
     "AddColumn",

@@ -24,23 +24,28 @@ from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
 from objcat.errors import Fenced, InvalidInput, ObjcatError, StreamRewound
-from objcat.parts import Change, Part
-from objcat.predicate import parse_predicate
-from objcat.services.after import Upkeep
+from objcat.write.table_writer import Change, Part
+from objcat.predicate.parse import parse_predicate
+from objcat.maintenance.auto import Upkeep
 from objcat.spark.engine import schema_of_struct
-from objcat.standing import Standing
-from objcat.storage.batch import check_columns, check_delete_columns
-from objcat.storage.files import base_pieces, log_pieces
-from objcat.storage.fitting import named
-from objcat.storage.merge import OP_COLUMN, OP_DELETE
-from objcat.table import BaseFile, LogObject, TableSpec
-from objcat.table.properties import SchemaMode
-from objcat.table.schema import columns_from_arrow
-from objcat.tasks import OP_FIELD, Operation, WriteResult, WriteTask, write_unrouted, written_columns
-from objcat.timeline import AppVersion, Committer, Txn, new_txn
-from objcat.timeline.commit import remove_files
+from objcat.table.context import Standing
+from objcat.datafile.batch_checks import check_columns, check_delete_columns
+from objcat.datafile.parquet import base_pieces, log_pieces
+from objcat.datafile.casting import named
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE
+from objcat.metadata.files import BaseFile, LogObject
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.properties import SchemaMode
+from objcat.metadata.schema import columns_from_arrow
+from objcat.tasks.model import OP_FIELD, Operation, WriteResult, WriteTask
+from objcat.tasks.write_batches import write_unrouted
+from objcat.tasks.write_log_rows import written_columns
+from objcat.timeline.log_state import AppVersion
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Txn, new_txn
+from objcat.timeline.intents import remove_files
 from objcat.timeline.entry import data_prefix
-from objcat.write import CommitResult, commit_parts
+from objcat.write.transaction import CommitResult, commit_parts
 from pyspark_objcat.options import COPY_ON_WRITE_REFUSED, LOCATED_REFUSED, FormatOptions, Made, refused
 
 logger = logging.getLogger("objcat")

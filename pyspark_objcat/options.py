@@ -13,20 +13,21 @@ import pyarrow as pa
 import objcat
 from fileio.config import nearest
 from fileio.errors import FileIOError, InvalidConfig
-from objcat.arguments import KeyScope, ScanMode, TableType, one_of
+from objcat.common.validation import KeyScope, ScanMode, TableType, one_of
 from objcat.errors import InvalidInput, ObjcatError, TableNotFound
-from objcat.feed import Feed, changes, incremental
-from objcat.first import take_back
-from objcat.read.incremental import HIDDEN, chosen_columns
-from objcat.read.plan import MODES, SNAPSHOT
-from objcat.scan import Scan
-from objcat.table import Snapshot, TableSpec
-from objcat.table.properties import SchemaMode
-from objcat.table.schema import TableSchema, all_nullable, nullable_schema
-from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
-from objcat.tasks import Operation
+from objcat.table.change_feed import Feed, changes, incremental
+from objcat.lake.create import take_back
+from objcat.planning.incremental import HIDDEN, chosen_columns
+from objcat.planning.scan import MODES, SNAPSHOT
+from objcat.table.scan import Scan
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.properties import SchemaMode
+from objcat.metadata.schema import TableSchema, all_nullable, nullable_schema
+from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ
+from objcat.tasks.model import Operation
 from objcat.tasks.changes import change_schema, increment_schema
-from objcat.urls import find_table
+from objcat.lake.urls import find_table
 
 logger = logging.getLogger("objcat")
 

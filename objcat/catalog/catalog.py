@@ -18,7 +18,7 @@ from fileio.base import Create, require_written
 from fileio.config import nearest
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
-from objcat.arguments import folded, text
+from objcat.common.validation import folded, text
 from objcat.errors import (
     CheckpointCollected,
     CheckpointUnreadable,
@@ -30,11 +30,12 @@ from objcat.errors import (
     ObjcatError,
     TableNotFound,
 )
-from objcat.timeline import Action, Candidate, Committed, Committer, Entry, Footprint, Timeline, Txn, View, new_txn
+from objcat.timeline.commit import Candidate, Committed, Committer
 from objcat.timeline.commit_session import CommitSession
-from objcat.timeline.decoding import RESTORE, decode_json
-from objcat.timeline.entry import Count, SideObject, TimeMs, check_writable, is_path
-from objcat.timeline.side import read_intact, side_object
+from objcat.timeline.entry import Action, Count, Entry, Footprint, SideObject, TimeMs, Txn, check_writable, is_path, new_txn
+from objcat.timeline.json_objects import RESTORE, decode_json
+from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.side_objects import read_intact, side_object
 
 logger = logging.getLogger("objcat")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from objcat.arguments import folded
-from objcat.catalog import Binding, DroppedTable, Names, NamesDelta, namespace_of
+from objcat.catalog.catalog import Binding, DroppedTable, Names, NamesDelta, namespace_of
+from objcat.common.validation import folded
 from objcat.errors import NamespaceNotEmpty, ObjcatError, TableExists, TableNotFound
 
 

@@ -9,18 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from fileio.errors import FileIOError
-from objcat.arguments import name_list, text_mapping
+from objcat.common.validation import name_list, text_mapping
 from objcat.errors import CommitConflict, Contention, InvalidInput, ObjcatError, SnapshotExpired
-from objcat.table import Manifests, Snapshot, TableDelta, Tables, TableSpec
-from objcat.table.evolution import ColumnChange, changed_ids, evolve
-from objcat.table.files import encode_delta
-from objcat.table.partition import parse_partitioning, shape_of
-from objcat.table.properties import check_names, check_properties, check_statistics, check_together
-from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import check_key_scope
-from objcat.timeline import Action, Candidate, CommitPolicy, Committed, Committer, Footprint, Timeline, Txn, View, new_txn
+from objcat.metadata.files import TableDelta, encode_delta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.partitioning import parse_partitioning, shape_of
+from objcat.metadata.properties import check_names, check_properties, check_statistics, check_together
+from objcat.metadata.schema_evolution import ColumnChange, changed_ids, evolve
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_spec import TableSpec, check_key_scope
+from objcat.metadata.table_state import Tables
+from objcat.timeline.commit import Candidate, CommitPolicy, Committed, Committer
 from objcat.timeline.commit_session import CommitSession
-from objcat.timeline.entry import SchemaChange
+from objcat.timeline.entry import Action, Footprint, SchemaChange, Txn, new_txn
+from objcat.timeline.log_view import Timeline, View
 
 logger = logging.getLogger("objcat")
 
@@ -137,7 +139,7 @@ def change_schema(timeline: Timeline[Tables], view: View[Tables], table: str, ch
     `_change`.
 
     Writers that planned before it go on: what they write is read under the new schema as all older files are. Raises InvalidSchema and
-    InvalidInput as `objcat.table.evolution.evolve`, TableClosed, and what a commit raises.
+    InvalidInput as `objcat.metadata.schema_evolution.evolve`, TableClosed, and what a commit raises.
     """
     return _change_spec(timeline, view, table, lambda spec: evolve(spec, changes), what="schema")
 

@@ -16,8 +16,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from fileio import FileIOError
-from objcat.cli import contents, health, history, lakes, maintain, profiles, report, rows, services, store, upkeep
+from fileio.errors import FileIOError
+from objcat.cli import archive, contents, doctor, history, ls, maintain, profiles, report, rows, services, store
 from objcat.cli.common import EXIT_WRONG
 from objcat.cli.output import say, say_error, wants_json
 from objcat.errors import ObjcatError
@@ -74,7 +74,7 @@ def _objcat(
     profiles.chosen.set(None if profile is None else profiles.find_profile(profile))
 
 
-app.command("ls")(lakes.ls)
+app.command("ls")(ls.ls)
 app.command("undrop")(services.undrop)
 app.command("schema")(contents.schema)
 app.command("query")(rows.query)
@@ -85,8 +85,8 @@ app.command("show")(history.show)
 app.command("stats")(contents.stats)
 app.command("files")(contents.files)
 app.command("partitions")(contents.partitions)
-app.command("doctor")(health.doctor)
-app.command("rollback")(health.rollback)
+app.command("doctor")(doctor.doctor)
+app.command("rollback")(doctor.rollback)
 app.command("compact")(services.compact)
 app.command("cluster")(services.cluster)
 app.command("split")(services.split)
@@ -95,9 +95,9 @@ app.command("savepoint")(services.savepoint)
 app.command("release")(services.release)
 app.command("restore")(services.restore)
 app.command("erase")(services.erase)
-app.command("archive")(upkeep.archive)
-app.command("collect")(upkeep.collect)
-app.command("purge")(upkeep.purge)
+app.command("archive")(archive.archive)
+app.command("collect")(archive.collect)
+app.command("purge")(archive.purge)
 app.command("maintain")(maintain.maintain)
 app.command("profiles")(profiles.profiles)
 app.command("store-check")(store.store_check)

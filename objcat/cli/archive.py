@@ -7,15 +7,16 @@ from typing import Annotated
 
 import typer
 
+from objcat.catalog.plans import find_dropped
 from objcat.cli.common import DryRun, Json, Option, TableUrl, lake_and_name, placed
 from objcat.cli.output import progress, say, say_json
-from objcat.naming import find_dropped
-from objcat.services.purge import plan_purge
-from objcat.table import TablesFold
-from objcat.timeline import Committer, Timeline
+from objcat.lake.urls import find_log
+from objcat.maintenance.purge import plan_purge
+from objcat.metadata.replay import TablesFold
 from objcat.timeline.archive import archive as archive_log
-from objcat.timeline.collect import collect_checkpoints, plan_collection
-from objcat.urls import find_log
+from objcat.timeline.checkpoint_expiry import collect_checkpoints, plan_collection
+from objcat.timeline.commit import Committer
+from objcat.timeline.log_view import Timeline
 
 
 def archive(

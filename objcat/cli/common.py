@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from fileio import InvalidConfig
+from fileio.errors import InvalidConfig
 from objcat.cli.profiles import chosen
-from objcat.handle import Table
-from objcat.lake import Lake, connect
-from objcat.urls import find_table, split_url
+from objcat.lake.lake import Lake, connect
+from objcat.lake.urls import find_table, split_url
+from objcat.table.table import Table
 
 EXIT_NO = 1
 EXIT_WRONG = 2

@@ -10,11 +10,11 @@ import pyarrow as pa
 import typer
 from rich.text import Text
 
-from objcat.arguments import whole_number
 from objcat.cli.common import Json, Option, TableUrl, open_table
 from objcat.cli.output import cell, draw, say, say_json, sheet, words
-from objcat.read.explain import bytes_text
-from objcat.table.schema import type_text
+from objcat.common.validation import whole_number
+from objcat.inspection.explain import bytes_text
+from objcat.metadata.schema import type_text
 
 Limit = Annotated[int, typer.Option("--limit", help="Show at most so many, the largest ones; 0: all. JSON has all of them.")]
 LIMIT = 50

@@ -10,13 +10,14 @@ import typer
 
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, open_table, placed
 from objcat.cli.output import draw, progress, say, say_json, sheet, steps, words
-from objcat.doctor import Coverage, Report, Severity, examine, examine_lake
-from objcat.handle import Table
-from objcat.lake import connect
-from objcat.table.files import files_named_by
-from objcat.timeline import CommittedAt, Resolution, RolledBackAt, parse_txn
-from objcat.timeline.sweep import find_leftovers
-from objcat.urls import find_log
+from objcat.inspection.doctor import Coverage, Report, Severity, examine, examine_lake
+from objcat.lake.lake import connect
+from objcat.lake.urls import find_log
+from objcat.metadata.files import files_named_by
+from objcat.table.table import Table
+from objcat.timeline.dead_writers import find_leftovers
+from objcat.timeline.entry import parse_txn
+from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt
 
 
 def doctor(

@@ -13,15 +13,13 @@ from fileio.errors import NotFound
 from objcat.cli.common import Option, TableUrl, open_table
 from objcat.cli.output import cell, draw, instant_text, say_json, sheet, time_text, width, words
 from objcat.errors import InvalidInput
-from objcat.handle import Table
-from objcat.read.history import commit_facts
-from objcat.table import TableDelta
-from objcat.table.evolution import describe_changes
-from objcat.table.files import decode_delta
-from objcat.timeline import Action, Entry, Txn, parse_txn
-from objcat.timeline.decoding import encode_object
-from objcat.timeline.entry import intent_key, requested_key
+from objcat.inspection.history import commit_facts
+from objcat.metadata.files import TableDelta, decode_delta
+from objcat.metadata.schema_evolution import describe_changes
+from objcat.table.table import Table
+from objcat.timeline.entry import Action, Entry, Txn, intent_key, parse_txn, requested_key
 from objcat.timeline.intents import decode_intent
+from objcat.timeline.json_objects import encode_object
 from objcat.timeline.log import with_changes
 
 WIDE_COLUMNS = 130

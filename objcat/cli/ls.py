@@ -10,7 +10,7 @@ import typer
 from objcat.cli.common import Json, LakeUrl, Option, is_place, open_lake
 from objcat.cli.output import cell, draw, instant_text, say, say_json, sheet, time_text
 from objcat.cli.profiles import chosen
-from objcat.lake import Lake
+from objcat.lake.lake import Lake
 
 
 def ls(

@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
-from fileio import FileIOError
 from fileio.env import Env, default_env
-from objcat.arguments import seconds
+from fileio.errors import FileIOError
 from objcat.cli.common import EXIT_NO, EXIT_WRONG, Json, Option, placed
 from objcat.cli.output import say, say_error, say_json
+from objcat.common.validation import seconds
 from objcat.errors import InvalidInput, ObjcatError, TableNotFound
-from objcat.handle import Table
-from objcat.lake import Lake, connect
-from objcat.services import Maintained
-from objcat.services.metrics import prometheus_text, samples_of
-from objcat.services.verify import VERIFIED_BYTES
-from objcat.urls import find_table
+from objcat.inspection.verify_files import VERIFIED_BYTES
+from objcat.lake.lake import Lake, connect
+from objcat.lake.urls import find_table
+from objcat.maintenance.maintain import Maintained
+from objcat.maintenance.metrics import prometheus_text, samples_of
+from objcat.table.table import Table
 
 
 def maintain(  # noqa: PLR0913, PLR0917 - typer makes an option of each

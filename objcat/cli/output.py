@@ -19,8 +19,8 @@ from rich.status import Status
 from rich.table import Table as Sheet
 from rich.text import Text
 
-from objcat.progress import Progress, report_progress
-from objcat.terminal import visible
+from objcat.common.progress import Progress, report_progress
+from objcat.common.terminal import visible
 
 
 def say(text: str = "", *, error: bool = False) -> None:

@@ -15,13 +15,13 @@ from objcat.cli.history import commit_row
 from objcat.cli.output import progress, say, say_json
 from objcat.cli.report_page import Commit, Looked, Saved, Writer, page_of
 from objcat.errors import CorruptTable, InvalidInput
-from objcat.handle import Table
-from objcat.services.due import waiting_of, why_compact
-from objcat.services.metrics import began_ms
-from objcat.services.savepoint import NAME_KEY
-from objcat.table import Manifests
-from objcat.table.policy import policy_of
-from objcat.timeline import Action, Entry
+from objcat.maintenance.due import waiting_of, why_compact
+from objcat.maintenance.metrics import began_ms
+from objcat.maintenance.savepoint import NAME_KEY
+from objcat.metadata.maintenance_policy import policy_of
+from objcat.metadata.manifest import Manifests
+from objcat.table.table import Table
+from objcat.timeline.entry import Action, Entry
 from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
 
 COMMITS_MAX = 1000

@@ -19,12 +19,12 @@ import msgspec
 
 from objcat.cli.output import time_text
 from objcat.cli.report_style import ACTIONS, STYLE
-from objcat.read.explain import bytes_text
-from objcat.read.metadata import TableStats
-from objcat.table import TableSpec
-from objcat.table.policy import Policy
-from objcat.table.schema import type_text
-from objcat.terminal import visible
+from objcat.common.terminal import visible
+from objcat.inspection.explain import bytes_text
+from objcat.inspection.snapshot_stats import TableStats
+from objcat.metadata.maintenance_policy import Policy
+from objcat.metadata.schema import type_text
+from objcat.metadata.table_spec import TableSpec
 
 PARTITIONS_MAX = 60
 SILENT_S = 60

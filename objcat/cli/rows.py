@@ -14,12 +14,14 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import typer
 
-from objcat.arguments import one_of, whole_number
 from objcat.cli.common import Json, LakeUrl, Option, TableUrl, is_place, open_lake, open_table
 from objcat.cli.output import draw, json_text, progress, say, say_json, sheet, words
 from objcat.cli.profiles import chosen
+from objcat.common.validation import one_of, whole_number
 from objcat.errors import InvalidInput
-from objcat.sql import Context, LocalRunner, run_reading
+from objcat.sql.context import Context
+from objcat.sql.duckdb_runner import LocalRunner
+from objcat.sql.statements import run_reading
 
 LIMIT = 50
 ROW_GROUP_BYTES = 64 * 1024 * 1024

@@ -10,9 +10,10 @@ import typer
 from objcat.cli.common import EXIT_NO, DryRun, Json, Option, TableUrl, lake_and_name, open_table
 from objcat.cli.output import progress, say, say_json
 from objcat.errors import InvalidInput
-from objcat.handle import Table
-from objcat.services import CleanPlan, CompactionPlan
-from objcat.services.savepoint import check_readable, check_slot
+from objcat.maintenance.clean import CleanPlan
+from objcat.maintenance.compact import CompactionPlan
+from objcat.maintenance.savepoint import check_readable, check_slot
+from objcat.table.table import Table
 
 Slot = Annotated[int, typer.Argument(help="A slot, as `objcat log` shows it.")]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fileio.libraries import library
-from objcat.memory import address_room_bytes
+from objcat.common.memory_errors import address_room_bytes
 
 _CLOSED: Mapping[str, str] = {
     "enable_external_access": "false",

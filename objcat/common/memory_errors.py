@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, TypeVar
 
-from objcat.arguments import shown
+from objcat.common.validation import shown
 from objcat.errors import OutOfMemory
 
 C = TypeVar("C", bound=type[Any])

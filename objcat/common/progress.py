@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fileio.env import Env
-from objcat.terminal import visible
+from objcat.common.terminal import visible
 
 logger = logging.getLogger("objcat")
 

@@ -1,1 +1,1 @@
-"""What lies in the objects of a table: base files and log objects, merging, and hashing of keys. Pure: Arrow in, Arrow out."""
+"""Data files: Parquet, merges of sorted rows, statistics, bloom filters, hashes of keys. Arrow in, Arrow out. Entry: `parquet`."""

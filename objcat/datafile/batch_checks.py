@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.arguments import nearest_name
+from objcat.common.validation import nearest_name
+from objcat.datafile.casting import fit, nulls, relabelled
 from objcat.errors import InvalidBatch, NullKey
-from objcat.storage.fitting import fit, nulls, relabelled
-from objcat.table import TableSpec
-from objcat.table.schema import Column, arrow_type, is_list, type_text
+from objcat.metadata.schema import Column, arrow_type, is_list, type_text
+from objcat.metadata.table_spec import TableSpec
 
 
 def conform(batch: pa.Table, spec: TableSpec) -> pa.Table:

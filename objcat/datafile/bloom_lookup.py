@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from objcat.storage.bloom import Filter, Hashes, may_hold, parse_filter, physical_type, ranges_of, value_hashes
-from objcat.table import TableSpec
+from objcat.datafile.bloom import Filter, Hashes, may_hold, parse_filter, physical_type, ranges_of, value_hashes
+from objcat.metadata.table_spec import TableSpec
 
 FILTERS_BYTES_MAX = 128 * 1024**2
 """Of filters that a handle keeps."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.table.schema import TableSchema, arrow_type, is_list
+from objcat.metadata.schema import TableSchema, arrow_type, is_list
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fileio.base import require_written
 from fileio.stream import WriteStream
-from objcat.table.digest import FileHash
+from objcat.metadata.file_digest import FileHash
 
 
 class DigestingSink:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.table import TableSpec
+from objcat.metadata.table_spec import TableSpec
 
 DAY_MS = 86_400_000
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from fileio.env import on_fork
 from fileio.store import FileIO
-from objcat.storage.files import log_pieces, read_log
-from objcat.table import FileGroup, LogObject, LogSlice, TableSchema
+from objcat.datafile.parquet import log_pieces, read_log
+from objcat.metadata.files import FileGroup, LogObject, LogSlice
+from objcat.metadata.schema import TableSchema
 
 HELD_BYTES_MAX = 128 * 1024**2
 """Arrow bytes of log rows that a scan holds. What is beyond is read for each file group anew."""

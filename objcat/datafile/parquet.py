@@ -15,23 +15,24 @@ import pyarrow.parquet as pq
 from fileio.base import Create, ObjectMeta, Version
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
+from objcat.common.bounded_cache import Kept
+from objcat.datafile.bloom import options_of
+from objcat.datafile.bloom_lookup import FileFilters, Probe, Source, read_filters
+from objcat.datafile.casting import fitted
+from objcat.datafile.digest_sink import DigestingSink
+from objcat.datafile.merge import OP_COLUMN
+from objcat.datafile.prefetch import Excerpt, chunk_spans
+from objcat.datafile.statistics import bounds_of, row_groups_that_may_match
+from objcat.datafile.verification import DataFile, check_count, check_rows, decoding, not_as_committed, read_footer, reading, whole_bytes
 from objcat.errors import CorruptTable
-from objcat.storage.bloom import options_of
-from objcat.storage.bounds import bounds_of, row_groups_that_may_match
-from objcat.storage.excerpt import Excerpt, chunk_spans
-from objcat.storage.filters import FileFilters, Probe, Source, read_filters
-from objcat.storage.fitting import fitted
-from objcat.storage.merge import OP_COLUMN
-from objcat.storage.sink import DigestingSink
-from objcat.storage.verify import DataFile, check_count, check_rows, decoding, not_as_committed, read_footer, reading, whole_bytes
-from objcat.table import BaseFile, LogObject, LogRows, Pruning, TableSchema, TableSpec
-from objcat.table.digest import footer_digest_of, is_verifiable
-from objcat.table.files import Bound, Order
-from objcat.table.kept import Kept
-from objcat.table.properties import Statistics
-from objcat.table.record import PARTITION_FIELD, is_of_index
-from objcat.table.schema import FIELD_ID_KEY
-from objcat.timeline import Home, Txn
+from objcat.metadata.file_digest import footer_digest_of, is_verifiable
+from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, Order
+from objcat.metadata.key_index_table import PARTITION_FIELD, is_of_index
+from objcat.metadata.manifest import Pruning
+from objcat.metadata.properties import Statistics
+from objcat.metadata.schema import FIELD_ID_KEY, TableSchema
+from objcat.metadata.table_spec import TableSpec
+from objcat.timeline.entry import Home, Txn
 
 TXN_COLUMN = "_objcat_txn"
 """Hidden column of base files: the transaction that wrote the row."""

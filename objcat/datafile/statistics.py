@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from objcat.table.files import BaseFile, Bound
-from objcat.table.manifest import Pruning
-from objcat.table.rows import Change, rows_of
-from objcat.table.schema import FIELD_ID_KEY
-from objcat.table.spec import TableSpec
-from objcat.timeline import Home
+from objcat.metadata.files import BaseFile, Bound
+from objcat.metadata.manifest import Pruning
+from objcat.metadata.manifest_rows import Change, rows_of
+from objcat.metadata.schema import FIELD_ID_KEY
+from objcat.metadata.table_spec import TableSpec
+from objcat.timeline.entry import Home
 
 BOUND_BYTES_MAX = 64
 """Of a text, in UTF-8: what is longer is cut, and an upper bound rounded up."""

@@ -13,11 +13,11 @@ from fileio.env import map_io
 from fileio.errors import NotFound, ObjectChanged
 from fileio.store import FileIO
 from fileio.stream import ReadStream
+from objcat.common.bounded_cache import Kept
+from objcat.common.memory_errors import is_full
 from objcat.errors import CorruptTable
-from objcat.memory import is_full
-from objcat.table import BaseFile, FileGroup, LogObject
-from objcat.table.digest import FileHash, digest_of, footer_digest_of, is_verifiable
-from objcat.table.kept import Kept
+from objcat.metadata.file_digest import FileHash, digest_of, footer_digest_of, is_verifiable
+from objcat.metadata.files import BaseFile, FileGroup, LogObject
 
 DataFile = BaseFile | LogObject
 

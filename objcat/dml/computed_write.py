@@ -9,19 +9,23 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from fileio.store import FileIO
-from objcat.arguments import instance, text_mapping
+from objcat.common.validation import instance, text_mapping
 from objcat.errors import InvalidBatch
-from objcat.parts import Change, Engine, Part
-from objcat.placing import COMPUTED_AGAIN
-from objcat.predicate import Predicate
-from objcat.services.perform import Done, Proposal, Service, perform
-from objcat.table import Manifests, Snapshot, Tables, TableSchema, TableSpec
-from objcat.table.files import encode_delta
-from objcat.table.schema import Column
-from objcat.table.snapshot import snapshot_of
-from objcat.tasks import Operation
-from objcat.timeline import Action, AppVersion, Timeline, Txn, View
-from objcat.write import CommitResult
+from objcat.metadata.files import encode_delta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.schema import Column, TableSchema
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.predicate.parse import Predicate
+from objcat.tasks.model import Operation
+from objcat.timeline.entry import Action, Txn
+from objcat.timeline.log_state import AppVersion
+from objcat.timeline.log_view import Timeline, View
+from objcat.write.index_lookup import COMPUTED_AGAIN
+from objcat.write.service_commit import Done, Proposal, Service, perform
+from objcat.write.table_writer import Change, Engine, Part
+from objcat.write.transaction import CommitResult
 
 DELETED = "_objcat_deleted"
 """Of an outcome with deletes: whether a row is one."""

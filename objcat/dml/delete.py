@@ -10,14 +10,18 @@ import msgspec
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.placing import Placing, keys_of
-from objcat.read.plan import ScanPlan, plan_scan
-from objcat.services.perform import Done, Proposal, Service, perform
-from objcat.services.proposal import proposal_of
-from objcat.table import Manifests, Snapshot, Tables, TableSpec
-from objcat.table.snapshot import snapshot_of
-from objcat.tasks import DeleteTask, Operation, WriteResult, WriteTask
-from objcat.timeline import Action, Timeline, Txn, View
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.planning.scan import ScanPlan, plan_scan
+from objcat.tasks.model import Operation, WriteResult, WriteTask
+from objcat.tasks.regroup_rows import DeleteTask
+from objcat.timeline.entry import Action, Txn
+from objcat.timeline.log_view import Timeline, View
+from objcat.write.index_lookup import Placing, keys_of
+from objcat.write.service_commit import Done, Proposal, Service, perform
+from objcat.write.service_result import proposal_of
 
 
 class KeyEngine(Protocol):

@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
-from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
+from objcat.common.duckdb_sandbox import connect_duckdb
+from objcat.datafile.batch_checks import conform_delete, located
+from objcat.datafile.bucket_hash import bucket_of
+from objcat.datafile.nested_slices import uncut
+from objcat.datafile.parquet import constant
+from objcat.dml.program import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
+from objcat.engine.spooled_batch import Rows
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
 from objcat.predicate.dialect import spark_sql
-from objcat.predicate.duckdb_text import duckdb_text
-from objcat.sandbox import connect_duckdb
-from objcat.spool import Rows
-from objcat.storage.batch import conform_delete, located
-from objcat.storage.files import constant
-from objcat.storage.hashing import bucket_of
-from objcat.storage.uncut import uncut
-from objcat.table import Snapshot, TableSpec
-from objcat.table.spec import PARTITION_SCOPE
-from objcat.timeline import Home
+from objcat.predicate.duckdb import duckdb_text
+from objcat.timeline.entry import Home
 
 PLACE = "_objcat_place"
 """Of a row of an outcome: the partition of the row that it comes from."""

@@ -9,15 +9,17 @@ from typing import TypeAlias
 import msgspec
 
 from fileio.store import FileIO
+from objcat.dml.computed_write import Work, former_of
 from objcat.errors import EmptyBatch, InvalidInput
-from objcat.parts import Change, Part
-from objcat.placing import Locator
-from objcat.services.compute import Work, former_of
-from objcat.services.perform import Proposal
-from objcat.table import FileGroup, Manifests, Snapshot, TableDelta
-from objcat.table.files import decode_delta, encode_delta
-from objcat.tasks import Filter, ScanTask, scan_groups
-from objcat.timeline import Footprint, Home, Summary, Txn
+from objcat.metadata.files import FileGroup, TableDelta, decode_delta, encode_delta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot
+from objcat.tasks.model import Filter, ScanTask
+from objcat.tasks.scan import scan_groups
+from objcat.timeline.entry import Footprint, Home, Summary, Txn
+from objcat.write.index_lookup import Locator
+from objcat.write.service_commit import Proposal
+from objcat.write.table_writer import Change, Part
 
 EVERYTHING = ("",)
 """A whole table, as a footprint says it. There may be a partition without a name beside others, of another partitioning: for whoever ends

@@ -18,15 +18,15 @@ from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
-from objcat.arguments import is_unicode, nearest_name, shown
+from objcat.common.validation import is_unicode, nearest_name, shown
+from objcat.datafile.batch_checks import means_the_same
 from objcat.errors import InvalidInput, InvalidPredicate
+from objcat.metadata.schema import arrow_type, type_text
+from objcat.metadata.table_spec import TableSpec
+from objcat.predicate.arrow import terms_of
 from objcat.predicate.dialect import SparkText
-from objcat.predicate.duckdb_text import strict_casts
-from objcat.predicate.reach import beyond_rows
-from objcat.predicate.translate import terms_of
-from objcat.storage.batch import means_the_same
-from objcat.table import TableSpec
-from objcat.table.schema import arrow_type, type_text
+from objcat.predicate.duckdb import strict_casts
+from objcat.predicate.sql_reach import beyond_rows
 
 Tree: TypeAlias = Any
 """A parsed expression; sqlglot's own base class has had several names."""

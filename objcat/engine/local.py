@@ -13,34 +13,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.arguments import is_unicode, shown
+from objcat.common.progress import counted, shown_progress
+from objcat.common.validation import is_unicode, shown
+from objcat.datafile.batch_checks import check_columns, check_delete_columns, check_named_once, located
+from objcat.datafile.casting import plain
+from objcat.engine.spooled_batch import Rows, Spooled, spooled
 from objcat.errors import EmptyBatch, InvalidBatch
-from objcat.predicate import Predicate
-from objcat.progress import counted, shown_progress
-from objcat.spool import Rows, Spooled, spooled
-from objcat.storage.batch import check_columns, check_delete_columns, check_named_once, located
-from objcat.storage.fitting import plain
-from objcat.table import TableSpec
-from objcat.table.schema import TableSchema, arrow_type, is_list
-from objcat.tasks import (
-    PLACE_COLUMN,
-    BatchKeys,
-    Gathered,
-    Located,
-    LocateTask,
-    Operation,
-    WriteResult,
-    WriteTask,
-    locate,
-    placed,
-    run_all,
-    waiting,
-    write_routed,
-    write_unrouted,
-    written_columns,
-)
-from objcat.tasks.locate import NOWHERE
-from objcat.tasks.moves import Moving, find_lives, moves_of
+from objcat.metadata.schema import TableSchema, arrow_type, is_list
+from objcat.metadata.table_spec import TableSpec
+from objcat.predicate.parse import Predicate
+from objcat.tasks.key_lookup import NOWHERE, BatchKeys, Gathered, Located, LocateTask, locate, placed, waiting
+from objcat.tasks.model import PLACE_COLUMN, Operation, WriteResult, WriteTask
+from objcat.tasks.parallel import run_all
+from objcat.tasks.partition_moves import Moving, find_lives, moves_of
+from objcat.tasks.write_batches import write_routed, write_unrouted
+from objcat.tasks.write_log_rows import written_columns
 
 NAME = "local"
 SPLIT_ROWS = 4 * 1024**2
@@ -187,7 +174,7 @@ class _Gathered:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A batch with the places of its rows, see `objcat.tasks.locate.placed`.
+    """A batch with the places of its rows, see `objcat.tasks.key_lookup.placed`.
 
     Where keys move: counts, which rows are not superseded by another of the batch; left: the file groups that their keys leave.
     """

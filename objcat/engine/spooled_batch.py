@@ -11,8 +11,8 @@ from typing import IO, TypeAlias
 import pyarrow as pa
 
 from fileio.env import default_env
-from objcat.progress import shown_progress
-from objcat.storage.local_disk import room_for_rows
+from objcat.common.progress import shown_progress
+from objcat.datafile.local_disk import room_for_rows
 
 SPOOL_BYTES_MAX = 256 * 1024**2
 """Arrow bytes of a stream that are held in memory."""

@@ -22,29 +22,34 @@ import pyarrow.compute as pc
 from fileio.base import ObjectMeta
 from fileio.errors import NotFound
 from fileio.store import FileIO
-from objcat.catalog import Catalog
+from objcat.catalog.catalog import Catalog
+from objcat.common.memory_errors import is_full
+from objcat.datafile.bucket_hash import bucket_of, key_digests
+from objcat.datafile.parquet import constant, read_base, read_log
+from objcat.datafile.verification import DataFile
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, ObjcatError, UnsupportedFormat
-from objcat.memory import is_full
-from objcat.services.verify import verify_all
-from objcat.storage.files import constant, read_base, read_log
-from objcat.storage.hashing import bucket_of, key_digests
-from objcat.storage.verify import DataFile
-from objcat.table import BaseFile, FileGroup, LogObject, Manifests, Snapshot, Tables, TablesFold, TableSpec
-from objcat.table.digest import is_verifiable
-from objcat.table.files import decode_delta
-from objcat.table.partition import partitions_of, shape_of
-from objcat.tasks import LocateTask
-from objcat.tasks.moves import living_keys
-from objcat.tasks.order import lies_otherwise
-from objcat.tasks.record import all_entries
-from objcat.timeline import Entry, Home, LogState, Timeline, Txn, View
+from objcat.inspection.verify_files import verify_all
+from objcat.metadata.file_digest import is_verifiable
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, decode_delta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.partitioning import partitions_of, shape_of
+from objcat.metadata.replay import TablesFold
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.tasks.key_index import all_entries
+from objcat.tasks.key_lookup import LocateTask
+from objcat.tasks.partition_moves import living_keys
+from objcat.tasks.row_order import lies_otherwise
 from objcat.timeline.archive import unnamed_history
 from objcat.timeline.checkpoint import BrokenRoot, Root, VoidRoot, read_root, root_key
 from objcat.timeline.conflicts import find_conflicts
-from objcat.timeline.entry import intent_key, is_txn, log_key
+from objcat.timeline.entry import Entry, Home, Txn, intent_key, is_txn, log_key
 from objcat.timeline.log import with_changes
-from objcat.timeline.outcomes import outcomes_of
-from objcat.timeline.side import get_digests
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.side_objects import get_digests
+from objcat.timeline.txn_outcomes import outcomes_of
 
 F = TypeVar("F", BaseFile, LogObject)
 

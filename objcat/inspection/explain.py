@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from objcat.read.metadata import Survey, survey_of
-from objcat.read.plan import ScanPlan
-from objcat.table import Manifests
+from objcat.inspection.snapshot_stats import Survey, survey_of
+from objcat.metadata.manifest import Manifests
+from objcat.planning.scan import ScanPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from objcat.table import BaseFile, LogObject, TableDelta
-from objcat.table.files import decode_delta
-from objcat.timeline import Entry
+from objcat.metadata.files import BaseFile, LogObject, TableDelta, decode_delta
+from objcat.timeline.entry import Entry
 
 HISTORY = pa.schema(
     [

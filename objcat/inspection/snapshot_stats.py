@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.read.plan import READ_OPTIMISED
-from objcat.table import Column, Manifests, Pruning, Snapshot
-from objcat.table.rows import Ints, bounded_columns, integers
-from objcat.table.snapshot import Live
-from objcat.timeline import Home
+from objcat.metadata.manifest import Manifests, Pruning
+from objcat.metadata.manifest_rows import Ints, bounded_columns, integers
+from objcat.metadata.schema import Column
+from objcat.metadata.snapshot import Live, Snapshot
+from objcat.planning.scan import READ_OPTIMISED
+from objcat.timeline.entry import Home
 
 CUT_BYTES_MIN = 61
-"""Of a lower bound that was cut, see `objcat.storage.bounds`: a text of up to 64 bytes, less a last character that did not fit."""
+"""Of a lower bound that was cut, see `objcat.datafile.statistics`: a text of up to 64 bytes, less a last character that did not fit."""
 
 
 # ---- how much ----------------------------------------------------------------------------------------------------

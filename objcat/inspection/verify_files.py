@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from fileio.errors import NotFound
 from fileio.store import FileIO
-from objcat.storage.verify import why_damaged
-from objcat.table import Manifests, Snapshot, Tables
-from objcat.table.digest import unpacked
-from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Timeline, reopening
+from objcat.datafile.verification import why_damaged
+from objcat.metadata.file_digest import unpacked
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.timeline.log_view import Timeline, reopening
 
 VERIFIED_BYTES = 16 * 1024**2
 """What a round of upkeep reads of a table for this, about."""

@@ -9,15 +9,16 @@ import pyarrow as pa
 
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.batches import change_of
-from objcat.catalog import Catalog
+from objcat.catalog.catalog import Catalog
+from objcat.catalog.plans import plan_drop
+from objcat.catalog.table_lifecycle import close_unchanged
+from objcat.datafile.batch_checks import conform
 from objcat.errors import ObjcatError
-from objcat.lifecycle import close_unchanged
-from objcat.naming import plan_drop
-from objcat.storage.batch import conform
-from objcat.table import Tables, TableSpec
-from objcat.tasks import Operation
-from objcat.timeline import Timeline
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.table.batch_input import change_of
+from objcat.tasks.model import Operation
+from objcat.timeline.log_view import Timeline
 
 logger = logging.getLogger("objcat")
 

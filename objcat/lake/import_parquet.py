@@ -16,13 +16,13 @@ from fileio.base import ObjectMeta
 from fileio.config import unquote_path
 from fileio.registry import open_store
 from fileio.store import FileIO
-from objcat.arguments import shown, whole_number
+from objcat.common.progress import shown_progress
+from objcat.common.validation import shown, whole_number
+from objcat.datafile.batch_checks import means_the_same
 from objcat.errors import CorruptTable, InvalidBatch, InvalidInput
-from objcat.handle import Table
-from objcat.progress import shown_progress
-from objcat.storage.batch import means_the_same
-from objcat.table.schema import nullable_schema
-from objcat.timeline import AppVersion
+from objcat.metadata.schema import nullable_schema
+from objcat.table.table import Table
+from objcat.timeline.log_state import AppVersion
 
 COMMIT_BYTES = 1024**3
 """Bytes of source files that make one commit, about."""

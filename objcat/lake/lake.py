@@ -21,28 +21,8 @@ from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from objcat.alone import NO_VIEW, TableSettings, new_spec
-from objcat.arguments import IfExists, IsolationName, KeyScope, TableType, folded, name_list, one_of, seconds, session, text, text_mapping
-from objcat.batches import schema_of_batch, session_of
-from objcat.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, log_prefix
-from objcat.errors import (
-    CommitUnknown,
-    Contention,
-    InvalidInput,
-    NamespaceExists,
-    ObjcatError,
-    SharedTransaction,
-    TableClosed,
-    TableExists,
-    TableNotFound,
-)
-from objcat.first import check_rows, take_back
-from objcat.handle import Table
-from objcat.importing import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
-from objcat.lifecycle import check_changes, close, create, reopen
-from objcat.local import is_untyped, to_rows
-from objcat.memory import reports_full_memory
-from objcat.naming import (
+from objcat.catalog.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, log_prefix
+from objcat.catalog.plans import (
     Elsewhere,
     find_dropped,
     plan_create,
@@ -54,20 +34,61 @@ from objcat.naming import (
     refuse_taken,
     renamed,
 )
-from objcat.services import CleanResult, Maintained, purge
-from objcat.services.after import Upkeep
-from objcat.services.metrics import Sample, prometheus_text, samples_of
-from objcat.services.verify import VERIFIED_BYTES
-from objcat.sql import Context, LocalRunner, Runner, run_statement
-from objcat.table import Tables, TablesFold, TableSpec
-from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import Index
-from objcat.tasks import Operation
-from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, new_txn, parse_txn, resolve
-from objcat.timeline.commit import remove_files
-from objcat.transaction import Transaction
-from objcat.upkeep import maintain_each
-from objcat.write import CommitResult
+from objcat.catalog.table_lifecycle import check_changes, close, create, reopen
+from objcat.common.memory_errors import reports_full_memory
+from objcat.common.validation import (
+    IfExists,
+    IsolationName,
+    KeyScope,
+    TableType,
+    folded,
+    name_list,
+    one_of,
+    seconds,
+    session,
+    text,
+    text_mapping,
+)
+from objcat.engine.local import is_untyped, to_rows
+from objcat.errors import (
+    CommitUnknown,
+    Contention,
+    InvalidInput,
+    NamespaceExists,
+    ObjcatError,
+    SharedTransaction,
+    TableClosed,
+    TableExists,
+    TableNotFound,
+)
+from objcat.inspection.verify_files import VERIFIED_BYTES
+from objcat.lake.create import check_rows, take_back
+from objcat.lake.import_parquet import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
+from objcat.lake.standalone import NO_VIEW, TableSettings, new_spec
+from objcat.maintenance.auto import Upkeep
+from objcat.maintenance.clean import CleanResult
+from objcat.maintenance.maintain import Maintained
+from objcat.maintenance.metrics import Sample, prometheus_text, samples_of
+from objcat.maintenance.purge import purge
+from objcat.metadata.replay import TablesFold
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_spec import Index, TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.sql.context import Context
+from objcat.sql.duckdb_runner import LocalRunner
+from objcat.sql.runner import Runner
+from objcat.sql.statements import run_statement
+from objcat.table.batch_input import schema_of_batch, session_of
+from objcat.table.maintenance import maintain_each
+from objcat.table.table import Table
+from objcat.table.transaction import Transaction
+from objcat.tasks.model import Operation
+from objcat.timeline.entry import Txn, new_txn, parse_txn
+from objcat.timeline.intents import remove_files
+from objcat.timeline.log_state import AppVersion
+from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.rollback import Resolution, resolve
+from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -241,7 +262,7 @@ class Lake:
         that files lack: whole numbers, dates, or text; and what the table says where it is there. options: of its store. key, settings: as
         of `write`; keys are declared new. commit_bytes: of source files, that make one commit. An import that ended early goes on where it
         was when it is called again; a table that was created is dropped when the first commit is refused, as by `write`. Raises as
-        `objcat.importing.import_files` and `create_table`.
+        `objcat.lake.import_parquet.import_files` and `create_table`.
         """
         found = inspect_source(find_source(source, options))
 

@@ -12,16 +12,20 @@ import pyarrow as pa
 from fileio.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.store import FileIO
-from objcat.arguments import KeyScope, TableType, instance, name_list, one_of, span_ms, text, text_mapping
-from objcat.batches import schema_given
+from objcat.catalog.table_lifecycle import create
+from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, span_ms, text, text_mapping
 from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
-from objcat.handle import Table
-from objcat.lifecycle import create
-from objcat.table import Bloom, Bucket, Memory, Record, Simple, Tables, TablesFold, TableSpec
-from objcat.table.schema import schema_from_arrow
-from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import KEY_SCOPES, KINDS, Index, make_spec
-from objcat.timeline import Log, LogState, Timeline, View, new_txn
+from objcat.metadata.replay import TablesFold
+from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_spec import KEY_SCOPES, KINDS, Bloom, Bucket, Index, Memory, Record, Simple, TableSpec, make_spec
+from objcat.metadata.table_state import Tables
+from objcat.table.batch_input import schema_given
+from objcat.table.table import Table
+from objcat.timeline.entry import new_txn
+from objcat.timeline.log import Log
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline, View
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

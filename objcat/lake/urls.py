@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from objcat.alone import table_at
-from objcat.catalog import check_name
+from objcat.catalog.catalog import check_name
 from objcat.errors import InvalidInput, TableNotFound
-from objcat.handle import Table
-from objcat.lake import connect
-from objcat.table import Tables, TablesFold
-from objcat.timeline import Timeline
+from objcat.lake.lake import connect
+from objcat.lake.standalone import table_at
+from objcat.metadata.replay import TablesFold
+from objcat.metadata.table_state import Tables
+from objcat.table.table import Table
+from objcat.timeline.log_view import Timeline
 
 
 def find_table(url: str, options: Mapping[str, Any] | None = None) -> Table:

@@ -9,18 +9,19 @@ from functools import partial
 
 from fileio.env import on_fork
 from objcat.errors import InvalidInput
-from objcat.services.clean import CLEANED_SLOTS_MIN, clean, is_clean_due
-from objcat.services.compact import compact, compact_index, schedule_compaction, scheduled_compactions
-from objcat.services.due import compactable, partitions_to_split, waiting_of, why_compact
-from objcat.services.reindex import index_due
-from objcat.services.split import split_buckets
-from objcat.services.strategy import strategy_of
-from objcat.services.workers import Workers
-from objcat.table import Manifests, Tables
-from objcat.table.policy import policy_of
-from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import RecordIndex
-from objcat.timeline import Timeline, View
+from objcat.maintenance.clean import CLEANED_SLOTS_MIN, clean, is_clean_due
+from objcat.maintenance.compact import compact, compact_index, schedule_compaction, scheduled_compactions
+from objcat.maintenance.compaction_strategy import strategy_of
+from objcat.maintenance.due import compactable, partitions_to_split, waiting_of, why_compact
+from objcat.maintenance.reindex import index_due
+from objcat.maintenance.split_buckets import split_buckets
+from objcat.maintenance.workers import Workers
+from objcat.metadata.maintenance_policy import policy_of
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_spec import RecordIndex
+from objcat.metadata.table_state import Tables
+from objcat.timeline.log_view import Timeline, View
 
 logger = logging.getLogger("objcat")
 

@@ -13,18 +13,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fileio.env import map_io
-from objcat.arguments import whole_number
+from objcat.common.progress import shown_progress
+from objcat.common.validation import whole_number
 from objcat.errors import InvalidInput
-from objcat.progress import shown_progress
-from objcat.services.perform import Proposal, Service, perform
-from objcat.table import Manifests, Snapshot, TableDelta, Tables
-from objcat.table.files import decode_delta, encode_delta
-from objcat.table.policy import Retention
-from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Action, Entry, Footprint, Home, Summary, Timeline, Txn, View
-from objcat.timeline.commit import remove_files
-from objcat.timeline.entry import log_key
+from objcat.metadata.files import TableDelta, decode_delta, encode_delta
+from objcat.metadata.maintenance_policy import Retention
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.timeline.entry import Action, Entry, Footprint, Home, Summary, Txn, log_key
+from objcat.timeline.intents import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
+from objcat.timeline.log_view import Timeline, View
+from objcat.write.service_commit import Proposal, Service, perform
 
 logger = logging.getLogger("objcat")
 

@@ -16,21 +16,24 @@ from typing import Any
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.packing import homes_apart, pack, size_of
-from objcat.read.plan import plan_scan
-from objcat.services.clustering import Clustering, check_clustering
-from objcat.services.perform import Proposal, Service, perform
-from objcat.services.relocate import RelocateTask, relocate_groups
-from objcat.services.reorder import order_of, reorder
-from objcat.services.workers import Advance, Here, Workers
-from objcat.storage.files import BaseWriter, base_path
-from objcat.table import BaseFile, FileGroup, LogObject, Manifests, Snapshot, TableDelta, Tables, TableSpec
-from objcat.table.files import decode_delta, encode_delta, features_of
-from objcat.table.snapshot import snapshot_of
-from objcat.tasks import TXN_FIELD, WriteResult
-from objcat.tasks.current import current_cuts, loaded_logs
-from objcat.tasks.order import sorted_rows
-from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View
+from objcat.datafile.parquet import BaseWriter, base_path
+from objcat.maintenance.cluster_keys import Clustering, check_clustering
+from objcat.maintenance.cluster_order import order_of, reorder
+from objcat.maintenance.cluster_rows import RelocateTask, relocate_groups
+from objcat.maintenance.workers import Advance, Here, Workers
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, TableDelta, decode_delta, encode_delta, features_of
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.planning.scan import plan_scan
+from objcat.tasks.merged_rows import current_cuts, loaded_logs
+from objcat.tasks.model import TXN_FIELD, WriteResult
+from objcat.tasks.row_order import sorted_rows
+from objcat.timeline.entry import Action, Footprint, Home, Summary, Txn
+from objcat.timeline.log_view import Timeline, View
+from objcat.write.file_sizing import homes_apart, pack, size_of
+from objcat.write.service_commit import Proposal, Service, perform
 
 SORTED_BYTES_MAX = 256 * 1024**2
 """Of files whose rows are sorted together, and held in memory."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from objcat.arguments import name_list, nearest_name, shown, whole_number
+from objcat.common.validation import name_list, nearest_name, shown, whole_number
 from objcat.errors import InvalidInput
-from objcat.table import TableSpec
-from objcat.table.files import ORDER_COLUMNS_MAX, ZORDER_COLUMNS_MAX
+from objcat.metadata.files import ORDER_COLUMNS_MAX, ZORDER_COLUMNS_MAX
+from objcat.metadata.table_spec import TableSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

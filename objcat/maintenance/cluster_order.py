@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from objcat.read.plan import plan_scan
-from objcat.services.clustering import Clustering, check_clustering
-from objcat.services.compact import CompactionPlan, CompactionWork, narrowed, run_compaction
-from objcat.services.perform import Done, Service, perform
-from objcat.services.strategy import io_bytes
-from objcat.services.workers import Workers
-from objcat.table import FileGroup, Manifests, Tables, TableSpec
-from objcat.table.files import Order
-from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Action, Timeline, View
+from objcat.maintenance.cluster_keys import Clustering, check_clustering
+from objcat.maintenance.compact import CompactionPlan, CompactionWork, narrowed, run_compaction
+from objcat.maintenance.compaction_strategy import io_bytes
+from objcat.maintenance.workers import Workers
+from objcat.metadata.files import FileGroup, Order
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.planning.scan import plan_scan
+from objcat.timeline.entry import Action
+from objcat.timeline.log_view import Timeline, View
+from objcat.write.service_commit import Done, Service, perform
 
 
 def reorder(

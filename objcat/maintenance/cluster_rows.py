@@ -14,19 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
+from objcat.datafile.merge import OP_COLUMN, OP_UPSERT
+from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, constant, log_path, write_log
+from objcat.datafile.streaming_merge import sort_by_key
 from objcat.errors import CorruptTable
-from objcat.services.workers import Advance
-from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, constant, log_path, write_log
-from objcat.storage.merge import OP_COLUMN, OP_UPSERT
-from objcat.storage.streaming import sort_by_key
-from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
-from objcat.table.files import Order
-from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD, index_spec
-from objcat.tasks import TXN_FIELD, Operation, WriteResult, WriteTask, log_schema
-from objcat.tasks.current import current_cuts, current_empty, loaded_logs, parted
-from objcat.tasks.order import sorted_rows
-from objcat.tasks.record import put_index
-from objcat.timeline import Home, Txn
+from objcat.maintenance.workers import Advance
+from objcat.metadata.files import BaseFile, FileGroup, LogRows, Order
+from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD, index_spec
+from objcat.metadata.table_spec import TableSpec
+from objcat.tasks.key_index import put_index
+from objcat.tasks.merged_rows import current_cuts, current_empty, loaded_logs, parted
+from objcat.tasks.model import TXN_FIELD, Operation, WriteResult, WriteTask
+from objcat.tasks.row_order import sorted_rows
+from objcat.tasks.write_log_rows import log_schema
+from objcat.timeline.entry import Home, Txn
 
 
 @dataclass(frozen=True, slots=True)

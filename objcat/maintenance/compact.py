@@ -10,27 +10,32 @@ import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.arguments import instance, instances
+from objcat.common.validation import instance, instances
+from objcat.datafile.lateness import timely
+from objcat.datafile.log_files import LogReader
+from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
 from objcat.errors import AlreadyDone, CommitConflict, Contention, Fenced, InvalidInput, SnapshotExpired, TableClosed
-from objcat.read.plan import parse_filter
-from objcat.services.perform import Proposal, Service, perform
-from objcat.services.reindex import index_due, of_live_homes
-from objcat.services.strategy import EVERYTHING, CompactionStrategy, choose
-from objcat.services.workers import Advance, Here, Workers
-from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
-from objcat.storage.lateness import timely
-from objcat.storage.logs import LogReader
-from objcat.table import BaseFile, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TableSpec
-from objcat.table.files import Order, decode_delta, encode_delta, features_of
-from objcat.table.record import index_spec, is_of_index
-from objcat.table.snapshot import snapshot_of
-from objcat.tasks import TXN_FIELD, WriteResult, log_schema, run_all
-from objcat.tasks.current import current_cuts, loaded_logs, parted, rewritten_at_once
-from objcat.tasks.order import in_order, kept_order
-from objcat.timeline import Action, Footprint, Home, Summary, Timeline, Txn, View, reopening, resolve
-from objcat.timeline.decoding import decode_json
-from objcat.timeline.entry import requested_key
+from objcat.maintenance.compaction_strategy import EVERYTHING, CompactionStrategy, choose
+from objcat.maintenance.reindex import index_due, of_live_homes
+from objcat.maintenance.workers import Advance, Here, Workers
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogRows, Order, TableDelta, decode_delta, encode_delta, features_of
+from objcat.metadata.key_index_table import index_spec, is_of_index
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.planning.scan import parse_filter
+from objcat.tasks.merged_rows import current_cuts, loaded_logs, parted, rewritten_at_once
+from objcat.tasks.model import TXN_FIELD, WriteResult
+from objcat.tasks.parallel import run_all
+from objcat.tasks.row_order import in_order, kept_order
+from objcat.tasks.write_log_rows import log_schema
+from objcat.timeline.entry import Action, Footprint, Home, Summary, Txn, requested_key
 from objcat.timeline.intents import ADVICE, pending_plans, remove_files, request
+from objcat.timeline.json_objects import decode_json
+from objcat.timeline.log_view import Timeline, View, reopening
+from objcat.timeline.rollback import resolve
+from objcat.write.service_commit import Proposal, Service, perform
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _PLANNED = msgspec.json.Decoder(tuple[Home, ...])

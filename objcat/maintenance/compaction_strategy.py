@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 
 import pyarrow.compute as pc
 
-from objcat.arguments import GroupOrder, one_of, whole_number
+from objcat.common.validation import GroupOrder, one_of, whole_number
 from objcat.errors import InvalidInput
-from objcat.table import FileGroup, TableSpec
-from objcat.table.newest import newest_first
-from objcat.table.policy import Policy
-from objcat.table.properties import COMPACTION_ORDERS
+from objcat.metadata.files import FileGroup
+from objcat.metadata.maintenance_policy import Policy
+from objcat.metadata.newest_partitions import newest_first
+from objcat.metadata.properties import COMPACTION_ORDERS
+from objcat.metadata.table_spec import TableSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from objcat.services.strategy import base_bytes, choose, log_bytes, strategy_of
-from objcat.table import FileGroup, Manifests, Snapshot
-from objcat.table.policy import Policy
+from objcat.maintenance.compaction_strategy import base_bytes, choose, log_bytes, strategy_of
+from objcat.metadata.files import FileGroup
+from objcat.metadata.maintenance_policy import Policy
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot
 from objcat.timeline.entry import BUCKETS_MAX
 
 

@@ -20,20 +20,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from objcat.errors import CheckpointCollected, Contention
-from objcat.services.clean import CleanPlan, plan_clean
-from objcat.services.perform import Proposal, Service, perform
-from objcat.table import BaseFile, LogObject, Manifests, TableDelta, Tables
-from objcat.table.erased import Redaction
-from objcat.table.files import decode_delta, encode_delta
-from objcat.table.levels import save_table_afresh
-from objcat.table.record import is_of_index
-from objcat.table.snapshot import Snapshot, snapshot_of
-from objcat.timeline import Action, Entry, Footprint, LogState, Summary, Timeline, Txn, View, checkpoint
+from objcat.maintenance.clean import CleanPlan, plan_clean
+from objcat.metadata.erased_values import Redaction
+from objcat.metadata.files import BaseFile, LogObject, TableDelta, decode_delta, encode_delta
+from objcat.metadata.key_index_table import is_of_index
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.manifest_levels import save_table_afresh
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.timeline import checkpoint
 from objcat.timeline.archive import read_back
-from objcat.timeline.collect import fence, sweep_objects, valid_roots
-from objcat.timeline.commit import remove_files
+from objcat.timeline.checkpoint_expiry import fence, sweep_objects, valid_roots
+from objcat.timeline.entry import Action, Entry, Footprint, Summary, Txn
+from objcat.timeline.intents import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
-from objcat.timeline.redact import Erasing, Redacted, leave, pending, redact, settle
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.redaction import Erasing, Redacted, leave, pending, redact, settle
+from objcat.write.service_commit import Proposal, Service, perform
 
 ATTEMPTS_MAX = 5
 """Checkpoints that are written before others let one stand as the oldest."""

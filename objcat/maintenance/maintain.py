@@ -7,27 +7,29 @@ from dataclasses import dataclass
 
 from fileio.base import GetResult
 from fileio.errors import FileIOError, NotFound
-from objcat.arguments import seconds, whole_number
+from objcat.common.validation import seconds, whole_number
 from objcat.errors import ObjcatError, TableClosed
-from objcat.services.clean import clean, is_clean_due
-from objcat.services.cluster import cluster, small_groups_of
-from objcat.services.clustering import Clustering
-from objcat.services.compact import compact, compact_index, execute_scheduled
-from objcat.services.due import compactable, partitions_to_split, waiting_of, why_compact
-from objcat.services.split import split_buckets
-from objcat.services.strategy import CompactionStrategy, io_bytes
-from objcat.services.verify import VERIFIED_BYTES, Verified, verify_some
-from objcat.services.workers import Workers
-from objcat.table import Manifests, Tables
-from objcat.table.files import files_named_by
-from objcat.table.policy import Policy, policy_of
-from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Action, Committer, Timeline, reopening
+from objcat.inspection.verify_files import VERIFIED_BYTES, Verified, verify_some
+from objcat.maintenance.clean import clean, is_clean_due
+from objcat.maintenance.cluster import cluster, small_groups_of
+from objcat.maintenance.cluster_keys import Clustering
+from objcat.maintenance.compact import compact, compact_index, execute_scheduled
+from objcat.maintenance.compaction_strategy import CompactionStrategy, io_bytes
+from objcat.maintenance.due import compactable, partitions_to_split, waiting_of, why_compact
+from objcat.maintenance.split_buckets import split_buckets
+from objcat.maintenance.workers import Workers
+from objcat.metadata.files import files_named_by
+from objcat.metadata.maintenance_policy import Policy, policy_of
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_state import Tables
 from objcat.timeline.archive import FILE_SLOTS_MAX, archive
-from objcat.timeline.collect import collect_checkpoints
-from objcat.timeline.entry import Intent
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.commit import Committer
+from objcat.timeline.dead_writers import has_dead, sweep
+from objcat.timeline.entry import Action, Intent
 from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
-from objcat.timeline.sweep import has_dead, sweep
+from objcat.timeline.log_view import Timeline, reopening
 
 COMPACT_AFTER_COMMITS = 16
 COMPACT_AFTER_S = 3600

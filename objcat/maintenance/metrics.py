@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from objcat.arguments import whole_number
-from objcat.read.metadata import TableStats, stats_of
-from objcat.services.verify import verify_some
-from objcat.table import Manifests, Tables
-from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Action, Entry, Timeline, Txn, View, reopening
+from objcat.common.validation import whole_number
+from objcat.inspection.snapshot_stats import TableStats, stats_of
+from objcat.inspection.verify_files import verify_some
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.timeline.entry import Action, Entry, Txn
 from objcat.timeline.intents import REQUESTED_SUFFIX
+from objcat.timeline.log_view import Timeline, View, reopening
 
 QUANTILES = (0.5, 0.95, 1.0)
 

@@ -7,11 +7,13 @@ say what became of every transaction.
 
 from __future__ import annotations
 
-from objcat.arguments import seconds
+from objcat.common.validation import seconds
 from objcat.errors import InvalidInput, TableExists
-from objcat.services.clean import CleanPlan, CleanResult, clean_by, plan_clean
-from objcat.table import Tables
-from objcat.timeline import Action, Committer, Timeline, View, new_txn
+from objcat.maintenance.clean import CleanPlan, CleanResult, clean_by, plan_clean
+from objcat.metadata.table_state import Tables
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Action, new_txn
+from objcat.timeline.log_view import Timeline, View
 
 
 def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> CleanResult:

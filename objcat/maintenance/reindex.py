@@ -7,10 +7,10 @@ from collections.abc import Collection
 import numpy as np
 import pyarrow as pa
 
-from objcat.table import Manifests, Snapshot
-from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD
-from objcat.timeline import Home
-from objcat.timeline.entry import BUCKETS_MAX
+from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot
+from objcat.timeline.entry import BUCKETS_MAX, Home
 
 LOG_SHARE = 8
 """An index is rewritten when so many times its log rows are as many as its base rows: a row is rewritten about so often as it grows."""

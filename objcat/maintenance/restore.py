@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from objcat.errors import InvalidInput
-from objcat.services.perform import Proposal, Service, perform
-from objcat.services.savepoint import check_readable, check_slot
-from objcat.table import Tables
-from objcat.timeline import Action, Footprint, Timeline, Txn, View
+from objcat.maintenance.savepoint import check_readable, check_slot
+from objcat.metadata.table_state import Tables
+from objcat.timeline.entry import Action, Footprint, Txn
+from objcat.timeline.log_view import Timeline, View
+from objcat.write.service_commit import Proposal, Service, perform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fileio.errors import FileIOError
-from objcat.arguments import text, whole_number
+from objcat.common.validation import text, whole_number
 from objcat.errors import InvalidInput, ObjcatError, SnapshotExpired
-from objcat.services.perform import Proposal, Service, perform
-from objcat.table import Tables
-from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Action, Footprint, LogState, Timeline, Txn, View
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.timeline.entry import Action, Footprint, Txn
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline, View
+from objcat.write.service_commit import Proposal, Service, perform
 
-logger = logging.getLogger("objcat.services")
+logger = logging.getLogger("objcat.maintenance")
 
 NAME_KEY = "savepoint"
 """Of an entry's metadata: the name that the user gave the savepoint."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from objcat.arguments import text, whole_number
+from objcat.common.validation import text, whole_number
 from objcat.errors import InvalidInput
-from objcat.services.perform import Proposal, Service, perform
-from objcat.table import TableDelta, Tables, TableSpec, TableState
-from objcat.table.files import encode_delta
-from objcat.table.partition import shape_of
-from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Action, Footprint, Timeline, Txn, View
-from objcat.timeline.entry import BUCKETS_MAX
+from objcat.metadata.files import TableDelta, encode_delta
+from objcat.metadata.partitioning import shape_of
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables, TableState
+from objcat.timeline.entry import BUCKETS_MAX, Action, Footprint, Txn
+from objcat.timeline.log_view import Timeline, View
+from objcat.write.service_commit import Proposal, Service, perform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from fileio.store import FileIO
-from objcat.progress import shown_progress
-from objcat.tasks import WriteResult
+from objcat.common.progress import shown_progress
+from objcat.tasks.model import WriteResult
 
 T = TypeVar("T")
 

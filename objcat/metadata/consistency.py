@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from objcat.errors import CorruptTable, InvalidInput, InvalidSchema, UnsupportedFormat
-from objcat.table.files import BaseFile, LogObject, TableDelta
-from objcat.table.partition import TRANSFORMS, TRUNCATE, transforms_of
-from objcat.table.properties import check_properties
-from objcat.table.record import INDEX_PARTITION
-from objcat.table.schema import Column, StructType, arrow_type, walk
-from objcat.table.spec import KEY_SCOPES, KINDS, TIMES, BucketIndex, NoIndex, TableSpec
-from objcat.timeline import Candidate, Entry, Footprint, Home
-from objcat.timeline.decoding import RESTORE
-from objcat.timeline.entry import FORMAT_VERSION, data_prefix, is_path, log_key
+from objcat.metadata.files import BaseFile, LogObject, TableDelta
+from objcat.metadata.key_index_table import INDEX_PARTITION
+from objcat.metadata.partitioning import TRANSFORMS, TRUNCATE, transforms_of
+from objcat.metadata.properties import check_properties
+from objcat.metadata.schema import Column, StructType, arrow_type, walk
+from objcat.metadata.table_spec import KEY_SCOPES, KINDS, TIMES, BucketIndex, NoIndex, TableSpec
+from objcat.timeline.commit import Candidate
+from objcat.timeline.entry import FORMAT_VERSION, Entry, Footprint, Home, data_prefix, is_path, log_key
+from objcat.timeline.json_objects import RESTORE
 
 
 def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:

@@ -12,10 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
-from objcat.table.files import BaseFile, LogObject, TableDelta, decode_delta, encode_delta
-from objcat.table.record import INDEX_PARTITION, is_of_index
-from objcat.timeline import Entry, Footprint, Home
-from objcat.timeline.entry import ERASED_PARTITIONS, Digests, Keys, SideObject
+from objcat.metadata.files import BaseFile, LogObject, TableDelta, decode_delta, encode_delta
+from objcat.metadata.key_index_table import INDEX_PARTITION, is_of_index
+from objcat.timeline.entry import ERASED_PARTITIONS, Digests, Entry, Footprint, Home, Keys, SideObject
 
 KEPT_METADATA = frozenset({"spark.query"})
 """Metadata of objcat's own, which names no data."""

@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow.compute as pc
 
-from objcat.table.files import FileGroup
-from objcat.table.rows import BUCKET_BITS, Ints
-from objcat.table.snapshot import Live
-from objcat.timeline import Home
+from objcat.metadata.files import FileGroup
+from objcat.metadata.manifest_rows import BUCKET_BITS, Ints
+from objcat.metadata.snapshot import Live
+from objcat.timeline.entry import Home
 
 
 class LiveGroups(MutableMapping[Home, FileGroup]):

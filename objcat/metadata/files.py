@@ -7,10 +7,9 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from objcat.table.spec import TableSpec
-from objcat.timeline import Entry, Home, Txn
-from objcat.timeline.decoding import decode_json
-from objcat.timeline.entry import Buckets, Count
+from objcat.metadata.table_spec import TableSpec
+from objcat.timeline.entry import Buckets, Count, Entry, Home, Txn
+from objcat.timeline.json_objects import decode_json
 
 Bound: TypeAlias = tuple[bool | int | float | str | None, bool | int | float | str | None, Count]
 """Of one column in one file: a value that none is below, one that none is above (None: not known, or all null), and the nulls.
@@ -45,7 +44,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A Parquet file with the rows of one home, each key once.
 
     path: relative to the log's prefix. bounds: by column id; those of a column that is not there are not known. order: how the rows lie;
-    None: sorted by key. digest, footer: digests of the bytes and of the footer, see `objcat.table.digest`; None: not known.
+    None: sorted by key. digest, footer: digests of the bytes and of the footer, see `objcat.metadata.file_digest`; None: not known.
     """
 
     path: str

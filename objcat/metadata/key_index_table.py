@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from objcat.table.partition import Partitioning
-from objcat.table.properties import STATISTICS
-from objcat.table.schema import Column, TableSchema
-from objcat.table.spec import MERGE_ON_READ, BucketIndex, RecordIndex, TableSpec
-from objcat.timeline import Home
+from objcat.metadata.partitioning import Partitioning
+from objcat.metadata.properties import STATISTICS
+from objcat.metadata.schema import Column, TableSchema
+from objcat.metadata.table_spec import MERGE_ON_READ, BucketIndex, RecordIndex, TableSpec
+from objcat.timeline.entry import Home
 
 INDEX_PARTITION = "_index"
 """Of the homes of an index. Texts of partitions have a name and `=` after it, and a name never begins with `_`."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from objcat.arguments import GroupOrder
-from objcat.table.properties import (
+from objcat.common.validation import GroupOrder
+from objcat.metadata.properties import (
     AUTO_CLEAN,
     COMPACT_AFTER_BYTES,
     COMPACT_AFTER_COMMITS,
@@ -40,7 +40,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which file groups a compaction by policy takes, as of `objcat.services.CompactionStrategy`. None: not said."""
+    """Which file groups a compaction by policy takes, as of `objcat.maintenance.CompactionStrategy`. None: not said."""
 
     log_bytes_min: int | None = None
     log_count_min: int | None = None

@@ -1,4 +1,4 @@
-"""Manifests: immutable Parquet objects with rows of `objcat.table.rows`, named by the roots of checkpoints, and what reads them.
+"""Manifests: immutable Parquet objects that the roots of checkpoints name, and what reads them. `manifest_rows` says what a row is.
 
 A table stands on some shards. Those of run 0, the base, hold what was known when they were written, each of a range of homes of its own.
 Every other run holds what changed since then, a greater run later. Shards of one run never overlap.
@@ -24,15 +24,14 @@ from fileio.base import Create, require_written
 from fileio.env import map_io, on_fork
 from fileio.errors import NotFound
 from fileio.store import FileIO
+from objcat.common.bounded_cache import Kept
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable
-from objcat.table.kept import Kept
-from objcat.table.rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, check_rows, home_at
-from objcat.table.schema import arrow_type
-from objcat.table.spec import TableSpec
-from objcat.timeline import Home
-from objcat.timeline.entry import Count
-from objcat.timeline.side import read_intact
-from objcat.timeline.where import says_where
+from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, check_rows, home_at
+from objcat.metadata.schema import arrow_type
+from objcat.metadata.table_spec import TableSpec
+from objcat.timeline.entry import Count, Home
+from objcat.timeline.error_location import says_where
+from objcat.timeline.side_objects import read_intact
 
 CACHE_BYTES_MAX = 256 * 1024**2
 THREADED_ROWS_MIN = 64 * 1024

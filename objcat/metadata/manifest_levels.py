@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 
 from fileio.env import map_io
 from fileio.store import FileIO
-from objcat.table.files import BaseFile, LogObject
-from objcat.table.manifest import Manifests, ShardRef, get_shard, put_shards
-from objcat.table.rows import Ints, Partitions, bounded_by, merge_rows, order_keys, rows_of
-from objcat.table.snapshot import Snapshot
-from objcat.table.spec import TableSpec
-from objcat.table.state import TableState
-from objcat.timeline import Home, LogState
+from objcat.metadata.files import BaseFile, LogObject
+from objcat.metadata.manifest import Manifests, ShardRef, get_shard, put_shards
+from objcat.metadata.manifest_rows import Ints, Partitions, bounded_by, merge_rows, order_keys, rows_of
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import TableState
+from objcat.timeline.entry import Home
+from objcat.timeline.log_state import LogState
 
 SHARD_ITEMS = 16_384
 """Homes and log slices of a shard, about."""

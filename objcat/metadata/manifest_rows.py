@@ -29,12 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.errors import CorruptTable
-from objcat.table.digest import FILE_BYTES, FOOTER_BYTES, packed
-from objcat.table.files import BaseFile, Bound, LogObject, LogSlice, encode_order
-from objcat.table.schema import Column, arrow_type
-from objcat.table.spec import TableSpec
-from objcat.timeline import Home, Txn
-from objcat.timeline.entry import BUCKETS_MAX
+from objcat.metadata.file_digest import FILE_BYTES, FOOTER_BYTES, packed
+from objcat.metadata.files import BaseFile, Bound, LogObject, LogSlice, encode_order
+from objcat.metadata.schema import Column, arrow_type
+from objcat.metadata.table_spec import TableSpec
+from objcat.timeline.entry import BUCKETS_MAX, Home, Txn
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
-from objcat.table.partition import NULL, TRUNCATE, PartitionField, shape_of
-from objcat.table.spec import TableSpec
+from objcat.metadata.partitioning import NULL, TRUNCATE, PartitionField, shape_of
+from objcat.metadata.table_spec import TableSpec
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _MOMENTS = ("year", "month", "day", "hour")

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.config import nearest
-from objcat.arguments import name_list
+from objcat.common.validation import name_list
 from objcat.errors import InvalidInput, InvalidSchema
-from objcat.table.schema import Column, TableSchema, arrow_type
+from objcat.metadata.schema import Column, TableSchema, arrow_type
 
 IDENTITY, TRUNCATE = "identity", "truncate"
 TRANSFORMS = (IDENTITY, "year", "month", "day", "hour", TRUNCATE)

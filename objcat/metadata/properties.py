@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fileio.config import nearest
-from objcat.arguments import one_of
+from objcat.common.validation import one_of
 from objcat.errors import InvalidInput
 
 TARGET_FILE_BYTES = "target_file_bytes"
@@ -33,7 +33,7 @@ COMPACT_IO_BYTES_MAX = "compact_io_bytes_max"
 COMPACT_LOG_BYTES_MIN, COMPACT_LOG_COUNT_MIN = "compact_log_bytes_min", "compact_log_count_min"
 COMPACT_PARTITIONS_NEWEST, COMPACT_PARTITIONS_OLDER = "compact_partitions_newest", "compact_partitions_older"
 COMPACT_ORDER = "compact_order"
-"""What a compaction by policy takes, as of `objcat.services.CompactionStrategy`."""
+"""What a compaction by policy takes, as of `objcat.maintenance.CompactionStrategy`."""
 COMPACTION_ORDERS = ("log_bytes", "log_count", "newest")
 COMPACT_PLAN_ONLY = "compact_plan_only"
 """Whether writes only leave a plan when a compaction is due, for another job to execute, `true` or `false`."""

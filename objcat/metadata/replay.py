@@ -9,17 +9,16 @@ import msgspec
 
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CorruptTable
-from objcat.table.checks import check_delta, check_spec
-from objcat.table.files import BaseFile, LogSlice, TableDelta, decode_delta
-from objcat.table.levels import save_table
-from objcat.table.manifest import ShardRef
-from objcat.table.record import index_spec
-from objcat.table.rows import Change
-from objcat.table.spec import TableSpec
-from objcat.table.state import Tables, TableState
-from objcat.timeline import Action, Entry
-from objcat.timeline.decoding import RESTORE, decode_json
-from objcat.timeline.entry import Buckets, is_path, log_key
+from objcat.metadata.consistency import check_delta, check_spec
+from objcat.metadata.files import BaseFile, LogSlice, TableDelta, decode_delta
+from objcat.metadata.key_index_table import index_spec
+from objcat.metadata.manifest import ShardRef
+from objcat.metadata.manifest_levels import save_table
+from objcat.metadata.manifest_rows import Change
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables, TableState
+from objcat.timeline.entry import Action, Buckets, Entry, is_path, log_key
+from objcat.timeline.json_objects import RESTORE, decode_json
 
 
 class _SavedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,7 +1,7 @@
 """Table schemas: columns with ids and physical names that never change, and the types that every engine of ours reads alike.
 
 A type is written as Spark and Hive do (`bigint`, `decimal(10,2)`, `struct<...>` as JSON), with an id for every nested field, so that
-nested fields are renamed, added and dropped without rewriting files, as columns are. `objcat.table.evolution` says how a schema changes.
+nested fields are renamed, added and dropped without rewriting files, as columns are. `schema_evolution` says how a schema changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from objcat.arguments import folded
+from objcat.common.validation import folded
 from objcat.errors import InvalidSchema
 
 HIDDEN_PREFIX = "_objcat_"

@@ -15,10 +15,10 @@ import msgspec
 import pyarrow as pa
 
 from fileio.config import nearest
-from objcat.arguments import folded, shown, text
+from objcat.common.validation import folded, shown, text
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
-from objcat.table.properties import STATISTICS, SchemaMode
-from objcat.table.schema import (
+from objcat.metadata.properties import STATISTICS, SchemaMode
+from objcat.metadata.schema import (
     DIFFER,
     Column,
     ColumnType,
@@ -36,7 +36,7 @@ from objcat.table.schema import (
     type_from_arrow,
     type_text,
 )
-from objcat.table.spec import TableSpec
+from objcat.metadata.table_spec import TableSpec
 
 # ---- what a user asks for ----------------------------------------------------------------------------------------
 

@@ -11,16 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from objcat.errors import CorruptTable, TableClosed, TableNotFound
-from objcat.table.digest import unpacked
-from objcat.table.files import BaseFile, FileGroup, LogObject, LogSlice, decode_order
-from objcat.table.manifest import Manifests, Pruning
-from objcat.table.partition import Spans, leading_bounds
-from objcat.table.rows import BUCKET_BITS, SLICE, Folded, Ints, Mask, Members, Partitions, aligned, fold, integers, rows_of
-from objcat.table.schema import Column, arrow_type
-from objcat.table.spec import TableSpec
-from objcat.table.state import Tables, TableState
-from objcat.timeline import Home, LogState, View
+from objcat.metadata.file_digest import unpacked
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice, decode_order
+from objcat.metadata.manifest import Manifests, Pruning
+from objcat.metadata.manifest_rows import BUCKET_BITS, SLICE, Folded, Ints, Mask, Members, Partitions, aligned, fold, integers, rows_of
+from objcat.metadata.partitioning import Spans, leading_bounds
+from objcat.metadata.schema import Column, arrow_type
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables, TableState
 from objcat.timeline.checkpoint import root_key
+from objcat.timeline.entry import Home
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import View
 
 BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order", "base_xxh3", "base_footer_xxh3")
 
@@ -96,7 +98,7 @@ class Snapshot:
         return own if self.index is None else own | self.index.paths(manifests)
 
     def bounds(self, manifests: Manifests, columns: Iterable[Column], *, homes: Collection[Home] | None = None) -> pa.Table:
-        """What is known of columns of live files: `base_path`, `rows`, and the bounds of `objcat.table.rows`.
+        """What is known of columns of live files: `base_path`, `rows`, and the bounds of `objcat.metadata.manifest_rows`.
 
         The bounds of a row cover its base file, which may be none (null) or superseded, and log rows on top: all rows of the table lie
         within those of some row here. homes: only what is known of these, from the manifests of their partitions. Raises as

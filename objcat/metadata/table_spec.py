@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 
 from fileio.config import nearest
-from objcat.arguments import name_list, text_mapping, whole_number
+from objcat.common.validation import name_list, text_mapping, whole_number
 from objcat.errors import InvalidInput, InvalidSchema
-from objcat.table.partition import UNPARTITIONED, Partitioned, Partitioning, parse_partitioning, partitions_of, shape_of
-from objcat.table.properties import (
+from objcat.metadata.partitioning import UNPARTITIONED, Partitioned, Partitioning, parse_partitioning, partitions_of, shape_of
+from objcat.metadata.properties import (
     MEMORY_INDEX_BYTES,
     MEMORY_INDEX_BYTES_DEFAULT,
     SCHEMA_MODE,
@@ -27,7 +27,7 @@ from objcat.table.properties import (
     check_together,
     silenced,
 )
-from objcat.table.schema import Column, TableSchema
+from objcat.metadata.schema import Column, TableSchema
 from objcat.timeline.entry import BUCKETS_MAX, Buckets, Count
 
 MERGE_ON_READ: Final = "merge_on_read"

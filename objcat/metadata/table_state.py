@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from objcat.table.manifest import ShardRef
-from objcat.table.rows import Change
-from objcat.table.spec import TableSpec
-from objcat.timeline import Home
+from objcat.metadata.manifest import ShardRef
+from objcat.metadata.manifest_rows import Change
+from objcat.metadata.table_spec import TableSpec
+from objcat.timeline.entry import Home
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,17 @@ from math import gcd
 import msgspec
 import pyarrow as pa
 
-from objcat.table import FileGroup, Manifests, Snapshot, TableDelta, Tables, TableSpec
-from objcat.table.evolution import widest
-from objcat.table.files import LogSlice, decode_delta
-from objcat.table.partition import shape_of
-from objcat.table.spec import TABLE_SCOPE
+from objcat.metadata.files import FileGroup, LogSlice, TableDelta, decode_delta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.partitioning import shape_of
+from objcat.metadata.schema_evolution import widest
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TABLE_SCOPE, TableSpec
+from objcat.metadata.table_state import Tables
 from objcat.tasks.changes import COMMIT_SLOT, Changed, ChangeStep, ChangeTask, change_schema, increment_schema
 from objcat.tasks.model import Filter
-from objcat.timeline import Action, Entry, Home, View
+from objcat.timeline.entry import Action, Entry, Home
+from objcat.timeline.log_view import View
 
 
 @dataclass(frozen=True, slots=True)

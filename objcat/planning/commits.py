@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from fileio.env import on_fork
 from fileio.store import FileIO
+from objcat.datafile.parquet import TXN_COLUMN, txn_of_path, txns_of_base
 from objcat.errors import CorruptTable
-from objcat.storage.files import TXN_COLUMN, txn_of_path, txns_of_base
-from objcat.table import FileGroup
-from objcat.tasks import run_all
+from objcat.metadata.files import FileGroup
 from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME, dated
-from objcat.timeline import Txn
-from objcat.timeline.outcomes import Outcomes
+from objcat.tasks.parallel import run_all
+from objcat.timeline.entry import Txn
+from objcat.timeline.txn_outcomes import Outcomes
 
 __all__ = ["COMMIT_FIELDS", "COMMIT_SLOT", "COMMIT_TIME", "CommitPoint", "Commits", "commits_table", "txns_of", "with_commits"]
 

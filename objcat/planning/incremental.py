@@ -13,14 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.arguments import nearest_name
+from objcat.common.validation import nearest_name
 from objcat.errors import InvalidInput
-from objcat.read.commits import COMMIT_FIELDS, CommitPoint, commits_table
-from objcat.read.plan import ScanPlan, fixed_partitions, key_hashes, parse_filter
-from objcat.table import FileGroup, Manifests, Snapshot, TableSpec
-from objcat.tasks.changes import COMMIT_SLOT, IncrementTask, by_age, increment_schema
+from objcat.metadata.files import FileGroup
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.planning.commits import CommitPoint, commits_table
+from objcat.planning.scan import ScanPlan, fixed_partitions, key_hashes, parse_filter
+from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, IncrementTask, by_age, increment_schema
 from objcat.tasks.model import Filter
-from objcat.timeline import Txn
+from objcat.timeline.entry import Txn
 
 HIDDEN = tuple(field.name for field in COMMIT_FIELDS)
 

@@ -11,19 +11,23 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.arguments import nearest_name, shown
+from objcat.common.validation import nearest_name, shown
+from objcat.datafile.bucket_hash import spark_hash
+from objcat.datafile.parquet import TXN_COLUMN
 from objcat.errors import InvalidInput, InvalidPredicate
-from objcat.predicate import parse_predicate
-from objcat.predicate.expression import both, check_expression
-from objcat.read.commits import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
-from objcat.storage.files import TXN_COLUMN
-from objcat.storage.hashing import spark_hash
-from objcat.table import FileGroup, LogSlice, Manifests, Snapshot, TableSchema, TableSpec
-from objcat.table.partition import Spans, spans_of
-from objcat.table.rows import Change, rows_of
-from objcat.table.schema import Column, arrow_type
-from objcat.tasks import FILE_COLUMN, HIDDEN_FIELDS, Filter, ScanTask
-from objcat.timeline import Home
+from objcat.metadata.files import FileGroup, LogSlice
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.manifest_rows import Change, rows_of
+from objcat.metadata.partitioning import Spans, spans_of
+from objcat.metadata.schema import Column, TableSchema, arrow_type
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.predicate.arrow_expression import both, check_expression
+from objcat.predicate.parse import parse_predicate
+from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
+from objcat.tasks.model import Filter, ScanTask
+from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS
+from objcat.timeline.entry import Home
 
 COMMIT_COLUMNS = (COMMIT_SLOT, COMMIT_TIME)
 HIDDEN = (*COMMIT_COLUMNS, FILE_COLUMN)

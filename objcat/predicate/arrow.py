@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
 from fileio.config import nearest
-from objcat.arguments import nearest_name, shown
+from objcat.common.validation import nearest_name, shown
 from objcat.errors import InvalidPredicate
-from objcat.table.schema import TableSchema, arrow_type
+from objcat.metadata.schema import TableSchema, arrow_type
 
 COMPARISONS: Mapping[type[sql.Expression], Callable[[Any, Any], pc.Expression]] = {
     sql.EQ: lambda a, b: a == b,

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.arguments import nearest_name
+from objcat.common.validation import nearest_name
 from objcat.errors import InvalidPredicate
-from objcat.predicate import Predicate, parse_predicate
+from objcat.metadata.manifest import Pruning
+from objcat.metadata.schema import TableSchema
 from objcat.predicate.implied import implied_by
-from objcat.table import Pruning
-from objcat.table.schema import TableSchema
+from objcat.predicate.parse import Predicate, parse_predicate
 
 
 @dataclass(frozen=True, slots=True)

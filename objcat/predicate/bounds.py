@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
-from objcat.predicate.translate import COMPARISONS, MIRRORED, Translator, balanced, unwrapped
-from objcat.table import Condition, Junction
-from objcat.table.schema import TableSchema
+from objcat.metadata.manifest import Condition, Junction
+from objcat.metadata.schema import TableSchema
+from objcat.predicate.arrow import COMPARISONS, MIRRORED, Translator, balanced, unwrapped
 
 _OPPOSITES: Mapping[type[sql.Expression], type[sql.Expression]] = {
     sql.EQ: sql.NEQ,

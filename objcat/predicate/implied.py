@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidPredicate
-from objcat.predicate import Predicate, parse_predicate
+from objcat.metadata.schema import TableSchema, arrow_type
 from objcat.predicate.dialect import spark_sql
-from objcat.table.schema import TableSchema, arrow_type
+from objcat.predicate.parse import Predicate, parse_predicate
 
 NODES_MAX = 10_000
 """Parts of an expression: a larger one implies nothing."""

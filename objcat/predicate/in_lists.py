@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlglot import expressions as sql
 
-from objcat.predicate.translate import unwrapped
+from objcat.predicate.arrow import unwrapped
 
 TERMS_MIN = 16
 """Comparisons of one column in a chain that are worth a lookup."""

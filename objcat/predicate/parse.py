@@ -14,15 +14,15 @@ import sqlglot
 from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
-from objcat.arguments import is_unicode, shown
+from objcat.common.validation import is_unicode, shown
 from objcat.errors import InvalidPredicate
+from objcat.metadata.manifest import Pruning
+from objcat.metadata.schema import TableSchema
+from objcat.predicate.arrow import Translator, column_path, terms_of
 from objcat.predicate.bounds import Bounds
-from objcat.predicate.chains import gathered
 from objcat.predicate.dialect import SparkText
-from objcat.predicate.spark_text import spark_text
-from objcat.predicate.translate import Translator, column_path, terms_of
-from objcat.table import Pruning
-from objcat.table.schema import TableSchema
+from objcat.predicate.in_lists import gathered
+from objcat.predicate.spark import spark_text
 
 KEPT_MAX = 16
 """Filters that are kept as they were parsed and translated: a scan asks for them several times."""

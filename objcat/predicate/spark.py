@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
+from objcat.predicate.arrow import COMPARISONS, MIRRORED, Translator, floor_of, has_exponent, is_exact
 from objcat.predicate.dialect import told_to_spark
-from objcat.predicate.translate import COMPARISONS, MIRRORED, Translator, floor_of, has_exponent, is_exact
 
 SPARK_DIGITS_MAX = 38
 """Of a decimal in Spark."""

@@ -1,7 +1,7 @@
 """What SQL text may reach: rows of tables and values. Functions and forms by which an engine hands out more are refused, in each engine.
 
-DuckDB is closed besides, see `objcat.sandbox`. A session of Spark is its owner's, and can do what its owner lets it do; so what is refused
-here is all that keeps a text from the files, the environment and the commands of a cluster.
+DuckDB is closed besides, see `objcat.common.duckdb_sandbox`. A session of Spark is its owner's, and can do what its owner lets it do;
+so what is refused here is all that keeps a text from the files, the environment and the commands of a cluster.
 """
 
 from __future__ import annotations

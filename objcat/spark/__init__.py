@@ -4,9 +4,9 @@ from fileio.libraries import library
 
 library("pyspark", needed_by="objcat.spark needs", extra="spark")
 
-from objcat.spark.configure import configure  # noqa: E402 - a sentence where PySpark is missing comes before what needs it
-from objcat.spark.foreach import foreach_batch  # noqa: E402
-from objcat.spark.format import native_format  # noqa: E402
+from objcat.spark.native.format import native_format  # noqa: E402
+from objcat.spark.settings import configure  # noqa: E402 - a sentence where PySpark is missing comes before what needs it
+from objcat.spark.stream_sink import foreach_batch  # noqa: E402
 from objcat.spark.views import views  # noqa: E402
 
 __all__ = ["configure", "foreach_batch", "native_format", "views"]

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from objcat.spark.jobs import local_properties
-from objcat.spark.names import quoted
+from objcat.spark.native.column_names import quoted
 from objcat.spark.routing import bytes_of_sources, has_python
 
 BATCH_ROWS, ROW_BYTES_MAX = 2048, 32 * 1024

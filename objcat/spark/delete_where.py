@@ -9,10 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
-from objcat.services.workers import Advance
+from objcat.maintenance.workers import Advance
 from objcat.spark.jobs import described
-from objcat.spark.workers import SparkWorkers
-from objcat.tasks import DeleteTask, WriteResult, rewrite_without
+from objcat.spark.services import SparkWorkers
+from objcat.tasks.model import WriteResult
+from objcat.tasks.regroup_rows import DeleteTask, rewrite_without
 
 TASKS_MAX = 4096
 

@@ -11,25 +11,24 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
 
 from fileio.registry import StoreDescription
-from objcat.clauses import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, source_column, target_column
+from objcat.datafile.batch_checks import means_the_same
+from objcat.dml.computed_write import DELETED, Outcome
+from objcat.dml.duckdb import Reach, moved, said_twice
+from objcat.dml.program import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
-from objcat.evaluate import Reach, moved, said_twice
-from objcat.placing import COMPUTED_AGAIN
+from objcat.metadata.schema import Column as TableColumn
+from objcat.metadata.schema import arrow_type, type_text
+from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
 from objcat.predicate.dialect import told_to_spark
-from objcat.services.compute import DELETED, Outcome
-from objcat.spark.bringing import give_up, kept_apart, kept_unless_it_fails
 from objcat.spark.engine import SparkEngine, arrow_schema
+from objcat.spark.frames import give_up, kept_apart, kept_unless_it_fails
 from objcat.spark.jobs import described
-from objcat.spark.names import quoted
-from objcat.spark.native import spark_schema
+from objcat.spark.native.column_names import quoted
+from objcat.spark.native.relation import spark_schema
 from objcat.spark.routing import bucket_column, partition_columns, with_position
-from objcat.spark.ship import in_one_sentence
-from objcat.storage.batch import means_the_same
-from objcat.table import TableSpec
-from objcat.table.schema import Column as TableColumn
-from objcat.table.schema import arrow_type, type_text
-from objcat.table.spec import PARTITION_SCOPE
-from objcat.tasks import POSITION
+from objcat.spark.worker_task import in_one_sentence
+from objcat.tasks.shuffle_order import POSITION
+from objcat.write.index_lookup import COMPUTED_AGAIN
 
 _KEY, _SOURCE_PLACE, _TARGET_PLACE, _PLACE, _RANK, _BUCKET = (
     f"_objcat_{name}" for name in ("key", "source_place", "target_place", "place", "rank", "bucket")

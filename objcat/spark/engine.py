@@ -19,14 +19,15 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefi
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
+from objcat.datafile.batch_checks import check_columns, check_delete_columns, check_named_once
+from objcat.engine.local import LocalEngine
 from objcat.errors import InvalidBatch, ObjcatError
-from objcat.local import LocalEngine
-from objcat.predicate import Predicate
-from objcat.spark import bringing
-from objcat.spark.batching import in_batches_of_rows
-from objcat.spark.bringing import KeptFrame, give_up, kept_frame
-from objcat.spark.jobs import described
-from objcat.spark.locating import (
+from objcat.metadata.table_spec import MemoryIndex, TableSpec
+from objcat.predicate.parse import Predicate
+from objcat.spark import frames
+from objcat.spark.batches import in_batches_of_rows
+from objcat.spark.frames import KeptFrame, give_up, kept_frame
+from objcat.spark.index_lookup import (
     GatheredFrame,
     LocatedFrame,
     LookedFor,
@@ -36,29 +37,16 @@ from objcat.spark.locating import (
     partitions_of_frame,
     placed_frame,
 )
-from objcat.spark.moving import MovingFrame, moved_frame, moving_frame
-from objcat.spark.names import quoted
+from objcat.spark.jobs import described
+from objcat.spark.native.column_names import quoted
+from objcat.spark.partition_moves import MovingFrame, moved_frame, moving_frame
 from objcat.spark.routing import by_bucket, by_home, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
-from objcat.spark.ship import BatchFunction, gave_others, opened, shipped
-from objcat.storage.batch import check_columns, check_delete_columns, check_named_once
-from objcat.table import TableSpec
-from objcat.table.spec import MemoryIndex
-from objcat.tasks import (
-    PLACE_COLUMN,
-    POSITION,
-    BatchKeys,
-    Gathered,
-    Layout,
-    Located,
-    LocateTask,
-    Operation,
-    WriteResult,
-    WriteTask,
-    in_frame_order,
-    write_routed,
-    write_unrouted,
-    written_columns,
-)
+from objcat.spark.worker_task import BatchFunction, gave_others, opened, shipped
+from objcat.tasks.key_lookup import BatchKeys, Gathered, Located, LocateTask
+from objcat.tasks.model import PLACE_COLUMN, Layout, Operation, WriteResult, WriteTask
+from objcat.tasks.shuffle_order import POSITION, in_frame_order
+from objcat.tasks.write_batches import write_routed, write_unrouted
+from objcat.tasks.write_log_rows import written_columns
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _RESULTS = msgspec.msgpack.Decoder(WriteResult)
@@ -132,7 +120,7 @@ class SparkEngine:
                 return None
             count = data.count()
         names = tuple(data.columns)
-        return new_frame(data.toDF(*map(str, range(len(names)))), names, spec, count=count) if count > bringing.ROWS_MAX else None
+        return new_frame(data.toDF(*map(str, range(len(names)))), names, spec, count=count) if count > frames.ROWS_MAX else None
 
     @contextmanager
     def kept(self, data: DataFrame, fileio: FileIO, *, here: bool) -> Iterator[tuple[SparkEngine | LocalEngine, KeptFrame | pa.Table]]:

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, BinaryType, StringType
 
 from fileio.env import default_env
-from objcat.spark.names import quoted
-from objcat.spark.ship import hang_up
+from objcat.spark.native.column_names import quoted
+from objcat.spark.worker_task import hang_up
 
 ROWS_MAX, BYTES_MAX = 512 * 1024, 64 * 1024**2
 """Of a batch that comes to this process."""

@@ -21,23 +21,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fileio.registry import StoreDescription
+from objcat.common.bounded_cache import Kept
+from objcat.datafile.batch_checks import located as of_partitions
+from objcat.datafile.bloom import Hashes
+from objcat.datafile.bloom_lookup import FILTERS_BYTES_MAX, Probe
+from objcat.datafile.bucket_hash import spark_hash
 from objcat.errors import InvalidBatch
-from objcat.placing import COMPUTED_AGAIN
-from objcat.spark.bringing import KeptFrame, give_up, kept_unless_it_fails
-from objcat.spark.names import quoted
-from objcat.spark.native import spark_schema
+from objcat.metadata.schema import arrow_type
+from objcat.metadata.table_spec import RecordIndex, TableSpec
+from objcat.spark.frames import KeptFrame, give_up, kept_unless_it_fails
+from objcat.spark.native.column_names import quoted
+from objcat.spark.native.relation import spark_schema
 from objcat.spark.routing import typed, with_position
-from objcat.spark.ship import BatchFunction, opened, shipped
-from objcat.storage.batch import located as of_partitions
-from objcat.storage.bloom import Hashes
-from objcat.storage.filters import FILTERS_BYTES_MAX, Probe
-from objcat.storage.hashing import spark_hash
-from objcat.table import TableSpec
-from objcat.table.kept import Kept
-from objcat.table.schema import arrow_type
-from objcat.table.spec import RecordIndex
-from objcat.tasks import PLACE_COLUMN, POSITION, BatchKeys, Gathered, Located, LocateTask, waiting
-from objcat.tasks.locate import NOWHERE, KeySpan, Sieve, known_keys, parts_of
+from objcat.spark.worker_task import BatchFunction, opened, shipped
+from objcat.tasks.key_lookup import NOWHERE, BatchKeys, Gathered, KeySpan, Located, LocateTask, Sieve, known_keys, parts_of, waiting
+from objcat.tasks.model import PLACE_COLUMN
+from objcat.tasks.shuffle_order import POSITION
+from objcat.write.index_lookup import COMPUTED_AGAIN
 
 GROUPS_PER_TASK = 32
 PROBED_KEYS_MAX = 1024**2

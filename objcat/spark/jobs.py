@@ -11,7 +11,7 @@ from pyspark import __version__
 from pyspark.sql import SparkSession
 
 from fileio.env import default_env
-from objcat.spark.ship import hang_up, in_one_sentence
+from objcat.spark.worker_task import hang_up, in_one_sentence
 
 CHECKSUMS = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",

@@ -1,6 +1,7 @@
-"""Looking keys up on Spark that are unique in the whole table, see `objcat.tasks.moves`: rows may leave one partition for another.
+"""Looking up, on Spark, keys that are unique in the whole table: rows may leave their partition, see `objcat.tasks.partition_moves`.
 
-As `objcat.spark.locating`, and before it is placed a batch is folded: of the rows of one key, which may say several partitions, one counts.
+As `objcat.spark.index_lookup`, and before it is placed a batch is folded: of the rows of one key, which may say several partitions, one
+counts.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from fileio.registry import StoreDescription
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.errors import InvalidBatch
-from objcat.spark.bringing import give_up, kept_unless_it_fails
-from objcat.spark.locating import GROUPS_PER_TASK, HOMES, LookedFor, home_of_new
-from objcat.spark.names import quoted
-from objcat.spark.native import spark_schema
+from objcat.metadata.schema import arrow_type
+from objcat.spark.frames import give_up, kept_unless_it_fails
+from objcat.spark.index_lookup import GROUPS_PER_TASK, HOMES, LookedFor, home_of_new
+from objcat.spark.native.column_names import quoted
+from objcat.spark.native.relation import spark_schema
 from objcat.spark.routing import typed, with_position
-from objcat.spark.ship import opened, shipped
-from objcat.storage.merge import OP_COLUMN, OP_DELETE
-from objcat.table.schema import arrow_type
-from objcat.tasks import PLACE_COLUMN, POSITION, Located, LocateTask
-from objcat.tasks.locate import NOWHERE, parts_of
-from objcat.tasks.moves import ORDERING, Lives, Moving, living_keys, moves_of
+from objcat.spark.worker_task import opened, shipped
+from objcat.tasks.key_lookup import NOWHERE, Located, LocateTask, parts_of
+from objcat.tasks.model import PLACE_COLUMN
+from objcat.tasks.partition_moves import ORDERING, Lives, Moving, living_keys, moves_of
+from objcat.tasks.shuffle_order import POSITION
 
 _PARTITION, _LEFT, _MOVED = "_objcat_partition", "_objcat_left", "_objcat_moved"
 _NUMBER, _IS_ROW, _HAS_LOST, _LIVES = "_objcat_number", "_objcat_is_row", "_objcat_has_lost", "_objcat_lives"

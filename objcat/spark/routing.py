@@ -12,12 +12,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from objcat.spark.names import quoted
-from objcat.table import TableSpec
-from objcat.table.partition import IDENTITY, TRUNCATE, PartitionField
-from objcat.table.schema import Column as TableColumn
-from objcat.tasks import POSITION
-from objcat.timeline import Home
+from objcat.metadata.partitioning import IDENTITY, TRUNCATE, PartitionField
+from objcat.metadata.schema import Column as TableColumn
+from objcat.metadata.table_spec import TableSpec
+from objcat.spark.native.column_names import quoted
+from objcat.tasks.shuffle_order import POSITION
+from objcat.timeline.entry import Home
 
 SHUFFLED_BYTES_MIN = 1024**3
 """Bytes of a batch from which on its log rows are shuffled: eight tasks that each read files."""

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
-from objcat.services.workers import Advance
+from objcat.maintenance.workers import Advance
 from objcat.spark.engine import run_tasks, told
 from objcat.spark.jobs import described
-from objcat.spark.ship import in_one_sentence, opened, shipped
-from objcat.tasks import WriteResult
+from objcat.spark.worker_task import in_one_sentence, opened, shipped
+from objcat.tasks.model import WriteResult
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ UNKNOWN_AT_ONCE = 64
 
 
 class SparkWorkers:
-    """The workers of a session, each of which opens the store for itself. An `objcat.services.workers.Workers`.
+    """The workers of a session, each of which opens the store for itself. An `objcat.maintenance.workers.Workers`.
 
     table: as users call it, for the descriptions of jobs.
     """

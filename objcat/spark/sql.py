@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
@@ -13,16 +13,28 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import expressions as sql
 
-from objcat.arguments import SHOWN_CHARACTERS_MAX
+from objcat.common.validation import SHOWN_CHARACTERS_MAX
 from objcat.errors import InvalidSql
 from objcat.predicate.dialect import spark_sql, without_variables
-from objcat.spark.native import spark_schema
-
-if TYPE_CHECKING:
-    from objcat.sql.runner import Source
-
+from objcat.spark.native.relation import spark_schema
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class NamedTable(Protocol):
+    """One mention of a table in a query, as `objcat.sql.runner.Source` is."""
+
+    @property
+    def name(self) -> str:
+        """What the text of the query calls it."""
+
+    @property
+    def table(self) -> Any:
+        """Its handle."""
+
+    @property
+    def as_of(self) -> Any:
+        """As of `Table.scan`."""
 
 
 class SparkRunner:
@@ -31,7 +43,7 @@ class SparkRunner:
     def __init__(self, spark: SparkSession) -> None:
         self.spark: Any = spark
 
-    def rows(self, query: sql.Query, sources: Sequence[Source]) -> DataFrame:
+    def rows(self, query: sql.Query, sources: Sequence[NamedTable]) -> DataFrame:
         frames = {source.name: source.table.scan(as_of=source.as_of).to_spark(self.spark) for source in sources}
         text = spark_sql(without_variables(query))
         if frames:
@@ -45,7 +57,7 @@ class SparkRunner:
             raise _refused(error) from error
         return found
 
-    def result(self, query: sql.Query, sources: Sequence[Source]) -> DataFrame:
+    def result(self, query: sql.Query, sources: Sequence[NamedTable]) -> DataFrame:
         return self.rows(query, sources)
 
     def told(self, rows: pa.Table) -> DataFrame:

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
-from objcat.arguments import OperationName, SchemaModeName, one_of, text
+from objcat.common.validation import OperationName, SchemaModeName, one_of, text
 from objcat.errors import InvalidInput
-from objcat.spark.bringing import give_up, kept_apart, kept_unless_it_fails
+from objcat.spark.frames import give_up, kept_apart, kept_unless_it_fails
 from objcat.spark.jobs import described
-from objcat.tasks import Operation
-from objcat.timeline import AppVersion
-
-if TYPE_CHECKING:
-    from objcat.handle import Table
+from objcat.tasks.model import Operation
+from objcat.timeline.log_state import AppVersion
 
 QUERY = "spark.query"
 """In the metadata of a commit: of which streaming query it is a batch."""
 _QUERY_KEY = "sql.streaming.queryId"
 
 
+class StreamTarget(Protocol):
+    """What a stream writes to: a handle of a table."""
+
+    name: str
+    timeline: Any
+
+    @property
+    def upsert(self) -> Callable[..., Any]:
+        """See `Table.upsert`."""
+
+    @property
+    def insert(self) -> Callable[..., Any]:
+        """See `Table.insert`."""
+
+    @property
+    def delete(self) -> Callable[..., Any]:
+        """See `Table.delete`."""
+
+
 def foreach_batch(
-    table: Table,
+    table: StreamTarget,
     *,
     app_id: str,
     operation: OperationName = "upsert",
@@ -69,7 +85,7 @@ def foreach_batch(
     return write
 
 
-def check_query(table: Table, slot: int, app: AppVersion, query: str | None) -> None:
+def check_query(table: StreamTarget, slot: int, app: AppVersion, query: str | None) -> None:
     """See that the commit which has brought a version was made by the query that brings it again.
 
     A query with a new checkpoint numbers its batches from 0 again: under the name of an older one they would be taken for batches that

@@ -10,21 +10,34 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
 from fileio.errors import FileIOError
-from objcat.arguments import session, shown
+from objcat.common.validation import session, shown
 from objcat.errors import InvalidInput, NamespaceNotFound, ObjcatError, TableNotFound
-from objcat.spark.janino import compiled
-
-if TYPE_CHECKING:
-    from objcat.lake import Lake
+from objcat.spark.native.janino import compiled
 
 _SOURCE = "ObjcatCatalog"
 _TAKEN = frozenset({"spark_catalog", "system", "session", "builtin", "global_temp"})
 """Names that mean something else to Spark."""
+
+
+class TableNames(Protocol):
+    """Where a catalog looks tables up: a lake."""
+
+    def table(self, name: str) -> Any:
+        """See `Lake.table`."""
+
+    def tables(self, namespace: str | None = None) -> list[str]:
+        """See `Lake.tables`."""
+
+    def namespaces(self, within: str | None = None) -> list[str]:
+        """See `Lake.namespaces`."""
+
+    def namespace_properties(self, name: str) -> Any:
+        """See `Lake.namespace_properties`."""
 
 
 class Views:
@@ -47,7 +60,7 @@ class Views:
         return self._spark._jsparkSession
 
 
-def views(spark: SparkSession, lake: Lake, *, catalog: str = "lake") -> Views:
+def views(spark: SparkSession, lake: TableNames, *, catalog: str = "lake") -> Views:
     """Have `spark.sql` see every table of a lake, each query at the newest slots:
 
         objcat.spark.views(spark, lake)
@@ -85,7 +98,7 @@ def _setting(catalog: str) -> str:
 class _Answers:
     """Answers the catalog's questions: JSON for JSON, or the frame of a table."""
 
-    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+    def __init__(self, spark: SparkSession, lake: TableNames) -> None:
         self._spark = spark
         self._lake = lake
 

@@ -25,7 +25,7 @@ from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
 from objcat.errors import CorruptTable, InvalidBatch, MissingOnWorkers, ObjcatError, SparkJobFailed, SparkJobLost
-from objcat.placing import COMPUTED_AGAIN
+from objcat.write.index_lookup import COMPUTED_AGAIN
 
 WORKER_BYTES = 256 * 1024**2
 """What work with rows holds on a worker: there is one for every core, beside a JVM."""

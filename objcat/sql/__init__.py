@@ -1,11 +1,5 @@
 """SQL over a lake: a statement is parsed by sqlglot (Spark's dialect) and done by the operations that users have in Python.
 
 A query runs in DuckDB, or in Spark; `runner.Runner` is what a statement needs of either. Nothing is written but through `Table` and `Lake`.
+Entry: `statements`.
 """
-
-from objcat.sql.context import Context
-from objcat.sql.local import LocalRunner
-from objcat.sql.runner import Runner
-from objcat.sql.statements import run_reading, run_statement
-
-__all__ = ["Context", "LocalRunner", "Runner", "run_reading", "run_statement"]

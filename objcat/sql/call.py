@@ -15,17 +15,17 @@ from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
 from fileio.config import nearest
-from objcat.doctor import Report, examine, examine_lake
 from objcat.errors import InvalidSql
+from objcat.inspection.doctor import Report, examine, examine_lake
+from objcat.maintenance.compaction_strategy import CompactionStrategy
 from objcat.predicate.dialect import SparkText
-from objcat.services import CompactionStrategy
 from objcat.sql.context import Context
 from objcat.sql.names import literal
-from objcat.sql.tell import as_rows
+from objcat.sql.runner import SqlLake
+from objcat.sql.show import as_rows
 
 if TYPE_CHECKING:
-    from objcat.handle import Table
-    from objcat.lake import Lake
+    from objcat.table.table import Table
 
 REQUIRED = inspect.Parameter.empty
 
@@ -65,11 +65,11 @@ def _doctor_of_table(table: Table, *, deep: bool = False) -> pa.Table:
     return _told([examine(table.timeline, deep=deep)])
 
 
-def _doctor_of_lake(lake: Lake, *, deep: bool = False) -> pa.Table:
+def _doctor_of_lake(lake: SqlLake, *, deep: bool = False) -> pa.Table:
     return _told(examine_lake(lake.fileio, deep=deep))
 
 
-def _dropped_tables(lake: Lake, namespace: str | None = None) -> pa.Table:
+def _dropped_tables(lake: SqlLake, namespace: str | None = None) -> pa.Table:
     schema = pa.schema(
         [("name", pa.string()), ("table", pa.string()), ("slot", pa.int64()), ("at_ms", pa.int64()), ("is_purged", pa.bool_())]
     )

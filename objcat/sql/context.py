@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from sqlglot import expressions as sql
 
-from objcat.sql.runner import Runner, bind
-from objcat.write import CommitResult
-
-if TYPE_CHECKING:
-    from objcat.lake import Lake
+from objcat.sql.runner import Runner, SqlLake, bind
+from objcat.write.transaction import CommitResult
 
 R = TypeVar("R")
 
@@ -25,7 +22,7 @@ COUNTS = pa.schema([(name, pa.int64()) for name in ("slot", "rows", "inserted", 
 class Context:
     """A lake, and the engine in which its statement runs."""
 
-    lake: Lake
+    lake: SqlLake
     runner: Runner
 
     def query(self, tree: sql.Query) -> Any:

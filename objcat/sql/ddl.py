@@ -9,14 +9,14 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql, NamespaceNotFound, TableExists, TableNotFound
-from objcat.handle import Table
+from objcat.metadata.schema_evolution import AddColumn, ColumnChange, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
+from objcat.metadata.table_spec import Bucket
 from objcat.predicate.dialect import spark_sql
 from objcat.sql.context import Context
+from objcat.sql.dml import drop_partition
 from objcat.sql.names import arrow_of, column_path, field_of, table_name
-from objcat.sql.parts import TARGET, check_parts
-from objcat.sql.rows import drop_partition
-from objcat.table import Bucket
-from objcat.table.evolution import AddColumn, ColumnChange, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
+from objcat.sql.qualified_names import TARGET, check_parts
+from objcat.table.table import Table
 
 NAMESPACES = ("NAMESPACE", "SCHEMA", "DATABASE")
 SETTINGS = ("key", "ordering", "lateness", "key_scope", "kind")

@@ -8,16 +8,16 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as sql
 
-from objcat.arguments import OnExisting
-from objcat.edits.merging import Merge
+from objcat.common.validation import OnExisting
 from objcat.errors import EmptyBatch, InvalidSql
-from objcat.handle import Table
+from objcat.predicate.arrow import with_moments
 from objcat.predicate.dialect import spark_sql
-from objcat.predicate.translate import with_moments
 from objcat.sql.context import Context
 from objcat.sql.names import column_of, column_parts, parts_of_table, shorten, table_name
-from objcat.sql.parts import TARGET, check_parts
-from objcat.write import CommitResult
+from objcat.sql.qualified_names import TARGET, check_parts
+from objcat.table.merge import Merge
+from objcat.table.table import Table
+from objcat.write.transaction import CommitResult
 
 INSERTS = "INSERT [OR FAIL | IGNORE | REPLACE] INTO t [(columns)] VALUES (...) or [WITH ...] SELECT ... [ON CONFLICT DO NOTHING]"
 DELETES = "DELETE FROM t [WHERE a filter of its columns]; MERGE INTO t USING ... deletes by the rows of another table"

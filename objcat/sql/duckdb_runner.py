@@ -10,14 +10,14 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from fileio.libraries import library
+from objcat.common.duckdb_sandbox import connect_duckdb
+from objcat.common.memory_errors import is_full
 from objcat.errors import InvalidSql
-from objcat.memory import is_full
-from objcat.predicate.duckdb_text import duckdb_text, strict_casts
-from objcat.sandbox import connect_duckdb
-from objcat.scan import Scan
-from objcat.sql.needs import ALL, Need, needs_of
+from objcat.metadata.table_spec import TableSpec
+from objcat.predicate.duckdb import duckdb_text, strict_casts
+from objcat.sql.pushdown import ALL, Need, needs_of
 from objcat.sql.runner import Source
-from objcat.table import TableSpec
+from objcat.table.scan import Scan
 
 R = TypeVar("R")
 _NEEDED_BY = "SQL without Spark needs"

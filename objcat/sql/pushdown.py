@@ -16,10 +16,10 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from objcat.errors import InvalidPredicate, InvalidSql
-from objcat.predicate import parse_predicate
+from objcat.metadata.schema import schema_from_arrow
+from objcat.predicate.arrow import has_exponent
 from objcat.predicate.dialect import spark_sql
-from objcat.predicate.translate import has_exponent
-from objcat.table.schema import schema_from_arrow
+from objcat.predicate.parse import parse_predicate
 
 
 @dataclass(frozen=True, slots=True)

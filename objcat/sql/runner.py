@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,14 +11,15 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
+from fileio.store import FileIO
 from objcat.errors import InvalidSql
-from objcat.predicate.reach import beyond_rows, has_name
+from objcat.metadata.schema import HIDDEN_PREFIX
+from objcat.predicate.sql_reach import beyond_rows, has_name
 from objcat.sql.names import shorten, table_name
-from objcat.table.schema import HIDDEN_PREFIX
+from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
-    from objcat.handle import AsOf, Table
-    from objcat.lake import Lake
+    from objcat.table.table import AsOf, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,56 @@ class Source:
     name: str
     table: Table
     as_of: AsOf | None
+
+
+class SqlLake(Protocol):
+    """What statements need of a lake: `Lake` is one."""
+
+    fileio: FileIO
+
+    def table(self, name: str) -> Table:
+        """See `Lake.table`."""
+
+    def tables(self, namespace: str | None = None) -> list[str]:
+        """See `Lake.tables`."""
+
+    def namespaces(self, within: str | None = None) -> list[str]:
+        """See `Lake.namespaces`."""
+
+    def namespace_properties(self, name: str) -> Mapping[str, str]:
+        """See `Lake.namespace_properties`."""
+
+    @property
+    def create_table(self) -> Callable[..., Table]:
+        """See `Lake.create_table`."""
+
+    @property
+    def write(self) -> Callable[..., CommitResult]:
+        """See `Lake.write`."""
+
+    @property
+    def create_namespace(self) -> Callable[..., None]:
+        """See `Lake.create_namespace`."""
+
+    @property
+    def drop_namespace(self) -> Callable[..., None]:
+        """See `Lake.drop_namespace`."""
+
+    @property
+    def drop_table(self) -> Callable[..., None]:
+        """See `Lake.drop_table`."""
+
+    @property
+    def undrop_table(self) -> Callable[..., Any]:
+        """See `Lake.undrop_table`."""
+
+    @property
+    def rename_table(self) -> Callable[..., None]:
+        """See `Lake.rename_table`."""
+
+    @property
+    def dropped_tables(self) -> Callable[..., Sequence[Any]]:
+        """See `Lake.dropped_tables`."""
 
 
 class Runner(Protocol):
@@ -62,7 +113,7 @@ class Runner(Protocol):
         """The session, where there is one."""
 
 
-def bind(tree: sql.Query, lake: Lake) -> tuple[sql.Query, list[Source]]:
+def bind(tree: sql.Query, lake: SqlLake) -> tuple[sql.Query, list[Source]]:
     """A query whose tables have other names, and which tables these are. Names of its own (WITH) stay as they are.
 
     Raises TableNotFound, and InvalidSql, also for a query that reaches beyond these tables.

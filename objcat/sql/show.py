@@ -10,9 +10,9 @@ import pyarrow as pa
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidSql
+from objcat.metadata.schema import type_text
 from objcat.sql.context import Context
 from objcat.sql.names import table_name
-from objcat.table.schema import type_text
 
 SHOWS = "SHOW TABLES [IN namespace], SHOW NAMESPACES, SHOW PARTITIONS table, SHOW TBLPROPERTIES table and SHOW COLUMNS IN table are there"
 

@@ -11,16 +11,16 @@ import sqlglot
 from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
-from objcat.arguments import shown, text
+from objcat.common.validation import shown, text
 from objcat.errors import InvalidSql
 from objcat.predicate.dialect import SparkText
 from objcat.sql.call import call
 from objcat.sql.context import Context
+from objcat.sql.ddl import ALTERS, alter, alter_by_text, create, drop, undrop
+from objcat.sql.dml import delete, insert, merge, truncate, update
 from objcat.sql.names import table_name
-from objcat.sql.rows import delete, insert, merge, truncate, update
 from objcat.sql.runner import bind
-from objcat.sql.tables import ALTERS, alter, alter_by_text, create, drop, undrop
-from objcat.sql.tell import describe, show
+from objcat.sql.show import describe, show
 
 KNOWN = (
     "SELECT, INSERT, UPDATE, DELETE, MERGE INTO, TRUNCATE TABLE, CREATE TABLE, CREATE NAMESPACE, ALTER TABLE, DROP TABLE, DROP NAMESPACE, "

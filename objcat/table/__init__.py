@@ -1,2 +1,1 @@
-"""What a handle does to its table by more than writing one batch: deletes by a filter, updates and merges, overwrites, batches that follow
-another table, erasures."""
+"""What users hold of one table: `Table` and its scans, change feeds, transactions and row-level operations. Entry: `table`."""

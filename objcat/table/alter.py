@@ -8,15 +8,23 @@ from typing import cast
 
 import pyarrow as pa
 
-from objcat.arguments import KeyScope, TableType, instances
-from objcat.lifecycle import change_partitioning, change_properties, change_schema
-from objcat.memory import reports_full_memory
-from objcat.table import Snapshot, TableSpec
-from objcat.table.evolution import KINDS_OF_CHANGE, AddColumn, ColumnChange, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
-from objcat.table.partition import fields_asked
-from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import Index, index_asked
-from objcat.upkeep import Serviced
+from objcat.catalog.table_lifecycle import change_partitioning, change_properties, change_schema
+from objcat.common.memory_errors import reports_full_memory
+from objcat.common.validation import KeyScope, TableType, instances
+from objcat.metadata.partitioning import fields_asked
+from objcat.metadata.schema_evolution import (
+    KINDS_OF_CHANGE,
+    AddColumn,
+    ColumnChange,
+    DropColumn,
+    DropNotNull,
+    MoveColumn,
+    RenameColumn,
+    WidenColumn,
+)
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_spec import Index, TableSpec, index_asked
+from objcat.table.maintenance import Serviced
 
 
 @reports_full_memory

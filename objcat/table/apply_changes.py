@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from objcat.arguments import instance
+from objcat.common.validation import instance
 from objcat.errors import InvalidInput
-from objcat.feed import Feed
-from objcat.read.changes import ChangesPlan
-from objcat.table import TableSpec
-from objcat.table.spec import TABLE_SCOPE
+from objcat.metadata.table_spec import TABLE_SCOPE, TableSpec
+from objcat.planning.changes import ChangesPlan
+from objcat.table.change_feed import Feed
 from objcat.tasks.changes import CHANGE_FIELDS, COMMIT_SLOT
-from objcat.timeline import AppVersion
+from objcat.timeline.log_state import AppVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +57,7 @@ def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None, *, table: 
     if not getattr(feed.plan, "net", False):
         raise InvalidInput("Spark reads changes in no order, so that one change of a key counts: read source.changes(..., net=True)")
     from objcat.spark.jobs import described
-    from objcat.spark.names import quoted
+    from objcat.spark.native.column_names import quoted
 
     with described(spark, f"objcat: look at the changes for {table}"):
         frame = feed.to_spark(spark).where(f"{_CHANGE_TYPE} <> 'update_before'")

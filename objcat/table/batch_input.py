@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.arguments import instance, name_list, nearest_name, one_of, session, shown
+from objcat.common.validation import instance, name_list, nearest_name, one_of, session, shown
+from objcat.datafile.batch_checks import check_named_once
+from objcat.engine.local import LocalEngine, is_untyped, to_rows
 from objcat.errors import InvalidInput
-from objcat.local import LocalEngine, is_untyped, to_rows
-from objcat.parts import Change
-from objcat.predicate import parse_predicate
-from objcat.services.workers import Workers
-from objcat.storage.batch import check_named_once
-from objcat.table import TableSpec
-from objcat.table.properties import SchemaMode
-from objcat.table.schema import TableSchema, columns_from_arrow, nullable_schema
-from objcat.tasks import Layout, Operation
+from objcat.maintenance.workers import Workers
+from objcat.metadata.properties import SchemaMode
+from objcat.metadata.schema import TableSchema, columns_from_arrow, nullable_schema
+from objcat.metadata.table_spec import TableSpec
+from objcat.predicate.parse import parse_predicate
+from objcat.tasks.model import Layout, Operation
+from objcat.write.table_writer import Change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,6 +116,6 @@ def session_of(data: Any) -> SparkSession | None:
 
 def workers_on(spark: SparkSession, fileio: FileIO, *, table: str) -> Workers:
     """The executors of a session, for services. table: as users call it. Raises Unsupported for a store that they cannot open."""
-    from objcat.spark.workers import SparkWorkers
+    from objcat.spark.services import SparkWorkers
 
     return SparkWorkers(session(spark), fileio.describe(), table=table)

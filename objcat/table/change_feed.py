@@ -14,23 +14,25 @@ import pyarrow.compute as pc
 
 from fileio.libraries import library
 from fileio.store import FileIO
-from objcat.arguments import moment_ms, name_list, session, shown
+from objcat.common.memory_errors import reports_full_memory
+from objcat.common.validation import moment_ms, name_list, session, shown
+from objcat.datafile.verification import check_footers
 from objcat.errors import CorruptTable, InvalidInput, SnapshotExpired
-from objcat.memory import reports_full_memory
-from objcat.read.changes import ChangesPlan, Range, clusterings_of, plan_changes, with_widest
-from objcat.read.commits import Commits
-from objcat.read.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
-from objcat.read.plan import parse_filter
-from objcat.services.savepoint import check_readable
-from objcat.storage.verify import check_footers
-from objcat.table import Manifests, Snapshot, Tables
-from objcat.table.evolution import under
-from objcat.table.schema import TableSchema
-from objcat.table.snapshot import snapshot_of
+from objcat.maintenance.savepoint import check_readable
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.schema import TableSchema
+from objcat.metadata.schema_evolution import under
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.planning.changes import ChangesPlan, Range, clusterings_of, plan_changes, with_widest
+from objcat.planning.commits import Commits
+from objcat.planning.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
+from objcat.planning.scan import parse_filter
 from objcat.tasks.changes import read_changed
-from objcat.timeline import Entry, Timeline, Txn, View
 from objcat.timeline.checkpoint import TAIL_SLOTS_MAX
+from objcat.timeline.entry import Entry, Txn
 from objcat.timeline.log import with_changes
+from objcat.timeline.log_view import Timeline, View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +86,7 @@ class Feed:
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """A lazy Spark DataFrame, in no order. What an incremental read reads is native where a scan is, unless a RESTORE is in its range;
         all else workers read through `fileio`, a task for each part of the table that changed."""
-        from objcat.spark.changes import feed_dataframe
+        from objcat.spark.native.changes import feed_dataframe
 
         def verify(plan: IncrementalPlan) -> None:
             check_footers(self._fileio, plan.groups, plan.manifests.footers)

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from objcat.table import Tables
-from objcat.timeline import Entry, Timeline, View, reopening
+from objcat.metadata.table_state import Tables
+from objcat.timeline.entry import Entry
+from objcat.timeline.log_view import Timeline, View, reopening
 
 R = TypeVar("R")
 

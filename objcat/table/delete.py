@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from objcat import services
-from objcat.arguments import session, text_mapping
-from objcat.batches import change_of
-from objcat.edits.merging import delete_computed
-from objcat.placing import Placing, write_located
-from objcat.predicate.translate import BeyondScans
-from objcat.read import ScanPlan
-from objcat.scan import Scan
-from objcat.services.compute import Written
-from objcat.services.perform import Done
-from objcat.tasks import DeleteTask, WriteResult, WriteTask, rewrite_without
-from objcat.write import CommitResult
+from objcat.common.validation import session, text_mapping
+from objcat.dml import delete
+from objcat.dml.computed_write import Written
+from objcat.planning.scan import ScanPlan
+from objcat.predicate.arrow import BeyondScans
+from objcat.table.batch_input import change_of
+from objcat.table.merge import delete_computed
+from objcat.table.scan import Scan
+from objcat.tasks.model import WriteResult, WriteTask
+from objcat.tasks.regroup_rows import DeleteTask, rewrite_without
+from objcat.write.index_lookup import Placing, write_located
+from objcat.write.service_commit import Done
+from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,12 +44,12 @@ def delete_scanned(
     spark: SparkSession | None = None,
     outright: bool = False,
 ) -> CommitResult | None:
-    """As `Table.delete`, by what a scan can filter by. outright: as of `services.delete_where`. Raises BeyondScans."""
+    """As `Table.delete`, by what a scan can filter by. outright: as of `objcat.dml.delete.delete_where`. Raises BeyondScans."""
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     engine = Keys(table, spark)
 
     def write() -> Done[Any] | None:
-        return services.delete_where(table.timeline, table.id, where, engine=engine, metadata=told, outright=outright)
+        return delete.delete_where(table.timeline, table.id, where, engine=engine, metadata=told, outright=outright)
 
     return table.committed(write, spark=spark)
 
@@ -65,7 +66,7 @@ class Keys:
         if self._spark is None:
             rows = found.to_arrow()
             return rows if rows.num_rows else None
-        from objcat.spark.delete import rows_to_delete
+        from objcat.spark.delete_where import rows_to_delete
 
         return rows_to_delete(self._spark, found.to_spark, table=self._table.name)
 
@@ -76,7 +77,7 @@ class Keys:
     def rewrite(self, task: DeleteTask) -> WriteResult:
         if self._spark is None:
             return rewrite_without(self._table.fileio, task)
-        from objcat.spark.delete import rewrite_on_spark
+        from objcat.spark.delete_where import rewrite_on_spark
 
         return rewrite_on_spark(self._spark, self._table.fileio.describe(), task, table=self._table.name)
 

@@ -14,34 +14,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.errors import Unavailable
-from objcat.edits.certify import NOT_PROMISED, Examined, Search, is_data_file, literals_of, physical, sought_of, vocabulary_of
-from objcat.edits.deleting import delete_scanned
-from objcat.edits.keyed import Keyed, keys_text
-from objcat.edits.traces import Traces, trace
+from objcat.common.progress import shown_progress
+from objcat.datafile.batch_checks import key_values
+from objcat.datafile.casting import logical
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE
+from objcat.datafile.parquet import as_of_schema, base_pieces, every_piece, log_pieces, txn_of_path
+from objcat.dml.computed_write import Work, run
+from objcat.engine.local import to_rows
 from objcat.errors import Contention, CorruptTable, InvalidInput, NotErased, SnapshotExpired
-from objcat.local import to_rows
-from objcat.progress import shown_progress
-from objcat.read.plan import parse_filter
-from objcat.services import compact, plan_clean
-from objcat.services.compute import Work, run
-from objcat.services.forget import STEPS as FORGET_STEPS
-from objcat.services.forget import forget, own_files
-from objcat.services.perform import Proposal
-from objcat.storage.batch import key_values
-from objcat.storage.files import as_of_schema, base_pieces, every_piece, log_pieces, txn_of_path
-from objcat.storage.fitting import logical
-from objcat.storage.merge import OP_COLUMN, OP_DELETE
-from objcat.table import Snapshot, TableDelta, Tables
-from objcat.table.files import encode_delta
-from objcat.tasks import Filter, scan_groups
-from objcat.tasks.current import parted
-from objcat.timeline import Action, Footprint, RolledBackAt, View
+from objcat.maintenance.clean import plan_clean
+from objcat.maintenance.compact import compact
+from objcat.maintenance.forget_erased import STEPS as FORGET_STEPS
+from objcat.maintenance.forget_erased import forget, own_files
+from objcat.metadata.files import TableDelta, encode_delta
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_state import Tables
+from objcat.planning.scan import parse_filter
+from objcat.table.delete import delete_scanned
+from objcat.table.erasure_search import NOT_PROMISED, Examined, Search, is_data_file, literals_of, physical, sought_of, vocabulary_of
+from objcat.table.erasure_traces import Traces, trace
+from objcat.table.key_filters import Keyed, keys_text
+from objcat.tasks.merged_rows import parted
+from objcat.tasks.model import Filter
+from objcat.tasks.scan import scan_groups
 from objcat.timeline.checkpoint import Root, read_root
-from objcat.timeline.collect import valid_roots
-from objcat.timeline.sweep import Swept
+from objcat.timeline.checkpoint_expiry import valid_roots
+from objcat.timeline.dead_writers import Swept
+from objcat.timeline.entry import Action, Footprint
+from objcat.timeline.log_view import View
+from objcat.timeline.rollback import RolledBackAt
+from objcat.write.service_commit import Proposal
 
 if TYPE_CHECKING:
-    from objcat.handle import Table
+    from objcat.table.table import Table
 
 KEYS_MAX = 1000
 """That one erasure takes by value."""

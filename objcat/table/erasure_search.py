@@ -27,18 +27,17 @@ from fileio.base import ObjectMeta
 from fileio.errors import NotFound
 from fileio.local import temporaries_of
 from fileio.store import FileIO
-from objcat.edits.traces import Leaf, Traces, leaves_of
-from objcat.storage.bounds import BOUND_BYTES_MAX
-from objcat.storage.fitting import relabelled
-from objcat.storage.hashing import key_digests
-from objcat.table import BaseFile, LogObject, TableSpec
-from objcat.table.files import decode_delta
-from objcat.table.partition import encoded
-from objcat.table.schema import FIELD_ID_KEY, arrow_type
-from objcat.timeline import Action, Entry
+from objcat.datafile.bucket_hash import key_digests
+from objcat.datafile.casting import relabelled
+from objcat.datafile.statistics import BOUND_BYTES_MAX
+from objcat.metadata.files import BaseFile, LogObject, decode_delta
+from objcat.metadata.partitioning import encoded
+from objcat.metadata.schema import FIELD_ID_KEY, arrow_type
+from objcat.metadata.table_spec import TableSpec
+from objcat.table.erasure_traces import Leaf, Traces, leaves_of
 from objcat.timeline.checkpoint import Root
-from objcat.timeline.entry import Intent, decode_entry
-from objcat.timeline.history import decode_bodies
+from objcat.timeline.entry import Action, Entry, Intent, decode_entry
+from objcat.timeline.history_files import decode_bodies
 
 TEXT_BYTES_MIN = 6
 """Text and bytes from this length on are looked for in all bytes: shorter ones are there by chance."""

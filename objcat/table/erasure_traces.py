@@ -12,16 +12,17 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from fileio.store import FileIO
-from objcat.edits.keyed import Keyed, keys_text
+from objcat.datafile.casting import logical
+from objcat.datafile.merge import OP_COLUMN
+from objcat.datafile.parquet import TXN_COLUMN, as_of_schema, every_piece
 from objcat.errors import InvalidInput
-from objcat.read.plan import parse_filter
-from objcat.storage.files import TXN_COLUMN, as_of_schema, every_piece
-from objcat.storage.fitting import logical
-from objcat.storage.merge import OP_COLUMN
-from objcat.table import Pruning, TableSpec
-from objcat.table.record import INDEX_PARTITION
-from objcat.table.schema import FIELD_ID_KEY
-from objcat.tasks import Filter
+from objcat.metadata.key_index_table import INDEX_PARTITION
+from objcat.metadata.manifest import Pruning
+from objcat.metadata.schema import FIELD_ID_KEY
+from objcat.metadata.table_spec import TableSpec
+from objcat.planning.scan import parse_filter
+from objcat.table.key_filters import Keyed, keys_text
+from objcat.tasks.model import Filter
 
 Leaf: TypeAlias = "int | str"
 """A plain column by its id, or what is plain within a nested one by its path."""

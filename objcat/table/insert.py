@@ -8,16 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.arguments import shown
-from objcat.batches import schema_of_batch, session_of
-from objcat.clauses import merge_program
-from objcat.edits.merging import ALIASES, Merge, refuse_unknown
+from objcat.common.validation import shown
+from objcat.dml.computed_write import DELETED, Outcome, Work, Written, run
+from objcat.dml.program import merge_program
+from objcat.engine.spooled_batch import Spooled
 from objcat.errors import EmptyBatch, InvalidInput, KeyExists
-from objcat.services.compute import DELETED, Outcome, Work, Written, run
-from objcat.spool import Spooled
-from objcat.table import Snapshot, TableSpec
-from objcat.timeline import AppVersion
-from objcat.write import CommitResult
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.table.batch_input import schema_of_batch, session_of
+from objcat.table.merge import ALIASES, Merge, refuse_unknown
+from objcat.timeline.log_state import AppVersion
+from objcat.write.transaction import CommitResult
 
 _KEYS_SHOWN = 3
 
@@ -75,7 +76,7 @@ def _some(data: Any, columns: Sequence[str]) -> list[dict[str, Any]]:
         assert isinstance(data, pa.Table), "an outcome of this process is held"
         found: list[dict[str, Any]] = data.filter(pc.field(DELETED)).select(columns).slice(0, _KEYS_SHOWN).to_pylist()
         return found
-    from objcat.spark.names import quoted
+    from objcat.spark.native.column_names import quoted
 
     rows = data.where(DELETED).select(*map(quoted, columns)).limit(_KEYS_SHOWN).collect()
     return [dict(zip(columns, row, strict=True)) for row in rows]

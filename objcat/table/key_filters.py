@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
 from objcat.errors import InvalidInput
+from objcat.metadata.schema import Column
+from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.dialect import spark_sql
-from objcat.table import TableSpec
-from objcat.table.schema import Column
 
 
 def keys_text(spec: TableSpec, keys: pa.Table) -> str:
-    """SQL text that is true for the rows with these keys. keys: as of `objcat.storage.batch.key_values`. Raises InvalidInput."""
+    """SQL text that is true for the rows with these keys. keys: as of `objcat.datafile.batch_checks.key_values`. Raises InvalidInput."""
     columns = spec.key_columns
     if len(columns) == 1:
         listed = ", ".join(_literal(value) for value in keys.column(0).to_pylist())

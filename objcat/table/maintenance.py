@@ -13,41 +13,45 @@ import pyarrow.compute as pc
 from fileio.env import Env, map_io
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat import services
-from objcat.arguments import name_list, seconds, whole_number
-from objcat.batches import workers_on
+from objcat.common.memory_errors import reports_full_memory
+from objcat.common.progress import shown_progress
+from objcat.common.validation import name_list, seconds, whole_number
 from objcat.errors import InvalidInput, ObjcatError
-from objcat.memory import reports_full_memory
-from objcat.progress import shown_progress
-from objcat.services import (
-    CleanPlan,
-    CleanResult,
-    Clustering,
-    ClusteringResult,
+from objcat.inspection.verify_files import VERIFIED_BYTES
+from objcat.maintenance.auto import Upkeep
+from objcat.maintenance.clean import CleanPlan, CleanResult, clean, plan_clean
+from objcat.maintenance.cluster import ClusteringResult, cluster
+from objcat.maintenance.cluster_keys import Clustering
+from objcat.maintenance.compact import (
     CompactionPlan,
     CompactionResult,
-    CompactionStrategy,
     Executed,
-    Maintained,
-    RestoreResult,
-    SavepointResult,
-    SplitResult,
-    Step,
+    compact,
+    execute_scheduled,
+    schedule_compaction,
+    scheduled_compactions,
 )
-from objcat.services.after import Upkeep
-from objcat.services.metrics import prometheus_text, samples_of
-from objcat.services.verify import VERIFIED_BYTES
-from objcat.services.workers import Workers
-from objcat.standing import Standing
-from objcat.table import Manifests, Snapshot, Tables
-from objcat.table.files import files_named_by
-from objcat.table.policy import Retention, policy_of
-from objcat.table.snapshot import snapshot_of
-from objcat.timeline import Committer, Home, Timeline
+from objcat.maintenance.compaction_strategy import CompactionStrategy
+from objcat.maintenance.maintain import Maintained, Step, maintain
+from objcat.maintenance.metrics import prometheus_text, samples_of
+from objcat.maintenance.restore import RestoreResult, restore
+from objcat.maintenance.savepoint import SavepointResult, release, savepoint
+from objcat.maintenance.split_buckets import SplitResult, split_buckets
+from objcat.maintenance.workers import Workers
+from objcat.metadata.files import files_named_by
+from objcat.metadata.maintenance_policy import Retention, policy_of
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.table.batch_input import workers_on
+from objcat.table.context import Standing
 from objcat.timeline.archive import Archived, archive
-from objcat.timeline.collect import CollectedCheckpoints, collect_checkpoints
-from objcat.timeline.sweep import Swept, sweep
-from objcat.write import CommitResult
+from objcat.timeline.checkpoint_expiry import CollectedCheckpoints, collect_checkpoints
+from objcat.timeline.commit import Committer
+from objcat.timeline.dead_writers import Swept, sweep
+from objcat.timeline.entry import Home
+from objcat.timeline.log_view import Timeline
+from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,9 +127,9 @@ class Serviced:
         """Merge log rows into base files, as one commit; None when there is nothing to merge. No writer ever conflicts with it.
 
         strategy: which file groups, see `objcat.CompactionStrategy`, all when None. homes: only those that have keys in common with one of
-        these. Raises as `objcat.services.compact`.
+        these. Raises as `compact`.
         """
-        return self._served(services.compact(self.timeline, self.id, homes=homes, strategy=strategy, workers=self._workers(spark)))
+        return self._served(compact(self.timeline, self.id, homes=homes, strategy=strategy, workers=self._workers(spark)))
 
     def schedule_compaction(
         self, *, strategy: CompactionStrategy | None = None, homes: Collection[Home] | None = None
@@ -134,19 +138,19 @@ class Serviced:
 
         Writes one object, and no data. `resolve(plan.txn)` takes it back. strategy, homes: as of `compact`.
         """
-        return services.schedule_compaction(self.timeline, self.id, homes=homes, strategy=strategy)
+        return schedule_compaction(self.timeline, self.id, homes=homes, strategy=strategy)
 
     def scheduled_compactions(self) -> list[CompactionPlan]:
         """The plans that wait, oldest first. One LIST, and one GET for each."""
-        return services.scheduled_compactions(self.timeline, self.id)
+        return scheduled_compactions(self.timeline, self.id)
 
     def execute_scheduled(self, *, spark: SparkSession | None = None) -> list[Executed]:
         """Execute the plans that wait, each as one commit. Of several that execute one plan one wins, and nothing is done twice.
 
-        A plan that cannot be executed any more is taken back. Raises as `objcat.services.execute_scheduled`.
+        A plan that cannot be executed any more is taken back. Raises as `execute_scheduled`.
         """
         self.refresh()
-        return self._served(services.execute_scheduled(self.timeline, self.id, workers=self._workers(spark)))
+        return self._served(execute_scheduled(self.timeline, self.id, workers=self._workers(spark)))
 
     def cluster(
         self,
@@ -162,10 +166,10 @@ class Serviced:
 
         by: columns that rows are sorted by, so that filters on them leave files and row groups out; then large groups are rewritten too,
         unless they are in order already. zorder: by two to four of them at once. where: only groups that may hold a row for which this
-        filter, as of `scan`, is true. io_bytes_max: what is read and written, at most. Raises as `objcat.services.cluster`.
+        filter, as of `scan`, is true. io_bytes_max: what is read and written, at most. Raises as `cluster`.
         """
         clustering = Clustering(by=tuple(name_list(by, what="by")), zorder=zorder, where=where, io_bytes_max=io_bytes_max)
-        return self._served(services.cluster(self.timeline, self.id, clustering, workers=self._workers(spark)))
+        return self._served(cluster(self.timeline, self.id, clustering, workers=self._workers(spark)))
 
     def clean(
         self,
@@ -181,10 +185,10 @@ class Serviced:
         keep_slots: how many of the newest slots of the log stay readable. before: the oldest slot that stays readable. Or what one of these
         keeps: keep_commits, what the newest so many commits left; keep_versions, what the newest so many left that wrote base files;
         keep_hours, what was there in the so many hours before the newest commit. What the properties of these names say when none of the
-        five is given. Raises as `objcat.services.clean`.
+        five is given. Raises as `clean`.
         """
         kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
-        return self._served(services.clean(self.timeline, self.id, view=self._standing.refresh(), **kept))
+        return self._served(clean(self.timeline, self.id, view=self._standing.refresh(), **kept))
 
     def plan_clean(
         self,
@@ -200,7 +204,7 @@ class Serviced:
         leftovers: files that an earlier clean was to delete, and that are still there. Raises InvalidInput and storage errors.
         """
         kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
-        plan = self._standing.reliably(lambda: services.plan_clean(self.timeline, self._standing.refresh(), self.id, **kept))
+        plan = self._standing.reliably(lambda: plan_clean(self.timeline, self._standing.refresh(), self.id, **kept))
         if plan is None:
             return None
         there = map_io(self.fileio.env, self.fileio.exists, plan.leftovers)
@@ -223,30 +227,30 @@ class Serviced:
     def savepoint(self, *, slot: int | None = None, name: str = "") -> SavepointResult | None:
         """Keep a slot (the newest when None) readable until it is released; None when it is saved already.
 
-        Raises SnapshotExpired when it was cleaned, else as `objcat.services.savepoint`.
+        Raises SnapshotExpired when it was cleaned, else as `savepoint`.
         """
-        return self._served(services.savepoint(self.timeline, self.id, slot=slot, name=name))
+        return self._served(savepoint(self.timeline, self.id, slot=slot, name=name))
 
     def release(self, *, slot: int) -> SavepointResult | None:
-        """Take a savepoint back; None when the slot is not saved. Raises as `objcat.services.release`."""
-        return self._served(services.release(self.timeline, self.id, slot=slot))
+        """Take a savepoint back; None when the slot is not saved. Raises as `release`."""
+        return self._served(release(self.timeline, self.id, slot=slot))
 
     def restore(self, *, to: int) -> RestoreResult:
         """Have the rows, the schema and the versions of applications of an earlier slot again, as one commit that writes no data.
 
         Slots since then stay readable. Raises SnapshotExpired when the slot was cleaned, TableClosed for a table that was dropped (it has
-        no name: undrop_table() brings it back under one), else as `objcat.services.restore`.
+        no name: undrop_table() brings it back under one), else as `restore`.
         """
         self.refresh()
-        return self._served(services.restore(self.timeline, self.id, to=to))
+        return self._served(restore(self.timeline, self.id, to=to))
 
     def split_buckets(self, *, partition: str = "", count: int | None = None) -> SplitResult | None:
         """Double the buckets (or give the table `count`, its present number times a power of two), as one commit that moves no data.
 
         partition: of a table that is partitioned, which one, e.g. `city=Rome`: each has a number of its own. Returns None when it has that
-        many already. Raises as `objcat.services.split_buckets`.
+        many already. Raises as `split_buckets`.
         """
-        return self._served(services.split_buckets(self.timeline, self.id, partition=partition, count=count))
+        return self._served(split_buckets(self.timeline, self.id, partition=partition, count=count))
 
     def archive(self, *, keep_slots: int = 1000) -> Archived:
         """Move entries below the newest checkpoint to history files, but for the newest `keep_slots` of the log.
@@ -261,7 +265,7 @@ class Serviced:
         """Delete checkpoints but for the newest `keep` and those that savepoints need, and what dead writers left of theirs.
 
         Every slot can still be looked at, and handles that stand on one that is gone open another by themselves. Raises TableClosed, else
-        as `objcat.timeline.collect.collect_checkpoints`.
+        as `objcat.timeline.checkpoint_expiry.collect_checkpoints`.
         """
         self.refresh()
         return self._served(collect_checkpoints(self.timeline, self._committer, keep=keep))
@@ -289,10 +293,10 @@ class Serviced:
         Settles writers that died an hour ago or earlier, executes compactions that were scheduled, doubles buckets, compacts, clusters,
         cleans, archives and collects checkpoints. Several machines may do so at once. io_bytes_max: what compactions may read and write.
         seconds_max: nothing begins later. verify_bytes_max: about how many bytes of files, drawn at random, are held against the digests of
-        their entries; 0 for none. Raises as `objcat.services.maintain`.
+        their entries; 0 for none. Raises as `maintain`.
         """
         return self._served(
-            services.maintain(
+            maintain(
                 self.timeline,
                 self.id,
                 name=self.name,
@@ -304,7 +308,7 @@ class Serviced:
         )
 
     def metrics(self, *, recent: int = 100, verify_bytes_max: int = 0) -> str:
-        """What a monitor asks of a table, in Prometheus's text format: see `objcat.services.metrics`, also for what it costs and raises."""
+        """What a monitor asks of a table, in Prometheus's text format: see `objcat.maintenance.metrics`, also for its costs and errors."""
         return prometheus_text(samples_of(self.timeline, self.id, name=self.name, recent=recent, verify_bytes_max=verify_bytes_max))
 
     def on_commit(self, listener: Callable[[CommitResult], None]) -> Callable[[], None]:

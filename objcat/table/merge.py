@@ -14,31 +14,36 @@ from sqlglot import expressions as sql
 
 from fileio.config import nearest
 from fileio.store import FileIO
-from objcat.arguments import session, shown
-from objcat.batches import schema_of_batch, session_of
-from objcat.clauses import Act, Clause, Program, Value, When, delete_program, merge_program, parsed, update_program
-from objcat.edits.ragged import folded, is_ragged
+from objcat.common.memory_errors import reports_full_memory
+from objcat.common.validation import session, shown
+from objcat.datafile.batch_checks import conform
+from objcat.datafile.casting import logical, named
+from objcat.datafile.parquet import TXN_COLUMN, constant
+from objcat.dml.computed_write import DELETED, Outcome, Work, Written, former_of, run, written
+from objcat.dml.duckdb import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
+from objcat.dml.program import Act, Clause, Program, Value, When, delete_program, merge_program, parsed, update_program
+from objcat.engine.local import LocalEngine, to_rows
+from objcat.engine.spooled_batch import Spooled
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, InvalidSql
-from objcat.evaluate import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
-from objcat.local import LocalEngine, to_rows
-from objcat.memory import reports_full_memory
-from objcat.predicate import parse_predicate
+from objcat.metadata.files import FileGroup
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.planning.scan import ScanPlan, plan_scan
+from objcat.predicate.arrow import BeyondScans, terms_of, utc_moment, with_moments
 from objcat.predicate.dialect import spark_sql
-from objcat.predicate.translate import BeyondScans, terms_of, utc_moment, with_moments
-from objcat.read import ScanPlan, plan_scan
-from objcat.scan import Scan
-from objcat.services.compute import DELETED, Outcome, Work, Written, former_of, run, written
-from objcat.services.perform import Proposal
-from objcat.services.proposal import proposal_of
-from objcat.spool import Spooled
-from objcat.storage.batch import conform
-from objcat.storage.files import TXN_COLUMN, constant
-from objcat.storage.fitting import logical, named
-from objcat.table import FileGroup, Manifests, Snapshot, TableSpec
-from objcat.tasks import TXN_FIELD, Changed, Filter, rewrite_groups
+from objcat.predicate.parse import parse_predicate
+from objcat.table.batch_input import schema_of_batch, session_of
+from objcat.table.partial_rows import folded, is_ragged
+from objcat.table.scan import Scan
+from objcat.tasks.model import TXN_FIELD, Filter
+from objcat.tasks.regroup_rows import Changed, rewrite_groups
 from objcat.tasks.scan import bare
-from objcat.timeline import AppVersion, Home, Txn
-from objcat.write import CommitResult
+from objcat.timeline.entry import Home, Txn
+from objcat.timeline.log_state import AppVersion
+from objcat.write.service_commit import Proposal
+from objcat.write.service_result import proposal_of
+from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,7 +137,7 @@ class Merge:
         fileio, manifests = self.table.fileio, self.table.manifests
         plan = _plan(snapshot, manifests, None)
         if not isinstance(given, (pa.Table, Spooled)):
-            from objcat.spark.evaluate import check_on_spark, evaluate_on_spark
+            from objcat.spark.dml import check_on_spark, evaluate_on_spark
 
             spark = given.sparkSession
             store, name = fileio.describe(), self.table.name
@@ -208,7 +213,7 @@ def _of_rows(table: Written, snapshot: Snapshot, program: Program, where: Any, s
     plan = _plan(snapshot, manifests, where)
     target = Scan(fileio, plan, manifests)
     if spark is not None and not spec.is_keyless:
-        from objcat.spark.evaluate import check_on_spark, evaluate_on_spark
+        from objcat.spark.dml import check_on_spark, evaluate_on_spark
 
         check_on_spark(program, spec, None, spark, table=table.name)
         if not plan.groups:

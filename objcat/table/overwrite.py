@@ -9,20 +9,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.batches import change_of, schema_of_batch, session_of
+from objcat.datafile.casting import fitted
+from objcat.dml.computed_write import Work, Written, run
+from objcat.dml.overwrite import Touched, ends, held_of, partitions_where, renewed, replaces
 from objcat.errors import InvalidBatch, InvalidInput
-from objcat.parts import Change
-from objcat.predicate import Predicate
-from objcat.read.plan import parse_filter
-from objcat.services.compute import Work, Written, run
-from objcat.services.overwrite import Touched, ends, held_of, partitions_where, renewed, replaces
-from objcat.services.perform import Proposal
-from objcat.storage.fitting import fitted
-from objcat.table import Snapshot, TableSpec
-from objcat.table.partition import IDENTITY
-from objcat.tasks import Filter, Operation
-from objcat.timeline import Action, AppVersion
-from objcat.write import CommitResult
+from objcat.metadata.partitioning import IDENTITY
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.planning.scan import parse_filter
+from objcat.predicate.parse import Predicate
+from objcat.table.batch_input import change_of, schema_of_batch, session_of
+from objcat.tasks.model import Filter, Operation
+from objcat.timeline.entry import Action
+from objcat.timeline.log_state import AppVersion
+from objcat.write.service_commit import Proposal
+from objcat.write.table_writer import Change
+from objcat.write.transaction import CommitResult
 
 
 def overwrite(

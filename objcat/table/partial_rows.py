@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
-from objcat.clauses import Act, Clause, Tree, When
+from objcat.datafile.batch_checks import fitted_column, keyed, ordered
+from objcat.dml.program import Act, Clause, Tree, When
 from objcat.errors import InvalidBatch
-from objcat.storage.batch import fitted_column, keyed, ordered
-from objcat.table import TableSpec
+from objcat.metadata.table_spec import TableSpec
 
 NOTHING = -1
 """In the place of a row's number: there is none."""

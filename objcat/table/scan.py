@@ -11,21 +11,21 @@ import pyarrow.compute as pc
 
 from fileio.libraries import library
 from fileio.store import FileIO
-from objcat.arguments import nearest_name, session, shown, text
+from objcat.common.memory_errors import reporting, reports_full_memory
+from objcat.common.validation import nearest_name, session, shown, text
+from objcat.datafile.nested_slices import uncut
+from objcat.datafile.parquet import TXN_COLUMN
+from objcat.datafile.verification import check_footers
 from objcat.errors import CorruptTable, InvalidInput
-from objcat.memory import reporting, reports_full_memory
+from objcat.inspection.explain import Explanation, explain_plan
+from objcat.inspection.snapshot_stats import UNKNOWN, Extreme, as_numbers, extremes_of
+from objcat.metadata.files import FileGroup
+from objcat.metadata.manifest import Manifests
+from objcat.planning.commits import CommitPoint, commits_table, txns_of, with_commits
+from objcat.planning.scan import COMMIT_COLUMNS, HIDDEN, ScanPlan, hidden_field, narrow_plan, only_read
 from objcat.predicate.implied import implied_by
-from objcat.read import ScanPlan, narrow_plan
-from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
-from objcat.read.explain import Explanation, explain_plan
-from objcat.read.metadata import UNKNOWN, Extreme, as_numbers, extremes_of
-from objcat.read.plan import COMMIT_COLUMNS, HIDDEN, hidden_field, only_read
-from objcat.storage.files import TXN_COLUMN
-from objcat.storage.uncut import uncut
-from objcat.storage.verify import check_footers
-from objcat.table import FileGroup, Manifests
-from objcat.tasks import ahead_of, scan_groups
-from objcat.timeline import Txn
+from objcat.tasks.scan import ahead_of, scan_groups
+from objcat.timeline.entry import Txn
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
-    from objcat.dataset import ScanDataset
+    from objcat.table.dataset import ScanDataset
 
 BATCH_ROWS_MAX = 64 * 1024
 
@@ -116,7 +116,7 @@ class Scan:
         a scan raises, inside of polars' own error.
         """
         polars = library("polars", needed_by="to_polars_lazy() needs", extra="local")
-        from objcat.dataset import lazy_frame
+        from objcat.table.dataset import lazy_frame
 
         return lazy_frame(polars, self.to_dataset(), is_pure=self.limit is None)
 
@@ -125,7 +125,7 @@ class Scan:
         files that its filter rules out. Pinned to the snapshot, read as often as you like. A filter over a scan with a limit is applied to
         those rows.
         """
-        from objcat.dataset import ScanDataset, Source
+        from objcat.table.dataset import ScanDataset, Source
 
         filterable = self.plan.snapshot.spec.table_schema.names if self.limit is None else ()
         return ScanDataset(Source(self.schema, filterable, self._exactly, self._possibly))
@@ -144,7 +144,7 @@ class Scan:
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """A lazy Spark DataFrame: native Parquet scans where the cluster reads the scheme, Arrow through `fileio` elsewhere."""
-        from objcat.spark.read import scan_dataframe
+        from objcat.spark.native.scan import scan_dataframe
 
         frame = scan_dataframe(
             session(spark),

@@ -12,38 +12,51 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
-from objcat.advice import SizeAdvice
-from objcat.altering import Altered
-from objcat.arguments import OnExisting, ScanMode, SchemaModeName, SortName, moment_ms, name_list, one_of, text, text_mapping, whole_number
-from objcat.batches import change_of, layout_of, session_of
-from objcat.edits.deleting import delete_where
-from objcat.edits.deriving import DELETES, batch_of, check_follows, version_of
-from objcat.edits.erasing import Certificate, ErasurePlan, plan_erasure
-from objcat.edits.erasing import erase as erase_for_good
-from objcat.edits.inserting import insert_new
-from objcat.edits.merging import Merge, soft_delete, update, upsert_partial
-from objcat.edits.overwriting import delete_partition, overwrite
+from objcat.common.memory_errors import after_commit, reports_full_memory
+from objcat.common.validation import (
+    OnExisting,
+    ScanMode,
+    SchemaModeName,
+    SortName,
+    moment_ms,
+    name_list,
+    one_of,
+    text,
+    text_mapping,
+    whole_number,
+)
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
-from objcat.feed import Feed, Source, changes, incremental
-from objcat.memory import after_commit, reports_full_memory
-from objcat.read import ScanPlan, plan_scan
-from objcat.read.commits import CommitPoint, Commits
-from objcat.read.history import History
-from objcat.read.metadata import TableStats, files_of, partitions_of_snapshot, stats_of
-from objcat.read.plan import MODES, SNAPSHOT
-from objcat.scan import Scan
-from objcat.services.after import Upkeep
-from objcat.services.perform import Done
-from objcat.services.savepoint import check_readable
-from objcat.standing import Standing
-from objcat.table import Snapshot, Tables
-from objcat.table.properties import SchemaMode
-from objcat.table.snapshot import snapshot_of
-from objcat.tasks import Layout, Operation
-from objcat.timeline import AppVersion, Resolution, Timeline, Txn, View, parse_txn, resolve
+from objcat.inspection.history import History
+from objcat.inspection.snapshot_stats import TableStats, files_of, partitions_of_snapshot, stats_of
+from objcat.maintenance.auto import Upkeep
+from objcat.maintenance.savepoint import check_readable
+from objcat.metadata.properties import SchemaMode
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.planning.commits import CommitPoint, Commits
+from objcat.planning.scan import MODES, SNAPSHOT, ScanPlan, plan_scan
+from objcat.table.alter import Altered
+from objcat.table.apply_changes import DELETES, batch_of, check_follows, version_of
+from objcat.table.batch_input import change_of, layout_of, session_of
+from objcat.table.change_feed import Feed, Source, changes, incremental
+from objcat.table.context import Standing
+from objcat.table.delete import delete_where
+from objcat.table.erase import Certificate, ErasurePlan, plan_erasure
+from objcat.table.erase import erase as erase_for_good
+from objcat.table.insert import insert_new
+from objcat.table.merge import Merge, soft_delete, update, upsert_partial
+from objcat.table.overwrite import delete_partition, overwrite
+from objcat.table.scan import Scan
+from objcat.tasks.model import Layout, Operation
 from objcat.timeline.commit import check_still_there
+from objcat.timeline.entry import Txn, parse_txn
 from objcat.timeline.log import with_changes
-from objcat.write import CommitResult, WriteOperation, applied_at, result_of
+from objcat.timeline.log_state import AppVersion
+from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.rollback import Resolution, resolve
+from objcat.write.bucket_size_warning import SizeAdvice
+from objcat.write.service_commit import Done
+from objcat.write.transaction import CommitResult, WriteOperation, applied_at, result_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -423,11 +436,11 @@ class Table(Altered):
         return self._standing.reliably(lambda: stats_of(self.refresh(), self.manifests))
 
     def files(self) -> pa.Table:
-        """The data files of the newest snapshot, one row for each: see `objcat.read.metadata.FILES`. Raises storage errors."""
+        """The data files of the newest snapshot, one row for each: see `objcat.inspection.snapshot_stats.FILES`. Raises storage errors."""
         return self._standing.reliably(lambda: files_of(self.refresh(), self.manifests))
 
     def partitions(self) -> pa.Table:
-        """The partitions of the newest snapshot, one row for each: see `objcat.read.metadata.PARTITIONS`. Raises storage errors."""
+        """The partitions of the newest snapshot, one row for each: see `PARTITIONS` of `objcat.inspection.snapshot_stats`."""
         return self._standing.reliably(lambda: partitions_of_snapshot(self.refresh(), self.manifests))
 
     def incremental(
@@ -526,7 +539,7 @@ class Table(Altered):
         return snapshot_of(view, self.id, where=self.fileio.url)
 
     def _commits_of(self, txns: Collection[Txn]) -> Mapping[Txn, CommitPoint]:
-        """When transactions that rows name were committed, see `objcat.read.commits`. The handle has seen their slots."""
+        """When transactions that rows name were committed, see `objcat.planning.commits`. The handle has seen their slots."""
         return self._standing.reliably(lambda: self._commits.find(self._standing.view.outcomes, txns))
 
     def _check_readable(self, slot: int) -> None:

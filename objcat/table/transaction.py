@@ -14,22 +14,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
-from objcat.arguments import IsolationName, SchemaModeName, name_list, one_of, text, text_mapping, whole_number
-from objcat.batches import change_of, session_of, workers_on
-from objcat.catalog import Binding, Catalog, Names
+from objcat.catalog.catalog import Binding, Catalog, Names
+from objcat.common.memory_errors import after_commit, reports_full_memory
+from objcat.common.validation import IsolationName, SchemaModeName, name_list, one_of, text, text_mapping, whole_number
 from objcat.errors import InvalidInput, ObjcatError, SeveralDomains
-from objcat.memory import after_commit, reports_full_memory
-from objcat.parts import Change, Part
-from objcat.read import plan_scan
-from objcat.read.commits import Commits
-from objcat.scan import Scan
-from objcat.services.after import Upkeep
-from objcat.services.savepoint import check_readable
-from objcat.table import Manifests, Snapshot, Tables
-from objcat.table.snapshot import snapshot_of
-from objcat.tasks import Operation
-from objcat.timeline import AppVersion, Committer, Entry, Footprint, Timeline, View, reopening
-from objcat.write import CommitResult, commit_parts
+from objcat.maintenance.auto import Upkeep
+from objcat.maintenance.savepoint import check_readable
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.planning.commits import Commits
+from objcat.planning.scan import plan_scan
+from objcat.table.batch_input import change_of, session_of, workers_on
+from objcat.table.scan import Scan
+from objcat.tasks.model import Operation
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Entry, Footprint
+from objcat.timeline.log_state import AppVersion
+from objcat.timeline.log_view import Timeline, View, reopening
+from objcat.write.table_writer import Change, Part
+from objcat.write.transaction import CommitResult, commit_parts
 
 logger = logging.getLogger("objcat")
 

@@ -13,15 +13,16 @@ import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.storage.batch import conform
-from objcat.storage.files import base_path, read_base, write_base
-from objcat.storage.merge import OP_UPSERT
-from objcat.storage.streaming import sort_by_key
-from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
+from objcat.datafile.batch_checks import conform
+from objcat.datafile.merge import OP_UPSERT
+from objcat.datafile.parquet import base_path, read_base, write_base
+from objcat.datafile.streaming_merge import sort_by_key
+from objcat.metadata.files import BaseFile, FileGroup, LogRows
+from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.model import OP_FIELD, TXN_FIELD, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.write import gather, put_log
-from objcat.timeline import Home, Txn
+from objcat.tasks.write_log_rows import gather, put_log
+from objcat.timeline.entry import Home, Txn
 
 HELD_BYTES_MAX = 256 * 1024**2
 """Arrow bytes that a task holds before it writes a file that is smaller than it should be."""

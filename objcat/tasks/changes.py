@@ -12,19 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
+from objcat.datafile.bucket_hash import bucket_of
+from objcat.datafile.casting import fitted, logical, named
+from objcat.datafile.lateness import timely
+from objcat.datafile.log_files import EXPANSION, LogReader
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
+from objcat.datafile.parquet import TXN_COLUMN, base_pieces, constant, pieces_of_txns, txn_of_path
 from objcat.errors import InvalidInput
-from objcat.storage.files import TXN_COLUMN, base_pieces, constant, pieces_of_txns, txn_of_path
-from objcat.storage.fitting import fitted, logical, named
-from objcat.storage.hashing import bucket_of
-from objcat.storage.lateness import timely
-from objcat.storage.logs import EXPANSION, LogReader
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
-from objcat.table import FileGroup, Pruning, TableSpec
-from objcat.table.files import LogSlice
-from objcat.tasks.current import current_rows
+from objcat.metadata.files import FileGroup, LogSlice
+from objcat.metadata.manifest import Pruning
+from objcat.metadata.table_spec import TableSpec
+from objcat.tasks.merged_rows import current_rows
 from objcat.tasks.model import Filter
 from objcat.tasks.scan import bare, own_rows, read_logs, rows_of_slice
-from objcat.timeline import Home
+from objcat.timeline.entry import Home
 
 COMMIT_SLOT = "_commit_slot"
 """Hidden column: the slot of the commit that wrote the row."""

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from fileio.env import Env
 from fileio.store import FileIO
-from objcat.storage.local_disk import PIECE_BYTES, SpilledRows
-from objcat.storage.merge import merge
-from objcat.storage.streaming import cut_sorted
-from objcat.table import LogRows
+from objcat.datafile.local_disk import PIECE_BYTES, SpilledRows
+from objcat.datafile.merge import merge
+from objcat.datafile.streaming_merge import cut_sorted
+from objcat.metadata.files import LogRows
+from objcat.tasks.key_index import put_index
 from objcat.tasks.model import WriteResult, WriteTask
-from objcat.tasks.record import put_index
-from objcat.tasks.write import bounded, gather, prepare, take_runs
-from objcat.timeline import Home
+from objcat.tasks.write_log_rows import bounded, gather, prepare, take_runs
+from objcat.timeline.entry import Home
 
 RUN_SHARE = 4
 """A run takes this part of what the process may hold, in Arrow bytes: it is there twice while it is sorted."""

@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from fileio.env import on_fork
 from fileio.store import FileIO
-from objcat.storage.hashing import key_digests
-from objcat.table import FileGroup, TableSpec
-from objcat.tasks.locate import NOWHERE, BatchKeys, Ints, LocateTask, known_keys
+from objcat.datafile.bucket_hash import key_digests
+from objcat.metadata.files import FileGroup
+from objcat.metadata.table_spec import TableSpec
+from objcat.tasks.key_lookup import NOWHERE, BatchKeys, Ints, LocateTask, known_keys
 from objcat.tasks.model import PLACE_COLUMN
-from objcat.timeline import Home
+from objcat.timeline.entry import Home
 
 ENTRY_BYTES = 12
 """Of memory for a key: its digest, and the number of its file group."""

@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fileio.store import FileIO
-from objcat.storage.bounds import row_groups_that_may_match
-from objcat.storage.files import picked_row_groups
-from objcat.storage.hashing import spark_hash
-from objcat.storage.merge import OP_COLUMN, OP_UPSERT, merge, winners
-from objcat.table import BaseFile, FileGroup, LogObject, Pruning, TableSpec
-from objcat.table.files import LogSlice
-from objcat.table.record import BUCKET_FIELD, INDEX_PARTITION, PARTITION_FIELD, index_spec
-from objcat.tasks.locate import BatchKeys, KeySpan, ranges_of
+from objcat.datafile.bucket_hash import spark_hash
+from objcat.datafile.merge import OP_COLUMN, OP_UPSERT, merge, winners
+from objcat.datafile.parquet import picked_row_groups
+from objcat.datafile.statistics import row_groups_that_may_match
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice
+from objcat.metadata.key_index_table import BUCKET_FIELD, INDEX_PARTITION, PARTITION_FIELD, index_spec
+from objcat.metadata.manifest import Pruning
+from objcat.metadata.table_spec import TableSpec
+from objcat.tasks.key_lookup import BatchKeys, KeySpan, ranges_of
 from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, WriteResult, WriteTask
 from objcat.tasks.scan import bare
-from objcat.tasks.write import by_home, put_log
-from objcat.timeline import Home
-from objcat.timeline.entry import BUCKETS_MAX
+from objcat.tasks.write_log_rows import by_home, put_log
+from objcat.timeline.entry import BUCKETS_MAX, Home
 
 
 def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> WriteResult:

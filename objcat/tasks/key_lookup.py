@@ -18,15 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.predicate import Predicate
-from objcat.storage.batch import keyed
-from objcat.storage.files import base_pieces, key_pieces
-from objcat.storage.filters import FILTERS_BYTES_MAX, FileFilters, Probe
-from objcat.storage.hashing import spark_hash
-from objcat.storage.logs import LogReader
-from objcat.storage.merge import OP_COLUMN, key_runs
-from objcat.table import Column, FileGroup, Pruning, TableSpec
-from objcat.table.kept import Kept
+from objcat.common.bounded_cache import Kept
+from objcat.datafile.batch_checks import keyed
+from objcat.datafile.bloom_lookup import FILTERS_BYTES_MAX, FileFilters, Probe
+from objcat.datafile.bucket_hash import spark_hash
+from objcat.datafile.log_files import LogReader
+from objcat.datafile.merge import OP_COLUMN, key_runs
+from objcat.datafile.parquet import base_pieces, key_pieces
+from objcat.metadata.files import FileGroup
+from objcat.metadata.manifest import Pruning
+from objcat.metadata.schema import Column
+from objcat.metadata.table_spec import TableSpec
+from objcat.predicate.parse import Predicate
 from objcat.tasks.model import PLACE_COLUMN, Operation, WriteTask
 from objcat.tasks.scan import bare
 

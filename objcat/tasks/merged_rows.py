@@ -10,13 +10,14 @@ import pyarrow.compute as pc
 
 from fileio.env import Env
 from fileio.store import FileIO
-from objcat.storage.files import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, txn_of_path
-from objcat.storage.logs import EXPANSION, LogReader
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
-from objcat.storage.streaming import cut_sorted, sort_by_key
-from objcat.table import FileGroup, LogSlice, TableSpec
+from objcat.datafile.log_files import EXPANSION, LogReader
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
+from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, txn_of_path
+from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
+from objcat.metadata.files import FileGroup, LogSlice
+from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.model import OP_FIELD, TXN_FIELD
-from objcat.tasks.order import by_key, lies_otherwise, sorting_bytes
+from objcat.tasks.row_order import by_key, lies_otherwise, sorting_bytes
 from objcat.tasks.scan import GROUP_LOGS_BYTES_MAX, bare, own_rows, rows_of_slice
 
 REWRITE_SHARE = 2

@@ -10,12 +10,13 @@ from typing import TypeAlias
 import msgspec
 import pyarrow as pa
 
-from objcat.predicate import Predicate
-from objcat.predicate.expression import ArrowFilter
-from objcat.storage.files import TXN_COLUMN
-from objcat.storage.merge import OP_COLUMN
-from objcat.table import BaseFile, FileGroup, LogObject, TableSpec
-from objcat.timeline import Home, Txn
+from objcat.datafile.merge import OP_COLUMN
+from objcat.datafile.parquet import TXN_COLUMN
+from objcat.metadata.files import BaseFile, FileGroup, LogObject
+from objcat.metadata.table_spec import TableSpec
+from objcat.predicate.arrow_expression import ArrowFilter
+from objcat.predicate.parse import Predicate
+from objcat.timeline.entry import Home, Txn
 
 Filter: TypeAlias = Predicate | ArrowFilter
 """What a scan filters by, from SQL text or from Arrow."""

@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.predicate import Predicate
-from objcat.storage.batch import keyed, located, ordered
-from objcat.storage.hashing import spark_hash
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, winners
-from objcat.table import TableSpec
-from objcat.tasks.current import current_cuts, loaded_logs
-from objcat.tasks.locate import NOWHERE, BatchKeys, Ints, LocateTask, waiting
+from objcat.datafile.batch_checks import keyed, located, ordered
+from objcat.datafile.bucket_hash import spark_hash
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, winners
+from objcat.metadata.table_spec import TableSpec
+from objcat.predicate.parse import Predicate
+from objcat.tasks.key_lookup import NOWHERE, BatchKeys, Ints, LocateTask, waiting
+from objcat.tasks.merged_rows import current_cuts, loaded_logs
 from objcat.tasks.model import PLACE_COLUMN, Operation
-from objcat.tasks.write import deleted_by
+from objcat.tasks.write_log_rows import deleted_by
 
 Flags = npt.NDArray[np.bool_]
 

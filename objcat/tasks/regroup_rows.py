@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.storage.files import BaseWriter, base_path
-from objcat.storage.fitting import logical
-from objcat.table import BaseFile, FileGroup, TableSpec
-from objcat.tasks.current import current_cuts, loaded_logs, rewritten_at_once
+from objcat.datafile.casting import logical
+from objcat.datafile.parquet import BaseWriter, base_path
+from objcat.metadata.files import BaseFile, FileGroup
+from objcat.metadata.table_spec import TableSpec
+from objcat.tasks.merged_rows import current_cuts, loaded_logs, rewritten_at_once
 from objcat.tasks.model import TXN_FIELD, Filter, Rewritten, WriteResult
 from objcat.tasks.parallel import run_all
-from objcat.timeline import Txn
+from objcat.timeline.entry import Txn
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.progress import Advance, advance_of_now, counted
-from objcat.storage.files import TXN_COLUMN, BaseWriter, base_path, constant
-from objcat.storage.logs import LogReader
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, may_meet, merge
-from objcat.table import BaseFile, FileGroup, LogRows, TableSpec
-from objcat.tasks.current import current_cuts, current_empty, loaded_logs, parted, rewritten_at_once, settled
+from objcat.common.progress import Advance, advance_of_now, counted
+from objcat.datafile.log_files import LogReader
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, may_meet, merge
+from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, constant
+from objcat.metadata.files import BaseFile, FileGroup, LogRows
+from objcat.metadata.table_spec import TableSpec
+from objcat.tasks.external_sort import SortedRuns, sorted_runs
+from objcat.tasks.merged_rows import current_cuts, current_empty, loaded_logs, parted, rewritten_at_once, settled
 from objcat.tasks.model import TXN_FIELD, Rewritten, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.runs import SortedRuns, sorted_runs
-from objcat.tasks.write import log_schema, put_log
-from objcat.timeline import Home
+from objcat.tasks.write_log_rows import log_schema, put_log
+from objcat.timeline.entry import Home
 
 
 def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:

@@ -19,12 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.storage.files import BASE_ROW_GROUP_ROWS
-from objcat.storage.local_disk import SpilledRows
-from objcat.storage.logs import EXPANSION
-from objcat.storage.streaming import cut_sorted, sort_by_key
-from objcat.table import FileGroup, TableSchema, TableSpec
-from objcat.table.files import Order
+from objcat.datafile.local_disk import SpilledRows
+from objcat.datafile.log_files import EXPANSION
+from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS
+from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
+from objcat.metadata.files import FileGroup, Order
+from objcat.metadata.schema import TableSchema
+from objcat.metadata.table_spec import TableSpec
 
 SORTED_BYTES_MAX = 64 * 1024**2
 """Arrow bytes of rows that are sorted in memory. Of more than these, two such parts are held at once."""

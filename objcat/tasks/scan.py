@@ -9,18 +9,20 @@ import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.storage.files import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, read_log, txn_of_path
-from objcat.storage.fitting import logical, named
-from objcat.storage.hashing import bucket_of
-from objcat.storage.lateness import timely
-from objcat.storage.logs import EXPANSION, LogReader
-from objcat.storage.merge import OP_COLUMN, merge, overlay
-from objcat.storage.streaming import cut_sorted, sort_by_key
-from objcat.table import FileGroup, LogObject, LogSlice, TableSchema, TableSpec
+from objcat.datafile.bucket_hash import bucket_of
+from objcat.datafile.casting import logical, named
+from objcat.datafile.lateness import timely
+from objcat.datafile.log_files import EXPANSION, LogReader
+from objcat.datafile.merge import OP_COLUMN, merge, overlay
+from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, read_log, txn_of_path
+from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
+from objcat.metadata.files import FileGroup, LogObject, LogSlice
+from objcat.metadata.schema import TableSchema
+from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.model import ScanTask
-from objcat.tasks.order import by_key, lies_otherwise, sorting_bytes
 from objcat.tasks.parallel import interleave
-from objcat.timeline import Home
+from objcat.tasks.row_order import by_key, lies_otherwise, sorting_bytes
+from objcat.timeline.entry import Home
 
 FILE_COLUMN = "_file"
 """Hidden column: the data file that a row comes from, a path below the prefix of the table's log."""

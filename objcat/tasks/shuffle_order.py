@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from objcat.storage.local_disk import room_for_rows
+from objcat.datafile.local_disk import room_for_rows
 
 POSITION = "_objcat_position"
 """The place of a row in its frame, as `monotonically_increasing_id` has it: the task that read it above, the row of that task below."""

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.progress import Advance, advance_of_now
-from objcat.storage.files import BaseWriter, base_path, constant
-from objcat.storage.merge import OP_COLUMN
-from objcat.table import BaseFile, LogRows
-from objcat.tasks.current import parted
+from objcat.common.progress import Advance, advance_of_now
+from objcat.datafile.merge import OP_COLUMN
+from objcat.datafile.parquet import BaseWriter, base_path, constant
+from objcat.metadata.files import BaseFile, LogRows
+from objcat.tasks.external_sort import Run, SortedRuns, sorted_runs
+from objcat.tasks.merged_rows import parted
 from objcat.tasks.model import TXN_FIELD, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.runs import Run, SortedRuns, sorted_runs
-from objcat.tasks.write import log_schema, put_log
-from objcat.timeline import Home
+from objcat.tasks.write_log_rows import log_schema, put_log
+from objcat.timeline.entry import Home
 
 WRITTEN_AT_ONCE, WRITING_BYTES = 4, 256 * 1024**2
 """Files that are written beside one another, and what each may hold: a row group, what is merged into the next one, and what is on its

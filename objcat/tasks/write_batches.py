@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.tasks.append import append_rows
-from objcat.tasks.insert import write_inserts
+from objcat.tasks.append_rows import append_rows
 from objcat.tasks.model import WriteResult, WriteTask
-from objcat.tasks.rewrite import rewrite_homes
-from objcat.tasks.write import write_rows
+from objcat.tasks.rewrite_groups import rewrite_homes
+from objcat.tasks.write_base_files import write_inserts
+from objcat.tasks.write_log_rows import write_rows
 
 
 def write_routed(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:

@@ -10,20 +10,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fileio.store import FileIO
+from objcat.datafile.batch_checks import conform, conform_delete, conform_mixed
+from objcat.datafile.bucket_hash import key_digests, spark_hash
+from objcat.datafile.casting import fitted as under
+from objcat.datafile.casting import plain
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, winners
+from objcat.datafile.parquet import log_path, write_log
 from objcat.errors import InvalidBatch
-from objcat.predicate import Predicate
-from objcat.storage.batch import conform, conform_delete, conform_mixed
-from objcat.storage.files import log_path, write_log
-from objcat.storage.fitting import fitted as under
-from objcat.storage.fitting import plain
-from objcat.storage.hashing import key_digests, spark_hash
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, winners
-from objcat.table import LogRows, TableSpec
-from objcat.table.partition import Codes
-from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD
-from objcat.table.spec import PARTITION_SCOPE, RecordIndex
+from objcat.metadata.files import LogRows
+from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD
+from objcat.metadata.partitioning import Codes
+from objcat.metadata.table_spec import PARTITION_SCOPE, RecordIndex, TableSpec
+from objcat.predicate.parse import Predicate
 from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, PLACE_FIELD, Operation, WriteResult, WriteTask
-from objcat.timeline import Home
+from objcat.timeline.entry import Home
 
 LOG_BATCH_BYTES = 128 * 1024**2
 """Arrow bytes that become one log object: the number of objects follows bytes, not buckets."""

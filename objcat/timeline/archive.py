@@ -16,14 +16,14 @@ from fileio.base import Conflict, Create, GetResult, Unknown, Update, Version, W
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
-from objcat.arguments import whole_number
+from objcat.common.validation import whole_number
 from objcat.errors import CheckpointCollected, CorruptTable
 from objcat.timeline import checkpoint
 from objcat.timeline.entry import Entry, HistoryRow, SideObject, decode_entry, encode_entry, log_key
+from objcat.timeline.error_location import says_where
 from objcat.timeline.log import WINDOW_SLOTS_MAX, Log
-from objcat.timeline.side import read_intact, side_object
-from objcat.timeline.view import Timeline
-from objcat.timeline.where import says_where
+from objcat.timeline.log_view import Timeline
+from objcat.timeline.side_objects import read_intact, side_object
 
 ATTEMPTS_MAX = 3
 """Checkpoints that others collect while they are read back."""
@@ -213,7 +213,7 @@ def _read(fileio: FileIO, number: int) -> _Slot | None:
 def _write_history(fileio: FileIO, slots: Sequence[_Slot]) -> SideObject | None:
     """A history file of some slots, read back: from now on it is the only place where they are whole. None when another archiver has buried
     all of them meanwhile, and has taken this one away."""
-    from objcat.timeline.history import decode_history, encode_history
+    from objcat.timeline.history_files import decode_history, encode_history
 
     entries = [slot.entry for slot in slots]
     data = encode_history([slot.body for slot in slots], entries)

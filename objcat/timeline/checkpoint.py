@@ -19,11 +19,11 @@ from fileio.env import map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.decoding import NOT_JSON, RESTORE, check_digest, decode_json, encode_object
 from objcat.timeline.entry import FORMAT_VERSION, check_format, is_path, is_txn, log_key
-from objcat.timeline.outcomes import Outcome, Outcomes, Segment
-from objcat.timeline.state import LogState
-from objcat.timeline.where import says_where
+from objcat.timeline.error_location import says_where
+from objcat.timeline.json_objects import NOT_JSON, RESTORE, check_digest, decode_json, encode_object
+from objcat.timeline.log_state import LogState
+from objcat.timeline.txn_outcomes import Outcome, Outcomes, Segment
 
 logger = logging.getLogger("objcat.timeline")
 

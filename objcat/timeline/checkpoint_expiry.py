@@ -16,15 +16,15 @@ from fileio.base import Conflict, Create, Unknown, Update, Written
 from fileio.env import map_io
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from objcat.arguments import whole_number
+from objcat.common.validation import whole_number
 from objcat.errors import CommitUnknown, CorruptTable, ObjcatError
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import BrokenRoot, FoundRoot, Root, VoidRoot, floor_slot, read_root, root_key, void_root
 from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
-from objcat.timeline.state import LogState
-from objcat.timeline.view import Timeline, View
-from objcat.timeline.where import says_where
+from objcat.timeline.error_location import says_where
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline, View
 
 ATTEMPTS_MAX = 5
 

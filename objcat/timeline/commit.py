@@ -13,7 +13,8 @@ from fileio.base import Conflict, Create, GetResult, PutOutcome, Unknown, Writte
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
-from objcat.arguments import instance
+from objcat.common.memory_errors import is_full
+from objcat.common.validation import instance
 from objcat.errors import (
     AlreadyApplied,
     AlreadyDone,
@@ -26,7 +27,7 @@ from objcat.errors import (
     StreamRewound,
     TableNotFound,
 )
-from objcat.memory import is_full
+from objcat.timeline.backoff import Turns
 from objcat.timeline.conflicts import Overlap, find_conflicts
 from objcat.timeline.entry import (
     FORMAT_VERSION,
@@ -44,9 +45,8 @@ from objcat.timeline.entry import (
 )
 from objcat.timeline.intents import Intents, remove_files
 from objcat.timeline.log import Log
-from objcat.timeline.side import Spilled, get_digests, spill
-from objcat.timeline.state import AppVersion, LogState
-from objcat.timeline.turns import Turns
+from objcat.timeline.log_state import AppVersion, LogState
+from objcat.timeline.side_objects import Spilled, get_digests, spill
 from objcat.version import writer_of
 
 __all__ = ["Beaten", "Candidate", "CommitPolicy", "Committed", "Committer", "check_app", "check_still_there", "fenced", "remove_files"]

@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import Self
 
 from fileio.errors import FileIOError
+from objcat.common.memory_errors import after_commit, is_full
 from objcat.errors import AlreadyDone, CommitUnknown, ObjcatError, SharedTransaction
-from objcat.memory import after_commit, is_full
-from objcat.timeline.commit import Beaten, Candidate, Committed, Committer, interrupted, remove_files
+from objcat.timeline.commit import Beaten, Candidate, Committed, Committer, interrupted
 from objcat.timeline.entry import Action, Txn
-from objcat.timeline.side import Spilled
-from objcat.timeline.state import LogState
+from objcat.timeline.intents import remove_files
+from objcat.timeline.log_state import LogState
+from objcat.timeline.side_objects import Spilled
 
 
 class CommitSession:

@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any
 
 from fileio.store import FileIO
-from objcat.arguments import seconds
+from objcat.common.validation import seconds
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, log_key, new_txn, parse_txn, requested_key, txn_time
+from objcat.timeline.error_location import says_where
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.log import with_changes
+from objcat.timeline.log_view import Timeline, View, reopening
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
-from objcat.timeline.view import Timeline, View, reopening
-from objcat.timeline.where import says_where
 
 
 @dataclass(frozen=True, slots=True)

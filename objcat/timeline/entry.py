@@ -14,7 +14,7 @@ import msgspec
 
 from fileio.env import Env
 from objcat.errors import CorruptTable, InvalidInput, UnsupportedFormat
-from objcat.timeline.decoding import RESTORE, check_digest, decode_json, encode_object
+from objcat.timeline.json_objects import RESTORE, check_digest, decode_json, encode_object
 
 FORMAT_VERSION = 1
 ERASED_PARTITIONS = {"erased_partitions": "0.1.0"}

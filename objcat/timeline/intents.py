@@ -23,8 +23,8 @@ from fileio.env import Env, done_at_once, map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable, SharedTransaction
-from objcat.timeline.decoding import check_own_digest, decode_json, encode_object
 from objcat.timeline.entry import FORMAT_VERSION, Action, Intent, Txn, intent_key, is_txn, new_txn, requested_key
+from objcat.timeline.json_objects import check_own_digest, decode_json, encode_object
 
 logger = logging.getLogger("objcat.timeline")
 

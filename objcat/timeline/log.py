@@ -11,10 +11,10 @@ from fileio.env import map_io
 from fileio.errors import BucketNotFound, NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.timeline.decoding import decode_json
 from objcat.timeline.entry import Entry, SideObject, decode_entry, log_key
-from objcat.timeline.side import get_side
-from objcat.timeline.where import says_where
+from objcat.timeline.error_location import says_where
+from objcat.timeline.json_objects import decode_json
+from objcat.timeline.side_objects import get_side
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _CHANGES = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -102,7 +102,7 @@ class Log:
 
     def _history(self, file: SideObject) -> dict[int, Entry]:
         """The entries of a history file by slot. Raises CorruptTable."""
-        from objcat.timeline.history import decode_history
+        from objcat.timeline.history_files import decode_history
 
         return {entry.slot: entry for entry in decode_history(get_side(self._fileio, file), path=file.path)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from objcat.arguments import text, whole_number
+from objcat.common.validation import text, whole_number
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import ERASED_PARTITIONS, Action, Entry
 

@@ -12,15 +12,15 @@ import msgspec
 
 from fileio.base import Conflict, Create, Unknown, Update, Written
 from fileio.store import FileIO
-from objcat.arguments import whole_number
+from objcat.common.validation import whole_number
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, InvalidInput
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import AnyRoot, BrokenRoot, Root, VoidRoot
 from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
+from objcat.timeline.error_location import says_where
 from objcat.timeline.log import Log, with_changes
-from objcat.timeline.outcomes import Outcomes, Segment
-from objcat.timeline.state import LogState
-from objcat.timeline.where import says_where
+from objcat.timeline.log_state import LogState
+from objcat.timeline.txn_outcomes import Outcomes, Segment
 
 logger = logging.getLogger("objcat.timeline")
 

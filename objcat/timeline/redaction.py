@@ -24,7 +24,7 @@ from objcat.errors import Contention, CorruptTable
 from objcat.timeline.archive import FILE_BYTES_MAX, FILE_SLOTS_MAX, tombstone_of
 from objcat.timeline.entry import Action, Entry, HistoryRow, SideObject, Txn, decode_entry, encode_entry, log_key
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
-from objcat.timeline.side import get_side, read_intact, side_object
+from objcat.timeline.side_objects import get_side, read_intact, side_object
 
 ATTEMPTS_MAX = 10
 """Passes over the log, each of which does what somebody else has forestalled in the one before."""
@@ -239,7 +239,7 @@ def _grouped(places: Mapping[int, _Slot]) -> Iterator[tuple[str | None, list[_Sl
 
 def _bodies(fileio: FileIO, path: str | None, group: Sequence[_Slot]) -> dict[int, bytes] | None:
     """The entries of some slots as bytes; None when their history file is gone, as another redaction has replaced it."""
-    from objcat.timeline.history import decode_bodies
+    from objcat.timeline.history_files import decode_bodies
 
     if path is None:
         return {place.stub.slot: place.body for place in group}
@@ -299,7 +299,7 @@ def _move(fileio: FileIO, done: _Pass, group: Sequence[_Slot], rows: Sequence[by
 
 def _write(fileio: FileIO, group: Sequence[_Slot], rows: Sequence[bytes]) -> SideObject:
     """A history file, read back: from now on it is the only place where its entries are."""
-    from objcat.timeline.history import decode_bodies, encode_history
+    from objcat.timeline.history_files import decode_bodies, encode_history
 
     slots = [place.stub.slot for place in group]
     data = encode_history(rows, [place.stub for place in group])

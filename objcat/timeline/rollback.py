@@ -14,13 +14,14 @@ import msgspec
 
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected
-from objcat.timeline.commit import Candidate, Committer, remove_files
+from objcat.timeline.commit import Candidate, Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, new_txn
-from objcat.timeline.outcomes import Outcome
-from objcat.timeline.state import LogState
-from objcat.timeline.view import Timeline, View, reopening
-from objcat.timeline.where import says_where
+from objcat.timeline.error_location import says_where
+from objcat.timeline.intents import remove_files
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline, View, reopening
+from objcat.timeline.txn_outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.timeline.entry import Digests, SideObject, Txn, data_prefix, inline_digests
-from objcat.timeline.where import says_where
+from objcat.timeline.error_location import says_where
 
 INLINE_BYTES_MAX = 64 * 1024
 """Changes of an entry that are larger than this, encoded, go into a side object."""

@@ -21,7 +21,7 @@ from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CheckpointUnreadable
 from objcat.timeline.entry import Count, Entry, Txn
-from objcat.timeline.where import says_where
+from objcat.timeline.error_location import says_where
 
 INLINE_MAX = 128
 """Outcomes that a root holds itself before they become a segment."""

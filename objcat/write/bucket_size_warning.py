@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from objcat.packing import size_of
-from objcat.table import FileGroup, TableSpec
+from objcat.metadata.files import FileGroup
+from objcat.metadata.table_spec import TableSpec
+from objcat.write.file_sizing import size_of
 
 logger = logging.getLogger("objcat")
 

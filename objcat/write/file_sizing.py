@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from objcat.errors import InvalidInput
-from objcat.table import BaseFile, FileGroup, LogObject, LogRows, TableSpec
-from objcat.table.groups import LiveGroups
-from objcat.table.spec import ROW_BYTES
-from objcat.tasks import WriteResult
-from objcat.timeline import Home
+from objcat.metadata.file_groups import LiveGroups
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogRows
+from objcat.metadata.table_spec import ROW_BYTES, TableSpec
+from objcat.tasks.model import WriteResult
+from objcat.timeline.entry import Home
 
 NEAR_GROUPS = 16
 """Of a partition with many file groups, so many of the smallest are looked at: in a copy-on-write table not all of them take rows."""

@@ -15,19 +15,19 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.errors import InvalidBatch, InvalidInput
-from objcat.packing import homes_for, size_of
-from objcat.table import FileGroup, LogObject, Manifests, Pruning, Snapshot, TableSpec
-from objcat.table.files import LogSlice
-from objcat.table.groups import LiveGroups
-from objcat.table.record import home_of
-from objcat.table.spec import BloomIndex, MemoryIndex, RecordIndex, SimpleIndex
-from objcat.tasks import BatchKeys, Gathered, Located, LocateTask, WriteResult, WriteTask
-from objcat.tasks.keymap import KeyMap
-from objcat.tasks.locate import matched
-from objcat.tasks.record import homes_known, only_homes
-from objcat.timeline import Home, Txn
-from objcat.timeline.entry import Digests, Keys
-from objcat.timeline.side import put_digests
+from objcat.metadata.file_groups import LiveGroups
+from objcat.metadata.files import FileGroup, LogObject, LogSlice
+from objcat.metadata.key_index_table import home_of
+from objcat.metadata.manifest import Manifests, Pruning
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import BloomIndex, MemoryIndex, RecordIndex, SimpleIndex, TableSpec
+from objcat.tasks.key_cache import KeyMap
+from objcat.tasks.key_index import homes_known, only_homes
+from objcat.tasks.key_lookup import BatchKeys, Gathered, Located, LocateTask, matched
+from objcat.tasks.model import WriteResult, WriteTask
+from objcat.timeline.entry import Digests, Home, Keys, Txn
+from objcat.timeline.side_objects import put_digests
+from objcat.write.file_sizing import homes_for, size_of
 
 READ_GROUPS_MAX, READ_BYTES_MAX, REWRITTEN_BYTES_MAX = 1024, 2 * 1024**3, 256 * 1024**2
 """Of a table, so that all of its keys may be read by the process that writes; or that it may be written anew by it."""

@@ -11,29 +11,15 @@ import msgspec
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
 from objcat.errors import CheckpointCollected, CorruptTable, SnapshotExpired, SparkJobFailed
-from objcat.table import Tables
-from objcat.table.checks import check_own
-from objcat.table.files import decode_delta
-from objcat.timeline import (
-    Action,
-    AppVersion,
-    Beaten,
-    Candidate,
-    Committed,
-    Committer,
-    Entry,
-    Footprint,
-    Home,
-    Log,
-    LogState,
-    Summary,
-    Timeline,
-    Txn,
-    View,
-    new_txn,
-)
-from objcat.timeline.commit import check_app, contended, interrupted
+from objcat.metadata.consistency import check_own
+from objcat.metadata.files import decode_delta
+from objcat.metadata.table_state import Tables
+from objcat.timeline.commit import Beaten, Candidate, Committed, Committer, check_app, contended, interrupted
 from objcat.timeline.commit_session import CommitSession
+from objcat.timeline.entry import Action, Entry, Footprint, Home, Summary, Txn, new_txn
+from objcat.timeline.log import Log
+from objcat.timeline.log_state import AppVersion, LogState
+from objcat.timeline.log_view import Timeline, View
 from objcat.version import writer_of
 
 P = TypeVar("P")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from objcat.services.perform import Proposal
-from objcat.table import BaseFile, LogObject, Snapshot, TableDelta
-from objcat.table.files import encode_delta
-from objcat.tasks import WriteResult
-from objcat.timeline import Footprint, Summary
-from objcat.timeline.entry import Keys
+from objcat.metadata.files import BaseFile, LogObject, TableDelta, encode_delta
+from objcat.metadata.snapshot import Snapshot
+from objcat.tasks.model import WriteResult
+from objcat.timeline.entry import Footprint, Keys, Summary
+from objcat.write.service_commit import Proposal
 
 
 def proposal_of(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = None) -> Proposal:

@@ -12,22 +12,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.advice import SizeAdvice
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE
+from objcat.datafile.parquet import constant, read_base, read_log
 from objcat.errors import EmptyBatch, InvalidBatch
-from objcat.packing import pack, row_bytes_of, size_of
-from objcat.placing import Locator, Placing, check_partitions, keys_of, write_located
-from objcat.predicate import Predicate
-from objcat.storage.files import constant, read_base, read_log
-from objcat.storage.merge import OP_COLUMN, OP_DELETE
-from objcat.table import FileGroup, LogObject, Manifests, Snapshot, TableDelta, TableSpec
-from objcat.table.evolution import changed_ids, grown
-from objcat.table.files import LogSlice
-from objcat.table.groups import LiveGroups
-from objcat.table.properties import SchemaMode
-from objcat.table.spec import MemoryIndex
-from objcat.tasks import Layout, Operation, WriteResult, WriteTask, fill_group, run_all, written_columns
-from objcat.timeline import Footprint, Home, Summary, Txn
-from objcat.timeline.entry import Keys, SchemaChange
+from objcat.metadata.file_groups import LiveGroups
+from objcat.metadata.files import FileGroup, LogObject, LogSlice, TableDelta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.properties import SchemaMode
+from objcat.metadata.schema_evolution import changed_ids, grown
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import MemoryIndex, TableSpec
+from objcat.predicate.parse import Predicate
+from objcat.tasks.append_rows import fill_group
+from objcat.tasks.model import Layout, Operation, WriteResult, WriteTask
+from objcat.tasks.parallel import run_all
+from objcat.tasks.write_log_rows import written_columns
+from objcat.timeline.entry import Footprint, Home, Keys, SchemaChange, Summary, Txn
+from objcat.write.bucket_size_warning import SizeAdvice
+from objcat.write.file_sizing import pack, row_bytes_of, size_of
+from objcat.write.index_lookup import Locator, Placing, check_partitions, keys_of, write_located
 
 D_contra = TypeVar("D_contra", contravariant=True)
 

@@ -16,36 +16,24 @@ import msgspec
 
 from fileio.store import FileIO
 from fileio.wrap import MetricsSnapshot
-from objcat.advice import SizeAdvice
 from objcat.errors import AlreadyApplied, CommitConflict, CorruptTable
-from objcat.parts import Change, Engine, Part
-from objcat.predicate import Predicate
-from objcat.table import Manifests, Snapshot, Tables
-from objcat.table.checks import check_own
-from objcat.table.files import encode_delta
-from objcat.table.properties import SchemaMode
-from objcat.table.snapshot import snapshot_of
-from objcat.tasks import Layout, Operation
-from objcat.timeline import (
-    Action,
-    AppVersion,
-    Beaten,
-    Candidate,
-    Committed,
-    Committer,
-    Entry,
-    Footprint,
-    Home,
-    Log,
-    Summary,
-    Timeline,
-    Txn,
-    View,
-    new_txn,
-)
-from objcat.timeline.commit import check_app, check_still_there, fenced, interrupted
+from objcat.metadata.consistency import check_own
+from objcat.metadata.files import encode_delta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.properties import SchemaMode
+from objcat.metadata.snapshot import Snapshot, snapshot_of
+from objcat.metadata.table_state import Tables
+from objcat.predicate.parse import Predicate
+from objcat.tasks.model import Layout, Operation
+from objcat.timeline.commit import Beaten, Candidate, Committed, Committer, check_app, check_still_there, fenced, interrupted
 from objcat.timeline.commit_session import CommitSession
+from objcat.timeline.entry import Action, Entry, Footprint, Home, Summary, Txn, new_txn
+from objcat.timeline.log import Log
+from objcat.timeline.log_state import AppVersion
+from objcat.timeline.log_view import Timeline, View
 from objcat.version import writer_of
+from objcat.write.bucket_size_warning import SizeAdvice
+from objcat.write.table_writer import Change, Engine, Part
 
 logger = logging.getLogger("objcat")
 

@@ -30,13 +30,14 @@ from devkit.handle import ServerHandle
 from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.doctor import examine
 from objcat.errors import CommitConflict, Fenced
-from objcat.table import Manifests, Snapshot
-from objcat.timeline import Timeline, View
+from objcat.inspection.doctor import examine
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot
 from objcat.timeline.checkpoint import Root, read_root
 from objcat.timeline.entry import log_key
 from objcat.timeline.log import with_changes
+from objcat.timeline.log_view import Timeline, View
 from tests.chaos.supervisor import forks
 from tests.chaos.works import WORKS, Rows, Story, rows
 from tests.schedules.gate import Gate

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from devkit.servers import ServerName, Servers
-from objcat.doctor import examine
+from objcat.inspection.doctor import examine
 from tests.chaos.auditor import audit
 from tests.chaos.journal import read_journals
 from tests.chaos.operations import open_table

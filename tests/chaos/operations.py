@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import objcat
 from fileio.store import FileIO
-from objcat.timeline import CommittedAt, Resolution, RolledBackAt
+from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt
 from tests.chaos.journal import Outcome
 
 SHARED_KEYS = 40

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 import objcat
 from fileio.errors import FileIOError
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from tests.chaos.journal import Journal
 from tests.chaos.operations import Said, Step, acknowledged, resolution, under_way
 from tests.chaos.worker import HASTY, perform, stop_file

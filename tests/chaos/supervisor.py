@@ -22,7 +22,7 @@ from devkit import toolchain
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy, Match, any_request, conditional_write, method_is
 from devkit.handle import ServerHandle
 from devkit.paths import ROOT
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from tests.chaos.journal import Journal, Tail
 from tests.chaos.operations import OPERATIONS, local_session, open_table
 from tests.chaos.worker import HASTY, TABLE, Job, main, perform, stop_file
@@ -41,7 +41,7 @@ SPARK_CALLS_SPARED = 4
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(
-    ["tests.chaos.worker", "pyarrow.parquet", "objcat.local", "boto3", "google.cloud.storage", "azure.storage.blob"]
+    ["tests.chaos.worker", "pyarrow.parquet", "objcat.engine.local", "boto3", "google.cloud.storage", "azure.storage.blob"]
 )
 
 

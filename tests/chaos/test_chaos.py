@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from devkit.handle import ServerHandle
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
+from objcat.inspection.doctor import examine
 from tests.chaos.auditor import audit
 from tests.chaos.journal import read_journals
 from tests.chaos.operations import open_table

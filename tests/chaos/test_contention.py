@@ -13,7 +13,7 @@ import pytest
 
 import objcat
 from devkit.handle import ServerHandle
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from tests.chaos.contender import Told, commit_disjoint, increment
 from tests.chaos.operations import open_table
 from tests.chaos.supervisor import SCHEMA, forks, where

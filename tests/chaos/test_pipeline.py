@@ -18,8 +18,8 @@ import pytest
 
 import objcat
 from devkit.handle import ServerHandle
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
+from objcat.inspection.doctor import examine
 from tests.chaos.journal import Journal, Tail, read_journals
 from tests.chaos.operations import Step
 from tests.chaos.pipeline import (

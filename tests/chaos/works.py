@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 import objcat
 from fileio.stream import StreamSettings
-from objcat.timeline import Action, Entry
+from objcat.timeline.entry import Action, Entry
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 ERASED = 7
@@ -222,7 +222,7 @@ def archive(lake: objcat.Lake, _: Path) -> object:
 
 def maintain(lake: objcat.Lake, _: Path) -> object:
     """Everything is due."""
-    due: Any = importlib.import_module("objcat.services.maintain")
+    due: Any = importlib.import_module("objcat.maintenance.maintain")
     due.KEPT_SLOTS, due.FILE_SLOTS_MAX, due.COLLECTED_SLOTS_MIN = 2, 4, 4
     due.COMPACT_AFTER_COMMITS, due.KEPT_CHECKPOINTS, due.DEAD_AFTER_S = 1, 1, 0
     done = lake.table("t").maintain()

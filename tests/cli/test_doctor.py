@@ -13,8 +13,9 @@ import pytest
 
 import objcat
 from fileio.base import GetResult, Overwrite
-from objcat.doctor import Coverage, Report, Severity, examine, examine_names
-from objcat.timeline import Action, Candidate, Committer, Footprint, new_txn
+from objcat.inspection.doctor import Coverage, Report, Severity, examine, examine_names
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Footprint, new_txn
 from tests.cli.commands import run
 
 TXN = "20260101T000000000Z-0123456789abcdef"

@@ -10,7 +10,8 @@ import pytest
 
 import objcat
 from fileio.base import Create, GetResult
-from objcat.timeline import Action, Committer, new_txn
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Action, new_txn
 from tests.cli.commands import run
 
 

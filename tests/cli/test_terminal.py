@@ -13,8 +13,8 @@ import pytest
 
 import objcat
 from fileio.env import SystemEnv
-from objcat.progress import shown_progress
-from objcat.terminal import visible
+from objcat.common.progress import shown_progress
+from objcat.common.terminal import visible
 from tests.cli.commands import run
 
 CLI = Path(objcat.__file__).parent / "cli"

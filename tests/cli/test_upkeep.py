@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from objcat.doctor import examine
+from objcat.inspection.doctor import examine
 from tests.cli.commands import run
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("fare", pa.float64())])

@@ -20,11 +20,11 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
-from objcat.doctor import examine
 from objcat.errors import InvalidInput, SparkJobLost
-from objcat.spark import engine, foreach_batch, moving, workers
-from objcat.spark.ship import BatchFunction
-from objcat.timeline import Committer
+from objcat.inspection.doctor import examine
+from objcat.spark import engine, foreach_batch, partition_moves, services
+from objcat.spark.worker_task import BatchFunction
+from objcat.timeline.commit import Committer
 
 ROWS = 4000
 PARTITIONS = 8
@@ -211,7 +211,7 @@ def serve(master: str, directory: Path) -> dict[str, Any]:
 def _dying_when_done(marks: Path) -> Iterator[None]:
     """Of the tasks that workers do for us, the first to end kills its executor, with all that it has written and nothing told."""
     marks.mkdir()
-    rooms: list[Any] = [engine, workers, moving]
+    rooms: list[Any] = [engine, services, partition_moves]
     own = rooms[0].shipped
 
     def lethal(*given: Any) -> BatchFunction:
@@ -325,7 +325,7 @@ def stopped(_master: str, directory: Path) -> dict[str, Any]:
 
 def _behind(held: BatchFunction, work: Callable[[], Any]) -> Any:
     """Run work whose tasks on workers wait first."""
-    place: Any = workers
+    place: Any = services
     own = place.shipped
 
     def waiting(*given: Any) -> BatchFunction:

@@ -11,7 +11,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 
-from objcat.doctor import examine
+from objcat.inspection.doctor import examine
 from tests.combinations.filters import OPERATORS, Filter, compare, for_duckdb
 from tests.combinations.model import Change, State, changed_rows, changes_between, rows_of
 from tests.combinations.tables import DrawnTable

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import objcat
-from objcat.table.spec import MemoryIndex
+from objcat.metadata.table_spec import MemoryIndex
 from tests.combinations.comparisons import equal, rows_in
 from tests.combinations.filters import quoted
 from tests.combinations.model import State, rows_of

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from objcat.storage import files, logs
-from objcat.tasks import order
+from objcat.datafile import log_files, parquet
+from objcat.tasks import row_order
 from objcat.tasks import scan as scan_tasks
 from tests.combinations import followers, upkeep, writes
 from tests.combinations.comparisons import compare_after_a_step, compare_at_the_end
@@ -74,13 +74,13 @@ def _use_few_rows(table: DrawnTable, patch: pytest.MonkeyPatch) -> None:
     if table.rng.random() < 0.7:
         base, log = table.rng.choice([2, 4]), table.rng.choice([2, 3])
         table.tell(f"row groups of {base} rows in base files, of {log} in logs")
-        patch.setattr(files, "BASE_ROW_GROUP_ROWS", base)
-        patch.setattr(files, "LOG_ROW_GROUP_ROWS", log)
+        patch.setattr(parquet, "BASE_ROW_GROUP_ROWS", base)
+        patch.setattr(parquet, "LOG_ROW_GROUP_ROWS", log)
     if table.rng.random() < 0.3:
         table.tell("rows of logs are streamed")
         patch.setattr(scan_tasks, "GROUP_LOGS_BYTES_MAX", -1)
-        patch.setattr(logs, "HELD_BYTES_MAX", 0)
-        patch.setattr(order, "SORTED_BYTES_MAX", 1)
+        patch.setattr(log_files, "HELD_BYTES_MAX", 0)
+        patch.setattr(row_order, "SORTED_BYTES_MAX", 1)
 
 
 def _do(table: DrawnTable) -> None:

@@ -14,9 +14,9 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
-from objcat.feed import Feed
-from objcat.storage.hashing import spark_hash
-from objcat.table import TableSpec
+from objcat.datafile.bucket_hash import spark_hash
+from objcat.metadata.table_spec import TableSpec
+from objcat.table.change_feed import Feed
 from tests.combinations.filters import Filter, draw_filter, quoted
 from tests.combinations.model import Draft, State
 from tests.combinations.values import (

@@ -21,8 +21,8 @@ import objcat
 from devkit import toolchain
 from fileio.env import default_env
 from fileio.testing import FakeEnv
-from objcat.feed import Feed
-from objcat.table.spec import MemoryIndex
+from objcat.metadata.table_spec import MemoryIndex
+from objcat.table.change_feed import Feed
 from tests.combinations.seeds import run, run_all
 from tests.combinations.tables import DrawnTable
 from tests.combinations.values import Column, Values

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from objcat.timeline.decoding import DIGEST_CHARACTERS
+from objcat.timeline.json_objects import DIGEST_CHARACTERS
 from tests.damage.world import Target, pristine, targets
 
 Made = bytes | None

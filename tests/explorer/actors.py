@@ -33,8 +33,8 @@ from fileio.errors import FileIOError, Unsupported
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from objcat.errors import CorruptTable, ObjcatError, SharedTransaction
-from objcat.table import Tables
-from objcat.timeline import View
+from objcat.metadata.table_state import Tables
+from objcat.timeline.log_view import View
 from tests.explorer.store import (
     STORE_TIME_MS,
     Answer,

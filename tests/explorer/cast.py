@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from objcat.table.spec import COPY_ON_WRITE
-from objcat.tasks import Operation
+from objcat.metadata.table_spec import COPY_ON_WRITE
+from objcat.tasks.model import Operation
 from tests.explorer.actors import Actor, Role
 from tests.explorer.roles import CREATED, AddTable, ChangeRow, CreateTable, Read, RollBack, Slowly, Write
 from tests.explorer.roles_services import Compact

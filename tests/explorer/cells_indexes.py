@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from objcat.arguments import TableType
-from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
+from objcat.common.validation import TableType
+from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ
 from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, LOG, play
 from tests.explorer.cells_services import alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objcat.table.spec import COPY_ON_WRITE
+from objcat.metadata.table_spec import COPY_ON_WRITE
 from tests.explorer.actors import Actor
 from tests.explorer.cast import FRESH, LOG, play
 from tests.explorer.engine import Cell

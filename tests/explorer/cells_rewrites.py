@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objcat.tasks import Operation
+from objcat.tasks.model import Operation
 from tests.explorer.cast import (
     COUNTER_PAIR,
     COUNTERS,

@@ -56,7 +56,7 @@ STREAM = (Actor("zombie", 1, Write(app_version=1)), Actor("restarted", 2, Write(
 
 SCHEDULED = (*ROWS, Actor("former scheduler", 14, Schedule()))
 WORKERS = (play("worker", 5, ExecuteScheduled()), play("worker", 6, ExecuteScheduled()))
-DUE = (("objcat.services.maintain", "COMPACT_AFTER_COMMITS", 1),)
+DUE = (("objcat.maintenance.maintain", "COMPACT_AFTER_COMMITS", 1),)
 MAINTENANCE = play("maintenance", 5, Maintain())
 SOLO_ROUND_STEPS_MAX = 150
 """A round of upkeep is several services, one after the other."""
@@ -65,7 +65,7 @@ RELEASE = play("release", 6, Save(2, release=True))
 SCAN = Actor("reader", 9, Scan())
 SAVED = (*COMPACTED, Actor("former save", 11, Save(2)))
 PLACES = (play("place", 1, Place()), play("place", 2, Place()))
-DIGESTS_ASIDE = (("objcat.timeline.side", "INLINE_DIGESTS_MAX", 0),)
+DIGESTS_ASIDE = (("objcat.timeline.side_objects", "INLINE_DIGESTS_MAX", 0),)
 CHECKPOINT = play("checkpoint", 5, Publish())
 OTHER_CHECKPOINT = play("checkpoint", 6, Publish())
 ARCHIVE = play("archive", 6, Archive())

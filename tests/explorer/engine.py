@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from objcat.table import Tables
-from objcat.timeline import View
+from objcat.metadata.table_state import Tables
+from objcat.timeline.log_view import View
 from tests.explorer.actors import Actor, Began, Note, Refused, Tree
 from tests.explorer.deletions import brought_back, could_commit, is_nameless, may_delete
 from tests.explorer.facts import Facts, facts_of

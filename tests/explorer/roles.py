@@ -12,37 +12,27 @@ import pyarrow as pa
 
 from fileio.base import Create, GetResult, require_written
 from fileio.errors import FileIOError, NotFound
-from objcat.alone import create_table_at, table_at
-from objcat.arguments import TableType
+from objcat.catalog.table_lifecycle import create
+from objcat.common.validation import TableType
+from objcat.datafile.parquet import base_path, log_path
 from objcat.errors import CommitUnknown, ObjcatError
-from objcat.lifecycle import create
-from objcat.parts import Change, Part
-from objcat.storage.files import base_path, log_path
-from objcat.table import BaseFile, Bucket, FileGroup, LogObject, LogRows, Manifests, TableDelta, Tables, TablesFold, TableSpec
-from objcat.table.files import encode_delta
-from objcat.table.snapshot import snapshot_of
-from objcat.table.spec import MERGE_ON_READ
-from objcat.tasks import Operation, Rewritten, WriteResult, WriteTask
-from objcat.timeline import (
-    Action,
-    AppVersion,
-    Beaten,
-    Candidate,
-    Committed,
-    CommittedAt,
-    Committer,
-    Footprint,
-    Resolution,
-    Timeline,
-    Txn,
-    View,
-    new_txn,
-    resolve,
-)
-from objcat.timeline.entry import Keys
+from objcat.lake.standalone import create_table_at, table_at
+from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogRows, TableDelta, encode_delta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.replay import TablesFold
+from objcat.metadata.snapshot import snapshot_of
+from objcat.metadata.table_spec import MERGE_ON_READ, Bucket, TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.tasks.model import Operation, Rewritten, WriteResult, WriteTask
+from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
+from objcat.timeline.entry import Action, Footprint, Keys, Txn, new_txn
 from objcat.timeline.intents import HEARTBEAT_S
-from objcat.timeline.side import Spilled, put_digests
-from objcat.write import WriteOperation, commit_parts
+from objcat.timeline.log_state import AppVersion
+from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.rollback import CommittedAt, Resolution, resolve
+from objcat.timeline.side_objects import Spilled, put_digests
+from objcat.write.table_writer import Change, Part
+from objcat.write.transaction import WriteOperation, commit_parts
 from tests.explorer.actors import (
     Acknowledged,
     Actor,
@@ -370,7 +360,7 @@ class CreateTable:
 
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)
-        with mock.patch("objcat.alone.check_commit_store"):
+        with mock.patch("objcat.lake.standalone.check_commit_store"):
             table = create_table_at(place, SCHEMA, key=["k"], ordering=self.ordering, index=Bucket(BUCKETS), kind=self.kind)
         snapshot = table.snapshot
         me.note(Created(snapshot.spec.table, snapshot.slot))

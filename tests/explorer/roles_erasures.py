@@ -8,14 +8,14 @@ from functools import partial
 from typing import NamedTuple
 from unittest import mock
 
-import objcat.table.erased
+import objcat.metadata.erased_values
 from fileio.errors import FileIOError
 from objcat import table_at
-from objcat.edits import erasing
-from objcat.edits.certify import Sought
-from objcat.edits.deleting import delete_scanned
 from objcat.errors import ObjcatError
-from objcat.services.forget import forget
+from objcat.maintenance.forget_erased import forget
+from objcat.table import erase
+from objcat.table.delete import delete_scanned
+from objcat.table.erasure_search import Sought
 from tests.explorer.actors import Acknowledged, Began, Erased, Participant, Undecided
 from tests.explorer.roles import PREFIX, TABLE_NAME, means, open_warm
 
@@ -41,10 +41,10 @@ class Erase:
         delete = partial(delete_scanned, metadata=means("end", self.key, mark="-"))
         try:
             # What an entry was meant to do is said in its metadata here, which an erasure takes away.
-            kept = mock.patch.object(objcat.table.erased, "KEPT_METADATA", frozenset({"does", "tables"}))
+            kept = mock.patch.object(objcat.metadata.erased_values, "KEPT_METADATA", frozenset({"does", "tables"}))
             # Files are searched by whoever judges the store, in every state of it.
-            searched = mock.patch.object(erasing, "_searched", return_value=(Search((), Sought()), 0))
-            with kept, searched, mock.patch.object(erasing, "delete_scanned", delete):
+            searched = mock.patch.object(erase, "_searched", return_value=(Search((), Sought()), 0))
+            with kept, searched, mock.patch.object(erase, "delete_scanned", delete):
                 done = table.erase(f"k = {self.key}", older_than_s=0 if self.dead else 3600)
         except (ObjcatError, FileIOError) as error:
             # How far it came is not said: it is finished when it is called again.
@@ -83,7 +83,7 @@ class Forget:
     def __call__(self, me: Participant) -> None:
         me.note(Began(PREFIX))
         timeline, table = open_warm(me)
-        with mock.patch.object(objcat.table.erased, "KEPT_METADATA", frozenset({"does", "tables"})):
+        with mock.patch.object(objcat.metadata.erased_values, "KEPT_METADATA", frozenset({"does", "tables"})):
             try:
                 forget(timeline, table)
             except (ObjcatError, FileIOError) as error:

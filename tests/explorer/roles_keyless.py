@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from unittest import mock
 
-from objcat import create_table_at, services, table_at
-from objcat.arguments import TableType
-from objcat.services.clustering import Clustering
-from objcat.table.spec import MERGE_ON_READ, NoIndex
+from objcat import create_table_at, table_at
+from objcat.common.validation import TableType
+from objcat.maintenance.cluster import cluster
+from objcat.maintenance.cluster_keys import Clustering
+from objcat.metadata.table_spec import MERGE_ON_READ, NoIndex
 from tests.explorer.actors import Acknowledged, Created, Participant
 from tests.explorer.roles import TABLE_NAME, means, open_warm
 from tests.explorer.toyfiles import SCHEMA
@@ -26,7 +27,7 @@ class CreateKeyless:
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)
         index = NoIndex(count=HOMES)
-        with mock.patch("objcat.alone.check_commit_store"), mock.patch("objcat.table.spec.NoIndex", return_value=index):
+        with mock.patch("objcat.lake.standalone.check_commit_store"), mock.patch("objcat.metadata.table_spec.NoIndex", return_value=index):
             table = create_table_at(place, SCHEMA, key=None, partition_by=["truncate(v, 1)"], kind=self.kind)
         me.note(Created(table.snapshot.spec.table, table.snapshot.slot))
 
@@ -67,6 +68,6 @@ class Cluster:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        done = services.cluster(timeline, table, Clustering(where=self.where))
+        done = cluster(timeline, table, Clustering(where=self.where))
         if done is not None:
             me.note(Acknowledged(done.txn, done.slot))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from unittest import mock
 
-from objcat.first import take_back
-from objcat.lake import Lake
-from objcat.table import Bucket
+from objcat.lake.create import take_back
+from objcat.lake.lake import Lake
+from objcat.metadata.table_spec import Bucket
 from tests.explorer.actors import Acknowledged, Dropped, Named, Participant, TakenBack
 from tests.explorer.roles import BUCKETS, SCHEMA, mark_of, means
 
@@ -21,7 +21,7 @@ class Name:
 
     def __call__(self, me: Participant) -> None:
         lake = Lake(me.fileio)
-        with mock.patch("objcat.lake.check_commit_store"):
+        with mock.patch("objcat.lake.lake.check_commit_store"):
             table = lake.create_table(self.name, SCHEMA, key=["k"], index=Bucket(BUCKETS), domain=self.domain)
         me.note(Named(self.name, table.id))
 

@@ -9,12 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from fileio.store import FileIO
-from objcat.edits.merging import Merge
-from objcat.evaluate import Evaluated
-from objcat.services.perform import Done
-from objcat.table import Manifests, Snapshot, Tables, TableSpec
-from objcat.timeline import Timeline
-from objcat.write import CommitResult
+from objcat.dml.duckdb import Evaluated
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import TableSpec
+from objcat.metadata.table_state import Tables
+from objcat.table.merge import Merge
+from objcat.timeline.log_view import Timeline
+from objcat.write.service_commit import Done
+from objcat.write.transaction import CommitResult
 from tests.explorer.actors import Acknowledged, Participant
 from tests.explorer.roles import KEYS, mark_of, means, open_warm
 
@@ -61,7 +64,7 @@ class Add:
 
 
 def evaluate_added(_program: Any, _snapshot: Snapshot, target: Iterable[pa.RecordBatch], _former: Any, source: Any) -> Evaluated:
-    """What DuckDB makes of the program of `Add`, as `objcat.evaluate.evaluate`, in a hundredth of the time."""
+    """What DuckDB makes of the program of `Add`, as `objcat.dml.duckdb.evaluate`, in a hundredth of the time."""
     rows = {row["k"]: row["v"] for batch in target for row in batch.to_pylist()}
     (said,) = source.rows.to_pylist()
     known = said["k"] in rows
@@ -70,4 +73,4 @@ def evaluate_added(_program: Any, _snapshot: Snapshot, target: Iterable[pa.Recor
 
 
 def unchecked(*_: Any) -> None:
-    """As `objcat.evaluate.check_program`, of a program that is known to fit."""
+    """As `objcat.dml.duckdb.check_program`, of a program that is known to fit."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from unittest import mock
 
 from objcat import Bloom, Memory, Record, Simple, create_table_at, table_at
-from objcat.arguments import TableType
-from objcat.table.spec import MERGE_ON_READ, BloomIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
+from objcat.common.validation import TableType
+from objcat.metadata.table_spec import MERGE_ON_READ, BloomIndex, Index, MemoryIndex, RecordIndex, SimpleIndex
 from tests.explorer.actors import Acknowledged, Created, Participant
 from tests.explorer.roles import KEYS, TABLE_NAME, means
 from tests.explorer.toyfiles import SCHEMA
@@ -36,8 +36,8 @@ class CreateMoving:
     def __call__(self, me: Participant) -> None:
         place = me.fileio.child(TABLE_NAME)
         asked, kept = INDEXES[self.index]
-        name = f"objcat.table.spec.{type(kept).__name__}"
-        with mock.patch("objcat.alone.check_commit_store"), mock.patch(name, return_value=kept):
+        name = f"objcat.metadata.table_spec.{type(kept).__name__}"
+        with mock.patch("objcat.lake.standalone.check_commit_store"), mock.patch(name, return_value=kept):
             table = create_table_at(
                 place,
                 SCHEMA,

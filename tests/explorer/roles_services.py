@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from objcat import services
-from objcat.lifecycle import change_properties
-from objcat.table import Manifests
-from objcat.table.files import files_named_by
-from objcat.table.policy import Retention
-from objcat.timeline import Home, Txn
+from objcat.catalog.table_lifecycle import change_properties
+from objcat.maintenance.clean import clean
+from objcat.maintenance.cluster import cluster
+from objcat.maintenance.cluster_keys import Clustering
+from objcat.maintenance.compact import compact, execute_scheduled, plan_compaction, schedule_compaction
+from objcat.maintenance.maintain import maintain
+from objcat.maintenance.restore import restore
+from objcat.maintenance.savepoint import release, savepoint
+from objcat.maintenance.split_buckets import split_buckets
+from objcat.metadata.files import files_named_by
+from objcat.metadata.maintenance_policy import Retention
+from objcat.metadata.manifest import Manifests
 from objcat.timeline.archive import archive
-from objcat.timeline.collect import collect_checkpoints
-from objcat.timeline.sweep import sweep
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.dead_writers import sweep
+from objcat.timeline.entry import Home, Txn
 from tests.explorer.actors import Acknowledged, Participant, Stated
 from tests.explorer.roles import BUCKETS, WatchedCommitter, mark_of, note_outcome, open_warm, warm_view
 
@@ -28,7 +35,7 @@ class Compact:
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
         homes = None if self.bucket is None else [Home("", self.bucket, BUCKETS)]
-        done = services.compact(timeline, table, homes=homes)
+        done = compact(timeline, table, homes=homes)
         if done is not None:
             me.note(Acknowledged(done.txn, done.slot))
 
@@ -39,7 +46,7 @@ class Sort:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        done = services.cluster(timeline, table, services.Clustering(by=("v",)))
+        done = cluster(timeline, table, Clustering(by=("v",)))
         if done is not None:
             me.note(Acknowledged(done.txn, done.slot))
 
@@ -53,9 +60,9 @@ class Execute:
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
         view = timeline.at(self.slot)
-        plan = services.plan_compaction(view, table, Manifests(me.fileio))
+        plan = plan_compaction(view, table, Manifests(me.fileio))
         assert plan is not None
-        done = services.compact(timeline, table, plan=replace(plan, txn=Txn(PLAN_TXN)))
+        done = compact(timeline, table, plan=replace(plan, txn=Txn(PLAN_TXN)))
         assert done is not None
         me.note(Acknowledged(done.txn, done.slot))
 
@@ -66,7 +73,7 @@ class Schedule:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        services.schedule_compaction(timeline, table)
+        schedule_compaction(timeline, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ class ExecuteScheduled:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        for executed in services.execute_scheduled(timeline, table):
+        for executed in execute_scheduled(timeline, table):
             if executed.result is not None:
                 me.note(Acknowledged(executed.result.txn, executed.result.slot))
 
@@ -86,7 +93,7 @@ class Maintain:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        services.maintain(timeline, table, verify_bytes_max=0)
+        maintain(timeline, table, verify_bytes_max=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,7 @@ class CleanAllBut:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        done = services.clean(timeline, table, retention=Retention(commits=self.commits))
+        done = clean(timeline, table, retention=Retention(commits=self.commits))
         if done.txn is not None and done.slot is not None:
             me.note(Acknowledged(done.txn, done.slot))
 
@@ -108,7 +115,7 @@ class Split:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        done = services.split_buckets(timeline, table, count=2 * BUCKETS)
+        done = split_buckets(timeline, table, count=2 * BUCKETS)
         if done is not None:
             me.note(Acknowledged(done.txn, done.slot))
 
@@ -121,7 +128,7 @@ class Clean:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        done = services.clean(timeline, table, keep_slots=self.keep_slots)
+        done = clean(timeline, table, keep_slots=self.keep_slots)
         if done.txn is not None and done.slot is not None:
             me.note(Acknowledged(done.txn, done.slot))
 
@@ -135,7 +142,7 @@ class Save:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        done = (services.release if self.release else services.savepoint)(timeline, table, slot=self.slot)
+        done = (release if self.release else savepoint)(timeline, table, slot=self.slot)
         if done is not None:
             me.note(Acknowledged(done.txn, done.slot))
 
@@ -148,7 +155,7 @@ class Restore:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        done = services.restore(timeline, table, to=self.to)
+        done = restore(timeline, table, to=self.to)
         me.note(Acknowledged(done.txn, done.slot))
 
 

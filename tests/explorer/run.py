@@ -15,9 +15,11 @@ from unittest import mock
 
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.table import Tables, TablesFold
-from objcat.timeline import LogState, Timeline, View
+from objcat.metadata.replay import TablesFold
+from objcat.metadata.table_state import Tables
 from objcat.timeline.entry import decode_entry
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline, View
 from tests.explorer.actors import Actor, Broke, Refused, Tree
 from tests.explorer.engine import Beginning, Cell, Coverage, Result, Search, Settings, Universe
 from tests.explorer.roles import CREATED, PREFIX
@@ -56,8 +58,8 @@ def _view(contents: Contents) -> View[Tables]:
 def world_of(cell: Cell) -> Iterator[None]:
     """The code under test as a cell wants it."""
     with toy_files(), ExitStack() as stack:
-        stack.enter_context(mock.patch("objcat.edits.merging.evaluate", evaluate_added))
-        stack.enter_context(mock.patch("objcat.edits.merging.check_program", unchecked))
+        stack.enter_context(mock.patch("objcat.table.merge.evaluate", evaluate_added))
+        stack.enter_context(mock.patch("objcat.table.merge.check_program", unchecked))
         for module, name, value in cell.settings:
             stack.enter_context(mock.patch.object(import_module(module), name, value))
         yield

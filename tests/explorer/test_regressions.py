@@ -11,11 +11,15 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
-from objcat.alone import create_table_at, table_at
 from objcat.errors import CommitUnknown
-from objcat.table import TablesFold
-from objcat.timeline import Action, Candidate, Committer, Footprint, LogState, Timeline, checkpoint, new_txn
-from objcat.timeline.collect import collect_checkpoints
+from objcat.lake.standalone import create_table_at, table_at
+from objcat.metadata.replay import TablesFold
+from objcat.timeline import checkpoint
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Footprint, new_txn
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline
 
 LOG = "log/"
 SCHEMA = pa.schema([("k", pa.int64())])

@@ -18,14 +18,13 @@ import pyarrow as pa
 from fileio.base import Create, GetResult, require_written
 from fileio.errors import NotFound
 from fileio.store import FileIO
+from objcat.datafile.merge import OP_COLUMN
+from objcat.datafile.parquet import TXN_COLUMN
 from objcat.errors import CorruptTable
-from objcat.storage.files import TXN_COLUMN
-from objcat.storage.merge import OP_COLUMN
-from objcat.table import BaseFile, LogObject, LogRows
-from objcat.table.files import Order
-from objcat.table.properties import Statistics
-from objcat.table.record import BUCKET_FIELD, PARTITION_FIELD
-from objcat.timeline import Home, Txn
+from objcat.metadata.files import BaseFile, LogObject, LogRows, Order
+from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD
+from objcat.metadata.properties import Statistics
+from objcat.timeline.entry import Home, Txn
 
 TYPES = {
     "k": pa.int64(),
@@ -45,14 +44,14 @@ def encode_rows(**columns: Sequence[object]) -> bytes:
 
 
 def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *, statistics: Statistics | None = None) -> BaseFile:
-    """As `objcat.storage.files.write_base`."""
+    """As `objcat.datafile.parquet.write_base`."""
     columns = rows.to_pydict()
     columns.setdefault(TXN_COLUMN, [str(txn)] * rows.num_rows)
     return BaseFile(path=path, bytes=_put(fileio, path, columns), rows=rows.num_rows, home=home)
 
 
 class ToyBaseWriter:
-    """As `objcat.storage.files.BaseWriter`."""
+    """As `objcat.datafile.parquet.BaseWriter`."""
 
     def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, home: Home, *, order: Order | None = None, **_: Any) -> None:
         self._fileio, self._path, self._home, self._order = fileio, path, home, order
@@ -77,44 +76,44 @@ class ToyBaseWriter:
 
 
 def put_log(fileio: FileIO, path: str, rows: pa.Table, homes: tuple[LogRows, ...], *, statistics: Statistics | None = None) -> LogObject:
-    """As `objcat.storage.files.write_log`."""
+    """As `objcat.datafile.parquet.write_log`."""
     size = _put(fileio, path, rows.to_pydict())
     return LogObject(path=path, bytes=size, rows=rows.num_rows, row_group_rows=ROW_GROUP_ROWS, homes=homes)
 
 
 def get_base(fileio: FileIO, base: BaseFile, columns: Sequence[str], *_: Any) -> pa.Table:
-    """As `objcat.storage.files.read_base`."""
+    """As `objcat.datafile.parquet.read_base`."""
     return _get(fileio, base.path, columns)
 
 
 def get_log(fileio: FileIO, log: LogObject, ranges: Sequence[tuple[int, int]], columns: Sequence[str], *_: Any) -> list[pa.Table]:
-    """As `objcat.storage.files.read_log`."""
+    """As `objcat.datafile.parquet.read_log`."""
     rows = _get(fileio, log.path, [*columns, OP_COLUMN])
     return [rows.slice(start, end - start) for start, end in ranges]
 
 
 def base_pieces(fileio: FileIO, base: BaseFile, columns: Sequence[str], **_: Any) -> Iterator[pa.Table]:
-    """As `objcat.storage.files.base_pieces`."""
+    """As `objcat.datafile.parquet.base_pieces`."""
     yield get_base(fileio, base, columns)
 
 
 def key_pieces(fileio: FileIO, base: BaseFile, columns: Sequence[str], *_: Any) -> Iterator[pa.Table]:
-    """As `objcat.storage.files.key_pieces`, of a file without filters."""
+    """As `objcat.datafile.parquet.key_pieces`, of a file without filters."""
     yield get_base(fileio, base, columns)
 
 
 def picked_row_groups(fileio: FileIO, file: BaseFile | LogObject, columns: Sequence[str], *_: Any) -> Iterator[tuple[int, pa.Table]]:
-    """As `objcat.storage.files.picked_row_groups`, of a file with one row group."""
+    """As `objcat.datafile.parquet.picked_row_groups`, of a file with one row group."""
     yield 0, _get(fileio, file.path, columns)
 
 
 def log_pieces(fileio: FileIO, log: LogObject, start: int, end: int, columns: Sequence[str], *_: Any) -> Iterator[pa.Table]:
-    """As `objcat.storage.files.log_pieces`."""
+    """As `objcat.datafile.parquet.log_pieces`."""
     yield from get_log(fileio, log, [(start, end)], columns)
 
 
 def every_piece(fileio: FileIO, path: str, *_: Any, **__: Any) -> Iterator[pa.Table]:
-    """As `objcat.storage.files.every_piece`."""
+    """As `objcat.datafile.parquet.every_piece`."""
     try:
         result = fileio.get(path)
     except NotFound:
@@ -140,22 +139,22 @@ def toy_files() -> Iterator[None]:
         "log_pieces": log_pieces,
     }
     names = (
-        "edits.erasing",
-        "edits.traces",
-        "storage.files",
-        "storage.logs",
-        "tasks.write",
-        "tasks.append",
-        "tasks.regroup",
-        "tasks.insert",
-        "tasks.rewrite",
-        "tasks.current",
-        "tasks.locate",
-        "tasks.record",
+        "table.erase",
+        "table.erasure_traces",
+        "datafile.parquet",
+        "datafile.log_files",
+        "tasks.write_log_rows",
+        "tasks.append_rows",
+        "tasks.regroup_rows",
+        "tasks.write_base_files",
+        "tasks.rewrite_groups",
+        "tasks.merged_rows",
+        "tasks.key_lookup",
+        "tasks.key_index",
         "tasks.scan",
-        "services.cluster",
-        "services.compact",
-        "services.relocate",
+        "maintenance.cluster",
+        "maintenance.compact",
+        "maintenance.cluster_rows",
     )
     modules = [import_module(f"objcat.{name}") for name in names]
     with ExitStack() as stack:

@@ -23,7 +23,8 @@ import pytest
 from devkit.fault_proxy import Fault, FaultProxy, Match
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
-from fileio.azure import AzureOptions, open_azure
+from fileio.azure import open_azure
+from fileio.azure_client import AzureOptions
 from fileio.base import Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Update, Version, Written
 from fileio.config import Secret
 from fileio.errors import (

@@ -19,20 +19,7 @@ import pytest
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy
 from devkit.handle import ServerHandle
 from fileio import gcs
-from fileio.base import (
-    Backend,
-    Conflict,
-    Create,
-    GetResult,
-    NotModified,
-    Overwrite,
-    Range,
-    Suffix,
-    Unknown,
-    Update,
-    Version,
-    Written,
-)
+from fileio.base import Backend, Conflict, Create, GetResult, NotModified, Overwrite, Range, Suffix, Unknown, Update, Version, Written
 from fileio.config import Secret, parse_options
 from fileio.errors import (
     BucketNotFound,
@@ -46,7 +33,8 @@ from fileio.errors import (
     Unavailable,
     Unsupported,
 )
-from fileio.gcs import GCSOptions, open_gcs
+from fileio.gcs import open_gcs
+from fileio.gcs_client import GCSOptions
 from fileio.gcs_upload import CHUNK_BYTES_MULTIPLE
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy

@@ -37,7 +37,8 @@ from fileio.errors import (
     UploadLost,
 )
 from fileio.registry import describe_store, open_store
-from fileio.s3 import S3Options, open_s3
+from fileio.s3 import open_s3
+from fileio.s3_client import S3Options
 from fileio.settle import RetryPolicy
 from tests.fileio.certificates import self_signed
 

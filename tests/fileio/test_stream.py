@@ -18,30 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fileio.base import (
-    Buffer,
-    Conflict,
-    Create,
-    ObjectMeta,
-    Overwrite,
-    PutMode,
-    Unknown,
-    Update,
-    Upload,
-    Version,
-    Written,
-)
+from fileio.base import Buffer, Conflict, Create, ObjectMeta, Overwrite, PutMode, Unknown, Update, Upload, Version, Written
 from fileio.env import SystemEnv
-from fileio.errors import (
-    FileIOError,
-    InvalidConfig,
-    NotFound,
-    NotWritten,
-    PermissionDenied,
-    Unavailable,
-    Unsupported,
-    UploadLost,
-)
+from fileio.errors import FileIOError, InvalidConfig, NotFound, NotWritten, PermissionDenied, Unavailable, Unsupported, UploadLost
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
 from fileio.parts import part_size
 from fileio.settle import RetryPolicy

@@ -22,10 +22,10 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule, Rules
-from objcat.timeline import Home
 from objcat.timeline.archive import archive
-from objcat.timeline.collect import collect_checkpoints
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Home
 from tests.golden.content import ALONE, content_of
 
 HERE = Path(__file__).parent

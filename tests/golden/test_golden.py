@@ -19,10 +19,9 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.doctor import examine
 from objcat.errors import InvalidInput, SnapshotExpired, StreamRewound, TableNotFound
-from objcat.timeline import Action
-from objcat.timeline.entry import decode_entry
+from objcat.inspection.doctor import examine
+from objcat.timeline.entry import Action, decode_entry
 from tests.golden import make
 from tests.golden.content import ALONE, content_of, rows_at, rows_content, table_content
 

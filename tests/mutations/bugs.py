@@ -15,17 +15,20 @@ import objcat.timeline.conflicts
 import objcat.timeline.intents
 import objcat.timeline.log
 import objcat.timeline.rollback
-import objcat.write
+import objcat.write.transaction
 import tests.explorer.roles
 from fileio.base import Conflict, Overwrite, PutOutcome, Unknown, Written
 from fileio.errors import Throttled
 from fileio.settle import Absent, Foreign, Ours
 from fileio.store import FileIO
 from objcat.errors import CommitConflict, CommitUnknown
-from objcat.timeline import Action, Candidate, CommittedAt, Committer, Entry, Log, LogState, Resolution, RolledBackAt, Txn
-from objcat.timeline.commit import remove_files
+from objcat.timeline.commit import Candidate, Committer
 from objcat.timeline.conflicts import Part
-from objcat.timeline.entry import data_prefix, encode_entry, log_key
+from objcat.timeline.entry import Action, Entry, Txn, data_prefix, encode_entry, log_key
+from objcat.timeline.intents import remove_files
+from objcat.timeline.log import Log
+from objcat.timeline.log_state import LogState
+from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt
 from tests.explorer.cast import HOUR_MS
 from tests.explorer.store import STORE_TIME_MS
 
@@ -222,7 +225,7 @@ def _raw_clock(patch: pytest.MonkeyPatch) -> None:
 @bug("a slot put without a condition", "P1", "write, write")
 def _overwrite(patch: pytest.MonkeyPatch) -> None:
     def put(self: Committer, entry: Entry) -> PutOutcome:
-        return self._fileio.put(log_key(entry.slot), encode_entry(entry), Overwrite())
+        return self.fileio.put(log_key(entry.slot), encode_entry(entry), Overwrite())
 
     patch.setattr(Committer, "_put", put)
 
@@ -262,7 +265,7 @@ def _files_of_unknown(patch: pytest.MonkeyPatch) -> None:
         try:
             return commit(self, candidate, **named)
         except CommitUnknown:
-            remove_files(self._fileio, list(self._fileio.list_keys(data_prefix(candidate.txn))), why="tidy")
+            remove_files(self.fileio, list(self.fileio.list_keys(data_prefix(candidate.txn))), why="tidy")
             raise
 
     patch.setattr(Committer, "try_commit", tidy)
@@ -273,7 +276,7 @@ def _loser_deletes(patch: pytest.MonkeyPatch) -> None:
     overlaps = Committer._overlaps
 
     def tidy(self: Committer, candidate: Candidate, found: Entry) -> Any:
-        remove_files(self._fileio, list(self._fileio.list_keys(data_prefix(candidate.txn))), why="tidy")
+        remove_files(self.fileio, list(self.fileio.list_keys(data_prefix(candidate.txn))), why="tidy")
         return overlaps(self, candidate, found)
 
     patch.setattr(Committer, "_overlaps", tidy)

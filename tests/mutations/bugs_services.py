@@ -11,24 +11,23 @@ import msgspec
 import pytest
 
 from objcat.errors import CommitUnknown
-from objcat.table import TableDelta
-from objcat.table.erased import Redaction
-from objcat.table.files import decode_delta
-from objcat.tasks import WriteResult
-from objcat.tasks.order import in_order
-from objcat.timeline import Footprint, Timeline
-from objcat.timeline.entry import HistoryRow
+from objcat.metadata.erased_values import Redaction
+from objcat.metadata.files import TableDelta, decode_delta
+from objcat.tasks.model import WriteResult
+from objcat.tasks.row_order import in_order
+from objcat.timeline.entry import Footprint, HistoryRow
+from objcat.timeline.log_view import Timeline
 from tests.mutations.bugs import bug
 
-clustering: Any = import_module("objcat.services.cluster")
-relocating: Any = import_module("objcat.services.relocate")
-reordering: Any = import_module("objcat.services.reorder")
-compaction: Any = import_module("objcat.services.compact")
-redacting: Any = import_module("objcat.timeline.redact")
-cleaning: Any = import_module("objcat.services.clean")
-performing: Any = import_module("objcat.services.perform")
+clustering: Any = import_module("objcat.maintenance.cluster")
+relocating: Any = import_module("objcat.maintenance.cluster_rows")
+reordering: Any = import_module("objcat.maintenance.cluster_order")
+compaction: Any = import_module("objcat.maintenance.compact")
+redacting: Any = import_module("objcat.timeline.redaction")
+cleaning: Any = import_module("objcat.maintenance.clean")
+performing: Any = import_module("objcat.write.service_commit")
 sessions: Any = import_module("objcat.timeline.commit_session")
-erasing: Any = import_module("objcat.edits.erasing")
+erasing: Any = import_module("objcat.table.erase")
 
 # ---- clustering --------------------------------------------------------------------------------------------------
 

@@ -12,43 +12,47 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import objcat.first
-import objcat.handle
-import objcat.lifecycle
-import objcat.local
-import objcat.parts
-import objcat.placing
-import objcat.scan
-import objcat.tasks.moves
-import objcat.tasks.runs
+import objcat.catalog.table_lifecycle
+import objcat.engine.local
+import objcat.lake.create
+import objcat.table.scan
+import objcat.table.table
+import objcat.tasks.external_sort
+import objcat.tasks.partition_moves
 import objcat.timeline.archive
 import objcat.timeline.checkpoint
-import objcat.timeline.collect
+import objcat.timeline.checkpoint_expiry
 import objcat.timeline.commit
 import objcat.timeline.conflicts
-import objcat.timeline.state
-import objcat.timeline.sweep
-import objcat.write
+import objcat.timeline.dead_writers
+import objcat.timeline.log_state
+import objcat.write.index_lookup
+import objcat.write.table_writer
+import objcat.write.transaction
 import tests.explorer.roles_services
 from fileio.base import PutOutcome, Version, Written
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
-from objcat.table import FileGroup, Snapshot
-from objcat.tasks import WriteResult, scan_groups
-from objcat.tasks.moves import Moves
-from objcat.timeline import Action, Candidate, Committer, Entry, Timeline, Txn, View
+from objcat.metadata.files import FileGroup
+from objcat.metadata.replay import TablesFold
+from objcat.metadata.snapshot import Snapshot
+from objcat.tasks.model import WriteResult
+from objcat.tasks.partition_moves import Moves
+from objcat.tasks.scan import scan_groups
 from objcat.timeline.checkpoint import Root, root_key
-from objcat.timeline.commit import remove_files
-from objcat.timeline.entry import HistoryRow, Keys, log_key
-from objcat.timeline.outcomes import Outcomes
-from objcat.timeline.state import TableMarks
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Entry, HistoryRow, Keys, Txn, log_key
+from objcat.timeline.intents import remove_files
+from objcat.timeline.log_state import TableMarks
+from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.txn_outcomes import Outcomes
 from tests.explorer.roles import BUCKETS
 from tests.mutations.bugs import bug
 
-cleaning: Any = import_module("objcat.services.clean")
-compaction: Any = import_module("objcat.services.compact")
-overwriting: Any = import_module("objcat.edits.overwriting")
-replacing: Any = import_module("objcat.services.overwrite")
+cleaning: Any = import_module("objcat.maintenance.clean")
+compaction: Any = import_module("objcat.maintenance.compact")
+overwriting: Any = import_module("objcat.table.overwrite")
+replacing: Any = import_module("objcat.dml.overwrite")
 
 # ---- rules of conflicts, one or two left out ---------------------------------------------------------------------
 
@@ -81,28 +85,28 @@ def _digests_skipped(patch: pytest.MonkeyPatch) -> None:
 
 @bug("an index that is not written with the rows", "P9", "place, place: record")
 def _index_unwritten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.tasks.runs, "put_index", lambda *_: WriteResult())
+    patch.setattr(objcat.tasks.external_sort, "put_index", lambda *_: WriteResult())
 
 
 @bug("a move that does not place its key", "P5", "move, move")
 def _move_unplaced(patch: pytest.MonkeyPatch) -> None:
-    keys_of = objcat.placing.keys_of
+    keys_of = objcat.write.index_lookup.keys_of
 
     def updated(fileio: FileIO, txn: Txn, written: Sequence[WriteResult]) -> Keys:
         return keys_of(fileio, txn, [WriteResult(updated=result.placed + result.updated) for result in written])
 
-    patch.setattr(objcat.parts, "keys_of", updated)
+    patch.setattr(objcat.write.table_writer, "keys_of", updated)
 
 
 @bug("a move that leaves the row where it was", "P5", "move, update in place")
 def _move_leaves(patch: pytest.MonkeyPatch) -> None:
-    moves_of = objcat.tasks.moves.moves_of
+    moves_of = objcat.tasks.partition_moves.moves_of
 
     def staying(*args: Any) -> Moves:
         moves = moves_of(*args)
         return replace(moves, left=np.full_like(moves.left, -1))
 
-    patch.setattr(objcat.local, "moves_of", staying)
+    patch.setattr(objcat.engine.local, "moves_of", staying)
 
 
 @bug("a replacement that looks for its keys in no partition that stays", "P5", "replacement, move")
@@ -161,7 +165,7 @@ def _property_lost(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a rewrite that is not done again", "P5", "rewrite, rewrite")
 def _no_rewrite(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.parts.Part, "redo", lambda self, *_: None)
+    patch.setattr(objcat.write.table_writer.Part, "redo", lambda self, *_: None)
 
 
 @bug("a merge that is not computed again", "P5", "merge, merge")
@@ -171,12 +175,12 @@ def _merge_not_again(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a merge that says nothing of what it was computed from", "P5", "merge, write")
 def _merge_unsaid(patch: pytest.MonkeyPatch) -> None:
-    footprint = objcat.parts.Part.footprint
+    footprint = objcat.write.table_writer.Part.footprint
 
     def blind(self: Any, snapshot: Snapshot, **_: Any) -> Any:
         return footprint(self, snapshot)
 
-    patch.setattr(objcat.parts.Part, "footprint", blind)
+    patch.setattr(objcat.write.table_writer.Part, "footprint", blind)
 
 
 @bug("two executors of one plan do not see each other", "P2", "two executors of one plan")
@@ -199,7 +203,7 @@ def _fenced_plan(patch: pytest.MonkeyPatch) -> None:
 @bug("the same batch from a zombie and a restarted driver", "P5", "one batch, twice")
 def _batch_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(objcat.timeline.commit, "check_app", lambda *_: None)
-    patch.setattr(objcat.write, "check_app", lambda *_: None)
+    patch.setattr(objcat.write.transaction, "check_app", lambda *_: None)
 
 
 @bug("a transaction that says nothing of its second table", "P9", "transaction, write")
@@ -214,14 +218,14 @@ def _second_left_out(patch: pytest.MonkeyPatch) -> None:
 
 def _plan_for_the_first(patch: pytest.MonkeyPatch, *names: str) -> None:
     """What these fields of a candidate say of its first table is all that they say."""
-    candidate = objcat.write._Attempt._candidate
+    candidate = objcat.write.transaction._Attempt._candidate
 
     def less(self: Any) -> Candidate:
         whole = candidate(self)
         first: dict[str, Any] = {name: dict([min(getattr(whole, name).items())]) for name in names}
         return replace(whole, **first)
 
-    patch.setattr(objcat.write._Attempt, "_candidate", less)
+    patch.setattr(objcat.write.transaction._Attempt, "_candidate", less)
 
 
 # ---- compaction, splits ------------------------------------------------------------------------------------------
@@ -304,7 +308,7 @@ def _cleaned_is_lost(patch: pytest.MonkeyPatch) -> None:
     def lost(self: Any, error: CorruptTable) -> Any:
         raise error
 
-    patch.setattr(objcat.write._Attempt, "cleaned", lost)
+    patch.setattr(objcat.write.transaction._Attempt, "cleaned", lost)
 
 
 @bug("savepoint ignored by cleaner", "P8", "savepoint, write, clean")
@@ -320,18 +324,18 @@ def _savepoint_ignored(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a restore that forgets savepoints", "P8", "savepoint, restore, clean")
 def _restore_forgets(patch: pytest.MonkeyPatch) -> None:
-    fold = objcat.timeline.state._fold
+    fold = objcat.timeline.log_state._fold
 
     def forgetful(marks: TableMarks, table: str, entry: Entry) -> TableMarks:
         folded = fold(marks, table, entry)
         return replace(folded, saved=frozenset()) if entry.action is Action.RESTORE else folded
 
-    patch.setattr(objcat.timeline.state, "_fold", forgetful)
+    patch.setattr(objcat.timeline.log_state, "_fold", forgetful)
 
 
 @bug("a smaller clean bound after a larger one", "P7", "clean, clean, save")
 def _bound_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.timeline.state, "max", lambda _, bound: bound, raising=False)
+    patch.setattr(objcat.timeline.log_state, "max", lambda _, bound: bound, raising=False)
 
 
 @bug("reader ignores retention", "P0", "compaction, clean, scan")
@@ -339,7 +343,7 @@ def _retention_ignored(patch: pytest.MonkeyPatch) -> None:
     def to_arrow(self: Any) -> Any:
         return pa.concat_tables([self.schema.empty_table(), *scan_groups(self._fileio, self.plan.task(self.plan.groups))])
 
-    patch.setattr(objcat.scan.Scan, "to_arrow", to_arrow)
+    patch.setattr(objcat.table.scan.Scan, "to_arrow", to_arrow)
 
 
 # ---- checkpoints, archives, sweeps -------------------------------------------------------------------------------
@@ -389,7 +393,7 @@ class _Later:
 @bug("checkpoint published before its shards", "P7", "checkpoint, late read")
 def _root_first(patch: pytest.MonkeyPatch) -> None:
     pending: list[tuple[Any, ...]] = []
-    save = objcat.table.TablesFold.save
+    save = TablesFold.save
     put_root = objcat.timeline.checkpoint.put_root
 
     def later(self: Any, fileio: Any, state: Any, folder: str) -> Any:
@@ -402,13 +406,13 @@ def _root_first(patch: pytest.MonkeyPatch) -> None:
             fileio.put(*arguments)
         return outcome
 
-    patch.setattr(objcat.table.TablesFold, "save", later)
+    patch.setattr(TablesFold, "save", later)
     patch.setattr(objcat.timeline.checkpoint, "put_root", first)
 
 
 @bug("a collection that fences no publisher", "P7", "checkpoint, collection: 1 crash")
 def _unfenced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.timeline.collect, "_put_void", lambda *_, **__: None)
+    patch.setattr(objcat.timeline.checkpoint_expiry, "_put_void", lambda *_, **__: None)
 
 
 @bug("a collection that deletes its intent although it does not know", "P8", "collection 7 alone, history of 5, small: 2 faults, 1 crash")
@@ -426,14 +430,14 @@ def _collects_unknown(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a collection that deletes before its roots are void", "P7", "checkpoint, collection: 1 crash")
 def _collects_first(patch: pytest.MonkeyPatch) -> None:
-    fence = objcat.timeline.collect.fence
+    fence = objcat.timeline.checkpoint_expiry.fence
 
     def early(fileio: Any, log: Any, keeps: Any) -> Any:
         garbage = [key for key in fileio.list_keys("checkpoints/") if key < root_key(2)]
         remove_files(fileio, garbage, why="early")
         return fence(fileio, log, keeps)
 
-    patch.setattr(objcat.timeline.collect, "fence", early)
+    patch.setattr(objcat.timeline.checkpoint_expiry, "fence", early)
 
 
 @bug("own txn not searched in history", "P2", "stalled rollback, archive")
@@ -463,13 +467,13 @@ def _fence_lost(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a sweep deletes before it settles", "P8", "write, sweep")
 def _sweeps_first(patch: pytest.MonkeyPatch) -> None:
-    settle = objcat.timeline.sweep._settle
+    settle = objcat.timeline.dead_writers._settle
 
     def early(timeline: Any, view: Any, txn: Any, found: Any, names_of: Any) -> Any:
         remove_files(timeline.fileio, found.files, why=txn)
         return settle(timeline, view, txn, found, names_of)
 
-    patch.setattr(objcat.timeline.sweep, "_settle", early)
+    patch.setattr(objcat.timeline.dead_writers, "_settle", early)
 
 
 @bug("a sweep deletes what a commit names", "P8", "write, sweep")
@@ -480,11 +484,11 @@ def _sweeps_named(patch: pytest.MonkeyPatch) -> None:
 @bug("a table is taken back whatever others have written to it", "P3", "take back, write")
 def _taken_from_writers(patch: pytest.MonkeyPatch) -> None:
     def regardless(timeline: Any, view: Any, table: str) -> int | None:
-        return objcat.lifecycle.close(timeline, view, table).log.marks(table).closed_at
+        return objcat.catalog.table_lifecycle.close(timeline, view, table).log.marks(table).closed_at
 
-    patch.setattr(objcat.first, "close_unchanged", regardless)
+    patch.setattr(objcat.lake.create, "close_unchanged", regardless)
 
 
 @bug("a table is taken back over what others have written meanwhile", "P3", "take back, write")
 def _taken_over_writers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.lifecycle, "AT_HEAD", objcat.timeline.commit.CommitPolicy())
+    patch.setattr(objcat.catalog.table_lifecycle, "AT_HEAD", objcat.timeline.commit.CommitPolicy())

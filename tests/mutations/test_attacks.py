@@ -14,9 +14,9 @@ import tests.mutations.bugs_tables  # noqa: F401 - registers its bugs
 from fileio.base import Conflict, Create
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.local import LocalEngine
-from objcat.tasks import Operation, WriteTask
-from objcat.timeline import new_txn
+from objcat.engine.local import LocalEngine
+from objcat.tasks.model import Operation, WriteTask
+from objcat.timeline.entry import new_txn
 from tests.mutations.attacks import ATTACKS, NAMED_BUGS
 from tests.mutations.bugs import BUGS
 

@@ -15,17 +15,17 @@ BUGS: dict[str, tuple[int, type[Exception], list[tuple[str, str, Any]]]] = {
     "a key that goes to a partition of another partitioning is a delete and an insert": (
         50,
         AssertionError,
-        [("objcat.read.changes", "_parts_keys", lambda spec, *_: spec.is_global)],
+        [("objcat.planning.changes", "_parts_keys", lambda spec, *_: spec.is_global)],
     ),
     "changes over a RESTORE have the types of its end": (
         407,
         InvalidInput,
-        [(module, "with_widest", lambda spec, _: spec) for module in ("objcat.feed", "objcat.read.changes")],
+        [(module, "with_widest", lambda spec, _: spec) for module in ("objcat.table.change_feed", "objcat.planning.changes")],
     ),
     "names of a batch are looked at once, however long ago": (
         3,
         KeyError,
-        [("objcat.storage.batch", "check_delete_columns", lambda *_: None)],
+        [("objcat.datafile.batch_checks", "check_delete_columns", lambda *_: None)],
     ),
 }
 """With a seed of those that run by default, and what it ends in. Where what is drawn changes, another seed has to be found."""

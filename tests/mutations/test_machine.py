@@ -12,7 +12,7 @@ from hypothesis import Phase
 
 from tests.tables.test_machine import SEARCHES, search_replacements
 
-replacing: Any = import_module("objcat.services.overwrite")
+replacing: Any = import_module("objcat.dml.overwrite")
 
 
 def ends_all(ended: Any, snapshot: Any, manifests: Any, partitions: Collection[str] | None) -> Any:
@@ -21,17 +21,17 @@ def ends_all(ended: Any, snapshot: Any, manifests: Any, partitions: Collection[s
 
 BUGS: dict[str, tuple[str, str, Any]] = {
     "rows of a former partition go with those of a present one": (
-        "objcat.edits.overwriting",
+        "objcat.table.overwrite",
         "_of_batch",
         lambda _table, _snapshot, partitions: partitions,
     ),
     "rows of which a filter is true of none go with those of the batch": (
-        "objcat.edits.overwriting",
+        "objcat.table.overwrite",
         "_named_or_empty",
         lambda _table, _snapshot, _where, named, partitions: named | partitions,
     ),
     "the partition without a name is the whole table": (
-        "objcat.services.overwrite",
+        "objcat.dml.overwrite",
         "_ended",
         partial(ends_all, replacing._ended),
     ),

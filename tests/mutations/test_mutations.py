@@ -6,7 +6,7 @@ import pytest
 
 import tests.mutations.bugs_services
 import tests.mutations.bugs_tables  # noqa: F401 - registers its bugs
-from objcat.table import checks, fold
+from objcat.metadata import consistency, replay
 from objcat.timeline import entry
 from tests.explorer.cells import cell_named
 from tests.explorer.run import Explorer, beginning, world_of
@@ -23,7 +23,7 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> No
             beginning(cell.profile, cell.prelude, cell.settings)  # made by the code as it should be
     bug.plant(monkeypatch)
     # Nobody writes or reads an entry that contradicts itself. That is the first line of defence; here the second one is asked for.
-    for module in (checks, fold):
+    for module in (consistency, replay):
         monkeypatch.setattr(module, "check_delta", lambda *_: None)
     monkeypatch.setattr(entry, "check_entry", lambda *_, **__: None)
     explorer = Explorer()

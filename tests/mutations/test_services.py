@@ -18,9 +18,9 @@ import tests.services.test_splits as splits
 import tests.services.test_upkeep as upkeep
 from objcat.errors import NotErased
 
-erasing: Any = import_module("objcat.edits.erasing")
-cleaning: Any = import_module("objcat.services.clean")
-restoring: Any = import_module("objcat.services.restore")
+erasing: Any = import_module("objcat.table.erase")
+cleaning: Any = import_module("objcat.maintenance.clean")
+restoring: Any = import_module("objcat.maintenance.restore")
 
 Check = Callable[[pytest.MonkeyPatch, Path], object]
 
@@ -54,55 +54,55 @@ def one_more(nth_newest: Any, slots: Any, count: int, otherwise: int) -> Any:
 
 BUGS: dict[str, Callable[[pytest.MonkeyPatch, Path], None]] = {
     "an erasure that merges, and does not look whether another compaction was first": planted(
-        "objcat.edits.erasing",
+        "objcat.table.erase",
         "_merge_all",
         merges_once,
         lambda patch, _: erasures.test_a_compaction_that_was_planned_before_the_delete_and_comes_first_hides_no_row(patch),
     ),
     "an erasure that does not look for savepoints that came meanwhile": planted(
-        "objcat.edits.erasing",
+        "objcat.table.erase",
         "_check_saved",
         partial(looks_once, erasing._check_saved),
         lambda patch, _: erasures.test_a_savepoint_that_comes_meanwhile_takes_the_certificate_away(patch),
     ),
     "a compaction after a split that takes the rows of the sibling along": planted(
-        "objcat.tasks.current",
+        "objcat.tasks.merged_rows",
         "own_rows",
         lambda rows, *_: rows,
         lambda *_: splits.test_append_then_split_then_compaction_of_the_children(),
     ),
     "a clean that keeps one version less": planted(
-        "objcat.services.clean",
+        "objcat.maintenance.clean",
         "_nth_newest",
         partial(one_more, cleaning._nth_newest),
         lambda _, folder: upkeep.test_clean_by_hand_takes_what_is_to_be_kept(folder),
     ),
     "a clean that leaves what an earlier one had begun": planted(
-        "objcat.services.clean",
+        "objcat.maintenance.clean",
         "_leftovers",
         lambda *_: set(),
         lambda *_: cleanings.test_deletes_that_fail_are_left_to_the_next_clean(),
     ),
     "a clean that never looks again at what a savepoint kept": planted(
-        "objcat.services.clean",
+        "objcat.maintenance.clean",
         "_released",
         lambda *_: set(),
         lambda *_: keeping.test_a_savepoint_outlives_cleaning_and_its_release_does_not(),
     ),
     "a clean that does not know that a clustering ends file groups": planted(
-        "objcat.services.clean",
+        "objcat.maintenance.clean",
         "_ends_files",
         lambda entry, table: table in entry.footprint and bool(entry.footprint[table].replaces),
         lambda *_: clusterings.test_small_groups_become_few_and_nothing_else_changes(),
     ),
     "a restore that forgets how far applications were": planted(
-        "objcat.services.restore",
+        "objcat.maintenance.restore",
         "Proposal",
         partial(without_apps, restoring.Proposal),
         lambda *_: keeping.test_a_restore_brings_back_rows_and_forgets_nothing_else(),
     ),
     "a restore that gives ids of columns again": planted(
-        "objcat.table.fold",
+        "objcat.metadata.replay",
         "_restored",
         lambda then, _: then,
         lambda *_: keeping.test_column_ids_are_not_given_again_after_a_restore(),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from tests.protocol.test_second_reader import WEIGHTS, Subject, World, compare, reader
 
 PARTITIONINGS: dict[str, list[list[str]]] = {

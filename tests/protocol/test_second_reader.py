@@ -31,9 +31,9 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule, Rules
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import CommitConflict, InvalidInput, SnapshotExpired, StreamRewound, TableClosed
-from objcat.table.spec import Index
+from objcat.metadata.table_spec import Index
 from objcat.timeline.archive import archive
 
 HERE = Path(__file__).parent

@@ -20,7 +20,7 @@ from fileio.errors import FileIOError
 from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from objcat.errors import CommitConflict, CommitUnknown, Fenced
-from objcat.timeline import AppVersion
+from objcat.timeline.log_state import AppVersion
 from tests.chaos.auditor import audit
 from tests.chaos.journal import Attempt, Outcome
 from tests.chaos.operations import resolution

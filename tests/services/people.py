@@ -18,7 +18,7 @@ from fileio import FileIO
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
-from objcat.storage.hashing import key_digests
+from objcat.datafile.bucket_hash import key_digests
 
 SCHEMA = pa.schema(
     [

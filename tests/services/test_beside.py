@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from objcat.doctor import examine
-from objcat.timeline import Action
+from objcat.inspection.doctor import examine
+from objcat.timeline.entry import Action
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 GROUPS = 100

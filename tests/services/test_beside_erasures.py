@@ -14,8 +14,8 @@ from fileio.base import Create
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.doctor import examine
 from objcat.errors import NotErased
+from objcat.inspection.doctor import examine
 from tests.effort import effort, few
 from tests.services.people import HER, NEEDLES, SCHEMA, lake_on, leaks, other
 from tests.services.test_forgetting import checkpoints, lived, made, write

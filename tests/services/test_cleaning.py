@@ -14,17 +14,11 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Request, Rule
-from objcat.errors import (
-    CommitUnknown,
-    InvalidInput,
-    SnapshotExpired,
-)
-from objcat.services import (
-    clean,
-    compact,
-    plan_clean,
-)
-from objcat.timeline import Action, Candidate, Committer, Footprint, new_txn
+from objcat.errors import CommitUnknown, InvalidInput, SnapshotExpired
+from objcat.maintenance.clean import clean, plan_clean
+from objcat.maintenance.compact import compact
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Footprint, new_txn
 from tests.services.world import PLAIN, World, expiring, once, rows
 
 

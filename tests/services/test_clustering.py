@@ -16,9 +16,10 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.doctor import examine
 from objcat.errors import InvalidInput
-from objcat.timeline import Action, conflicts
+from objcat.inspection.doctor import examine
+from objcat.timeline import conflicts
+from objcat.timeline.entry import Action
 from tests.services.world import once
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("word", pa.string())])
@@ -218,7 +219,7 @@ def test_changes_do_not_see_a_clustering() -> None:
 @pytest.mark.parametrize("bug", ["clusterings are not looked for", "log rows that came meanwhile are no matter"])
 def test_planted_bugs_are_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if bug == "clusterings are not looked for":
-        monkeypatch.setattr("objcat.feed.clusterings_of", lambda _entries, _table: [])
+        monkeypatch.setattr("objcat.table.change_feed.clusterings_of", lambda _entries, _table: [])
         scenario = test_changes_do_not_see_a_clustering
     else:
         rules = {sentence: rule for sentence, rule in conflicts.RULES.items() if rule is not conflicts.rewrote_appended}

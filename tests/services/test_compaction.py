@@ -10,22 +10,13 @@ import pytest
 
 import objcat
 from fileio.testing.faults import Request
-from objcat.errors import (
-    AlreadyDone,
-    CommitConflict,
-    Fenced,
-    TableClosed,
-)
-from objcat.services import (
-    CompactionPlan,
-    clean,
-    compact,
-    restore,
-    schedule_compaction,
-    scheduled_compactions,
-)
-from objcat.storage.files import TXN_COLUMN
-from objcat.timeline import Action, Home, new_txn, resolve
+from objcat.datafile.parquet import TXN_COLUMN
+from objcat.errors import AlreadyDone, CommitConflict, Fenced, TableClosed
+from objcat.maintenance.clean import clean
+from objcat.maintenance.compact import CompactionPlan, compact, schedule_compaction, scheduled_compactions
+from objcat.maintenance.restore import restore
+from objcat.timeline.entry import Action, Home, new_txn
+from objcat.timeline.rollback import resolve
 from tests.services.world import World, close, history, once, planned, rows
 
 

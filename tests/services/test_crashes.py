@@ -11,9 +11,14 @@ import pytest
 from fileio.errors import FileIOError
 from fileio.testing.faults import Crash, Fault, FaultyBackend
 from objcat.errors import CommitUnknown
-from objcat.services import clean, compact, release, restore, savepoint, split_buckets
-from objcat.timeline import Action, Timeline, resolve
-from objcat.timeline.entry import parse_txn
+from objcat.maintenance.clean import clean
+from objcat.maintenance.compact import compact
+from objcat.maintenance.restore import restore
+from objcat.maintenance.savepoint import release, savepoint
+from objcat.maintenance.split_buckets import split_buckets
+from objcat.timeline.entry import Action, parse_txn
+from objcat.timeline.log_view import Timeline
+from objcat.timeline.rollback import resolve
 from tests.services.world import At, World
 
 REQUESTS_MAX = 80

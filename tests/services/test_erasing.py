@@ -20,13 +20,13 @@ from fileio.errors import PermissionDenied, Unavailable
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule
-from objcat.arguments import TableType
-from objcat.doctor import examine
-from objcat.edits import erasing
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
-from objcat.services import compact, plan_compaction
-from objcat.table import FileGroup
-from objcat.tasks import scan_groups
+from objcat.inspection.doctor import examine
+from objcat.maintenance.compact import compact, plan_compaction
+from objcat.metadata.files import FileGroup
+from objcat.table import erase
+from objcat.tasks.scan import scan_groups
 from tests.effort import effort, few
 from tests.services.world import At, once
 
@@ -154,7 +154,7 @@ def test_a_savepoint_that_comes_meanwhile_takes_the_certificate_away(monkeypatch
         objcat.Lake(FileIO(backend, env=FakeEnv(5))).table("t").savepoint(slot=1)
         return compact(*arguments, **named)
 
-    monkeypatch.setattr(erasing, "compact", save_and_compact)
+    monkeypatch.setattr(erase, "compact", save_and_compact)
     with pytest.raises(InvalidInput, match=r"at slots 1: release them first .* erase again then"):
         table.erase("id = 1", older_than_s=0)
     monkeypatch.undo()
@@ -189,7 +189,7 @@ def test_rows_that_come_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> Non
         objcat.Lake(FileIO(backend, env=FakeEnv(5))).table("t").upsert([{"id": 1, "fare": 9.0}])
         return result
 
-    monkeypatch.setattr(erasing, "compact", compact_and_write)
+    monkeypatch.setattr(erase, "compact", compact_and_write)
     done = table.erase("id = 1")
     assert (done.deleted, done.found) == (1, 1)
 
@@ -308,7 +308,7 @@ def check_stale(table: objcat.Table, monkeypatch: pytest.MonkeyPatch) -> None:
         compact(table.timeline, table.id, plan=stale)
         return compact(table.timeline, table.id, homes=rest)
 
-    monkeypatch.setattr(erasing, "compact", forestalled)
+    monkeypatch.setattr(erase, "compact", forestalled)
     done = table.erase("id = 1", older_than_s=0)
     assert (done.deleted, done.found, len(calls)) == (1, 0, 2)
     for path in table.fileio.list_keys("data/"):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import objcat
-import objcat.timeline.side
+import objcat.timeline.side_objects
 from fileio.memory import MemoryBackend
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
+from objcat.inspection.doctor import examine
 from tests.effort import few
 from tests.services.people import HER, OLDER, SCHEMA, die_with, lake_on, leaks, other
 
@@ -198,8 +198,8 @@ def test_nothing_is_left_after_two_things_that_have_happened(first: str, second:
 
 @pytest.mark.parametrize("index", few(["simple", "record", "bucket"], 1))
 def test_side_objects_go(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objcat.timeline.side, "INLINE_BYTES_MAX", 400)
-    monkeypatch.setattr(objcat.timeline.side, "INLINE_DIGESTS_MAX", 0)
+    monkeypatch.setattr(objcat.timeline.side_objects, "INLINE_BYTES_MAX", 400)
+    monkeypatch.setattr(objcat.timeline.side_objects, "INLINE_DIGESTS_MAX", 0)
     backend = MemoryBackend("sides")
     table = made(backend, index=index)
     lived(table)

@@ -6,24 +6,15 @@ import msgspec
 import pytest
 
 import objcat
-from objcat.errors import (
-    CommitConflict,
-    InvalidInput,
-    SnapshotExpired,
-    StreamRewound,
-    TableClosed,
-)
-from objcat.services import (
-    clean,
-    compact,
-    release,
-    restore,
-    savepoint,
-)
-from objcat.table import TableDelta
-from objcat.table.files import encode_delta
-from objcat.timeline import Action, AppVersion, Candidate, Committer, Footprint, new_txn
-from objcat.timeline.entry import SchemaChange
+from objcat.errors import CommitConflict, InvalidInput, SnapshotExpired, StreamRewound, TableClosed
+from objcat.maintenance.clean import clean
+from objcat.maintenance.compact import compact
+from objcat.maintenance.restore import restore
+from objcat.maintenance.savepoint import release, savepoint
+from objcat.metadata.files import TableDelta, encode_delta
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Footprint, SchemaChange, new_txn
+from objcat.timeline.log_state import AppVersion
 from tests.services.world import World, close, expiring, history, once, rows
 
 

@@ -18,14 +18,15 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.doctor import examine
+from objcat.datafile import local_disk, parquet
+from objcat.datafile.statistics import row_groups_that_may_match
 from objcat.errors import InvalidInput, UnsupportedFormat
-from objcat.predicate import Predicate
-from objcat.storage import files, local_disk
-from objcat.storage.bounds import row_groups_that_may_match
-from objcat.table.files import Order, decode_delta, encode_delta
-from objcat.tasks import WriteResult, order
-from objcat.tasks.current import parted
+from objcat.inspection.doctor import examine
+from objcat.metadata.files import Order, decode_delta, encode_delta
+from objcat.predicate.parse import Predicate
+from objcat.tasks import row_order as order
+from objcat.tasks.merged_rows import parted
+from objcat.tasks.model import WriteResult
 from objcat.timeline import entry as entries
 from tests.services.world import once
 
@@ -42,10 +43,10 @@ SCHEMA = pa.schema(
 BUCKET = objcat.Bucket(2)
 LOCATED = [objcat.Simple(), objcat.Bloom(), objcat.Memory(), objcat.Record(2)]
 KINDS = ["merge_on_read", "copy_on_write"]
-clustering: Any = import_module("objcat.services.cluster")
-relocation: Any = import_module("objcat.services.relocate")
-changes: Any = import_module("objcat.read.changes")
-compaction: Any = import_module("objcat.services.compact")
+clustering: Any = import_module("objcat.maintenance.cluster")
+relocation: Any = import_module("objcat.maintenance.cluster_rows")
+changes: Any = import_module("objcat.planning.changes")
+compaction: Any = import_module("objcat.maintenance.compact")
 _stores = itertools.count()
 Row = dict[str, Any]
 
@@ -124,8 +125,8 @@ BY_A = Order(columns=(3,))
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of a few rows, and sorts that go through local disk."""
-    monkeypatch.setattr(files, "BASE_ROW_GROUP_ROWS", 16)
-    monkeypatch.setattr(files, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 16)
+    monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
     monkeypatch.setattr(order, "SORTED_BYTES_MAX", 2000)
     monkeypatch.setattr(local_disk, "PIECE_ROWS", 8)
 
@@ -170,7 +171,7 @@ def test_files_in_order_are_read_in_part(small_pieces: None) -> None:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "row_groups_that_may_match", counting)
+        patch.setattr(parquet, "row_groups_that_may_match", counting)
         keyed, ordered = Keyed(index=objcat.Bucket(1)), Keyed(index=objcat.Bucket(1), ordered=True)
         for one in (keyed, ordered):
             one.upsert(range(800))
@@ -445,17 +446,17 @@ def test_rows_that_come_during_a_clustering_stay_on_top(small_pieces: None) -> N
 
 
 def reads_files_as_if_by_key(patch: pytest.MonkeyPatch) -> None:
-    for name in ("current", "scan"):
+    for name in ("merged_rows", "scan"):
         patch.setattr(import_module(f"objcat.tasks.{name}"), "lies_otherwise", lambda _group: False)
 
 
 def forgets_orders_in_manifests(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("objcat.table.rows.encode_order", lambda _order: None)
+    patch.setattr("objcat.metadata.manifest_rows.encode_order", lambda _order: None)
 
 
 def forgets_orders_in_entries(patch: pytest.MonkeyPatch) -> None:
-    finish = files.BaseWriter.finish
-    patch.setattr(files.BaseWriter, "finish", lambda self: msgspec.structs.replace(finish(self), order=None))
+    finish = parquet.BaseWriter.finish
+    patch.setattr(parquet.BaseWriter, "finish", lambda self: msgspec.structs.replace(finish(self), order=None))
 
 
 def loses_a_run(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import objcat
 from fileio import FileIO
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
-from objcat.doctor import examine
+from objcat.inspection.doctor import examine
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 KEYS, BATCH = 1000, 10

@@ -10,11 +10,11 @@ import pytest
 
 import objcat
 from fileio.testing.faults import Fault, FaultyBackend, Rule
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, TableClosed
-from objcat.services import maintain
-from objcat.timeline import Action
+from objcat.inspection.doctor import examine
+from objcat.maintenance.maintain import maintain
+from objcat.timeline.entry import Action
 from tests.services.world import World, history, once, rows
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])

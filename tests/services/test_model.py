@@ -12,8 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fileio.base import Backend
 from fileio.local import LocalBackend, LocalOptions
 from objcat.errors import SnapshotExpired
-from objcat.services import Clustering, clean, cluster, compact, release, restore, savepoint, split_buckets
-from objcat.timeline import Home
+from objcat.maintenance.clean import clean
+from objcat.maintenance.cluster import cluster
+from objcat.maintenance.cluster_keys import Clustering
+from objcat.maintenance.compact import compact
+from objcat.maintenance.restore import restore
+from objcat.maintenance.savepoint import release, savepoint
+from objcat.maintenance.split_buckets import split_buckets
+from objcat.timeline.entry import Home
 from tests.effort import effort
 from tests.services.world import World
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import pytest
 
 import objcat
-from objcat.errors import (
-    InvalidInput,
-)
-from objcat.services import (
-    compact,
-    split_buckets,
-)
-from objcat.table import Manifests
-from objcat.timeline import Home
+from objcat.errors import InvalidInput
+from objcat.maintenance.compact import compact
+from objcat.maintenance.split_buckets import split_buckets
+from objcat.metadata.manifest import Manifests
+from objcat.timeline.entry import Home
 from tests.services.world import World, once, rows
 
 

@@ -14,8 +14,10 @@ import pytest
 import objcat
 from objcat import CompactionStrategy
 from objcat.errors import AlreadyDone, InvalidInput
-from objcat.services import compact, execute_scheduled, restore, schedule_compaction, scheduled_compactions
-from objcat.timeline import Action, resolve
+from objcat.maintenance.compact import compact, execute_scheduled, schedule_compaction, scheduled_compactions
+from objcat.maintenance.restore import restore
+from objcat.timeline.entry import Action
+from objcat.timeline.rollback import resolve
 from tests.services.world import World, history, once, rows
 
 SCHEMA = pa.schema([pa.field("day", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])

@@ -9,14 +9,10 @@ import pytest
 
 import objcat
 from fileio.local import LocalBackend, LocalOptions
-from objcat.errors import (
-    SnapshotExpired,
-)
-from objcat.services import (
-    clean,
-    compact,
-    savepoint,
-)
+from objcat.errors import SnapshotExpired
+from objcat.maintenance.clean import clean
+from objcat.maintenance.compact import compact
+from objcat.maintenance.savepoint import savepoint
 from tests.services.world import World, rows
 
 

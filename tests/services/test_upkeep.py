@@ -17,10 +17,10 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Request, Rule
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, SnapshotExpired
-from objcat.services.after import Upkeep
-from objcat.timeline import Action
+from objcat.maintenance.auto import Upkeep
+from objcat.timeline.entry import Action
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 
@@ -67,7 +67,7 @@ class Counted:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cleaning is looked at more often than it pays, so that little has to be written."""
-    for module in ("objcat.services.clean", "objcat.services.after"):
+    for module in ("objcat.maintenance.clean", "objcat.maintenance.auto"):
         monkeypatch.setattr(import_module(module), "CLEANED_SLOTS_MIN", 8)
 
 

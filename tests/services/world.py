@@ -15,9 +15,15 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import APPLICABLE, Fault, FaultyBackend, Hit, Request
-from objcat.services import CompactionPlan, clean, compact, plan_compaction, savepoint
-from objcat.table import Manifests, Snapshot, TablesFold
-from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Timeline, new_txn
+from objcat.maintenance.clean import clean
+from objcat.maintenance.compact import CompactionPlan, compact, plan_compaction
+from objcat.maintenance.savepoint import savepoint
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.replay import TablesFold
+from objcat.metadata.snapshot import Snapshot
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Entry, Footprint, new_txn
+from objcat.timeline.log_view import Timeline
 
 ORDERED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64()), pa.field("o", pa.int64(), nullable=False)])
 PLAIN = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from objcat.spark import bringing
+from objcat.spark import frames
 
 HERE = Path(__file__).parent
 
@@ -22,4 +22,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No frame is so small that it comes to this process: Spark does with it what it does with large ones."""
-    monkeypatch.setattr(bringing, "ROWS_MAX", 0)
+    monkeypatch.setattr(frames, "ROWS_MAX", 0)

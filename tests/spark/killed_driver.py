@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from fileio.local import LocalBackend
-from objcat.arguments import TableType
-from objcat.spark import bringing, engine, moving, workers
-from objcat.spark.ship import BatchFunction
-from objcat.timeline import Action, Entry
+from objcat.common.validation import TableType
+from objcat.spark import engine, frames, partition_moves, services
+from objcat.spark.worker_task import BatchFunction
+from objcat.timeline.entry import Action, Entry
 from tests.spark.native_driver import QUIET
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -91,7 +91,7 @@ def main(directory: str, plan: str) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    bringing.ROWS_MAX = 0  # Small frames go through jobs too.
+    frames.ROWS_MAX = 0  # Small frames go through jobs too.
     lake = objcat.connect(f"{directory}/lake")
     for kind in KINDS:
         table = lake.table(kind)
@@ -124,7 +124,7 @@ def die_at(point: str, request: int | None) -> None:
 
 
 def _in_a_task(point: str) -> None:
-    rooms: list[Any] = [engine, workers, moving]
+    rooms: list[Any] = [engine, services, partition_moves]
     own, driver = rooms[0].shipped, os.getpid()
 
     def lethal(*given: Any) -> BatchFunction:

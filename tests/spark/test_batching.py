@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
-from objcat.spark import batching
-from objcat.spark.batching import BATCH_ROWS, ROW_BYTES_MAX, in_batches_of_rows
+from objcat.spark import batches as batching
+from objcat.spark.batches import BATCH_ROWS, ROW_BYTES_MAX, in_batches_of_rows
 
 ROWS = 9_000
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
-from objcat import placing
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
-from objcat.spark import bringing
-from objcat.table.spec import Index
+from objcat.metadata.table_spec import Index
+from objcat.spark import frames
+from objcat.write import index_lookup
 
 LOCATED: tuple[Index, ...] = (objcat.Simple(), objcat.Bloom(), objcat.Record(2))
 
@@ -77,8 +77,8 @@ def test_values_are_those_that_jobs_would_write(
 ) -> None:
     first, second = (frame_of_values(spark, keys) for keys in (range(40), range(20, 60)))
     found = []
-    for name, rows_max in (("here", bringing.ROWS_MAX), ("jobs", 0)):
-        monkeypatch.setattr(bringing, "ROWS_MAX", rows_max)
+    for name, rows_max in (("here", frames.ROWS_MAX), ("jobs", 0)):
+        monkeypatch.setattr(frames, "ROWS_MAX", rows_max)
         table = table_of(tmp_path / name, index, kind=kind)
         table.upsert(first)
         table.upsert(second.withColumn("ratio", F.lit(2.5)))
@@ -118,14 +118,14 @@ def test_what_is_large_stays_with_spark(spark: SparkSession, tmp_path: Path, wha
     table.upsert(frame_of(spark, 10))
     frame = frame_of(spark, 50, "y" * 100)
     if what == "rows":
-        monkeypatch.setattr(bringing, "ROWS_MAX", 49)
+        monkeypatch.setattr(frames, "ROWS_MAX", 49)
     elif what == "bytes":
-        monkeypatch.setattr(bringing, "BYTES_MAX", 5000)
+        monkeypatch.setattr(frames, "BYTES_MAX", 5000)
     elif what == "nested bytes":
         frame = spark.range(50).select("id", F.map_from_arrays(F.array(F.lit("z" * 100)), F.array("id")).alias("named"))
-        monkeypatch.setattr(bringing, "BYTES_MAX", 5000)
+        monkeypatch.setattr(frames, "BYTES_MAX", 5000)
     else:
-        monkeypatch.setattr(placing, "READ_BYTES_MAX", 10)
+        monkeypatch.setattr(index_lookup, "READ_BYTES_MAX", 10)
     before = jobs_of(spark, "objcat: upsert")
     table.upsert(frame)
     assert jobs_of(spark, "objcat: upsert") > before
@@ -135,8 +135,8 @@ def test_what_is_large_stays_with_spark(spark: SparkSession, tmp_path: Path, wha
 def test_what_a_write_keeps_is_its_own(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(10).selectExpr("id", "id * 2 as few")
     cached = frame.toDF("name", "other").persist()
-    with bringing.kept_frame(frame) as one:
-        with bringing.kept_frame(frame):
+    with frames.kept_frame(frame) as one:
+        with frames.kept_frame(frame):
             pass
         assert one.rows.storageLevel.useMemory
     assert cached.storageLevel.useMemory

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from objcat.storage.hashing import bucket_of, spark_hash
+from objcat.datafile.bucket_hash import bucket_of, spark_hash
 from tests.effort import effort
 
 ROWS = effort(100_000, with_all=1_000_000)

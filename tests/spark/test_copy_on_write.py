@@ -11,12 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, NullKey
 from objcat.spark.engine import SparkEngine
-from objcat.tasks import Operation, WriteResult, WriteTask
-from objcat.timeline import Action, Committer, Home
-from objcat.write import WriteOperation
+from objcat.tasks.model import Operation, WriteResult, WriteTask
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Action, Home
+from objcat.write.transaction import WriteOperation
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string()), pa.field("version", pa.int64())])
 

@@ -17,8 +17,8 @@ import pytest
 import objcat
 from devkit import toolchain
 from devkit.paths import ROOT
-from objcat.doctor import examine
-from objcat.timeline import Action
+from objcat.inspection.doctor import examine
+from objcat.timeline.entry import Action
 from tests.chaos.killing import orphans_of
 from tests.spark.killed_driver import KINDS, SCHEMA, WORKS, Rows, done_to, work_of
 from tests.spark.processes import of_session

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from tests.spark.plans import files_read, text_of
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def test_many_commits_of_a_table_without_a_key(spark: SparkSession, tmp_path: Pa
     feed = table.incremental(since=2, columns=["id"])
     expected = sorted([2, 2, 3, 3, 4, 4, 5, 5])
     assert sorted(row["id"] for row in feed.to_spark(spark).collect()) == expected
-    monkeypatch.setattr("objcat.spark.changes.LISTED_MAX", 2)
+    monkeypatch.setattr("objcat.spark.native.changes.LISTED_MAX", 2)
     assert sorted(row["id"] for row in feed.to_spark(spark).collect()) == expected
     expression = table.incremental(since=2, columns=["id"], where=pc.field("id") > 3).to_spark(spark)
     assert "MapInArrow" in text_of(expression)

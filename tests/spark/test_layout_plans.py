@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import objcat
-from objcat.spark import merge
+from objcat.spark.native import merge
 from tests.spark.plans import exchanges, shuffled, text_of
 from tests.spark.scripts import comparable
 from tests.spark.sessions import session

@@ -13,13 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
-from objcat import packing, placing
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
+from objcat.datafile.bloom_lookup import Probe
 from objcat.errors import CorruptTable, InvalidBatch, InvalidInput, NullKey
-from objcat.spark import engine, locating, routing
-from objcat.spark.locating import LookedFor
-from objcat.storage.filters import Probe
-from objcat.tasks import POSITION, BatchKeys
+from objcat.spark import engine, index_lookup, routing
+from objcat.spark.index_lookup import LookedFor
+from objcat.tasks.key_lookup import BatchKeys
+from objcat.tasks.shuffle_order import POSITION
+from objcat.write import file_sizing
+from objcat.write import index_lookup as group_lookup
 from tests.tables.scrambling import with_keys_scrambled
 
 pytestmark = pytest.mark.usefixtures("by_jobs")
@@ -74,9 +76,9 @@ def test_rows_that_nobody_has_located_end_no_file_group(
     def homes_for(*given: Any) -> Any:
         lost.touch()
         spark.catalog.clearCache()
-        return packing.homes_for(*given)
+        return file_sizing.homes_for(*given)
 
-    monkeypatch.setattr(placing, "homes_for", homes_for)
+    monkeypatch.setattr(group_lookup, "homes_for", homes_for)
     with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):
         table.upsert(spark.range(100).mapInArrow(some, "id long, `a.b` string, v double"))
     rows = table.scan().to_arrow()
@@ -94,7 +96,7 @@ def test_the_last_row_of_a_key_counts_whatever_arrives_first(
         return frame.sortWithinPartitions(F.shiftright(POSITION, 33).desc(), POSITION)
 
     monkeypatch.setattr(engine, "by_home", lambda *given, **named: mixed(routing.by_home(*given, **named)))
-    monkeypatch.setattr(engine, "placed_frame", lambda *given: mixed(locating.placed_frame(*given)))
+    monkeypatch.setattr(engine, "placed_frame", lambda *given: mixed(index_lookup.placed_frame(*given)))
     table = objcat.connect(tmp_path).create_table("t", SCHEMA, key=["id"], kind=kind, index=index)
     for write, said in ((table.insert, 0), (table.upsert, 1000)):
         if isinstance(index, objcat.Bucket) and write == table.upsert and kind == "merge_on_read":
@@ -143,7 +145,7 @@ def test_keys_are_read_only_where_a_bloom_filter_knows_one(
     spark: SparkSession, tmp_path: Path, kind: TableType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that no file is read by mistake.
-    monkeypatch.setattr("objcat.storage.bloom.FALSE_POSITIVES", 1e-7)
+    monkeypatch.setattr("objcat.datafile.bloom.FALSE_POSITIVES", 1e-7)
     table = objcat.connect(str(tmp_path)).create_table(
         "b",
         pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string()), pa.field("v", pa.float64())]),

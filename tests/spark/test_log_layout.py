@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
+from objcat.metadata.files import decode_delta
 from objcat.spark import routing
-from objcat.table.files import decode_delta
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.int64())])
 TASKS, BUCKETS, ROWS = 12, 8, 2400

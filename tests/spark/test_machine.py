@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from pyspark.sql import SparkSession
 
 import objcat
-from objcat.table.spec import Index
+from objcat.metadata.table_spec import Index
 from tests.tables.machine import BUCKETS, LOCATED, TableMachine
 
 STEPS = 6

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, KeyExists
-from objcat.scan import Scan
-from objcat.spark import evaluate
+from objcat.spark import dml
+from objcat.table.scan import Scan
 from tests.spark.plans import files_read
 from tests.spark.sessions import session
 from tests.tables.test_merge import KINDS, SCHEMA, TABLES, counts, make, row, values
@@ -132,9 +132,9 @@ def test_of_several_rows_the_newest_counts(spark: SparkSession, tmp_path: Path) 
 def test_a_merge_by_spark_is_computed_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path, key=["id"])
     other = objcat.connect(tmp_path).table("t")
-    from objcat.services import compute
+    from objcat.dml import computed_write
 
-    real, done = compute.written, list[bool]()
+    real, done = computed_write.written, list[bool]()
 
     def disturbed(*args: Any) -> Any:
         if not done:
@@ -142,7 +142,7 @@ def test_a_merge_by_spark_is_computed_again(spark: SparkSession, tmp_path: Path,
             other.update({"v": "v + 1000"}, where="id in (3, 4)")
         return real(*args)
 
-    monkeypatch.setattr("objcat.edits.merging.written", disturbed)
+    monkeypatch.setattr("objcat.table.merge.written", disturbed)
     result = table.merge(spark.createDataFrame([(3,)], "id bigint")).when_matched_update({"v": "v * 2"}).execute()
     assert result is not None and result.attempts == 2
     assert values(table)[3] == 2006 and values(table)[4] == 1004
@@ -163,7 +163,7 @@ def test_a_source_that_is_another_one_when_spark_loses_it_is_refused(
                 keys = [key + 20 for key in keys] if moment == "_reach" else [key for key in keys if key % 2]
             yield pa.RecordBatch.from_pydict({"id": keys, "n": [1] * len(keys)})
 
-    look = getattr(evaluate, moment)
+    look = getattr(dml, moment)
 
     def looked(*given: Any) -> Any:
         found = look(*given)
@@ -171,7 +171,7 @@ def test_a_source_that_is_another_one_when_spark_loses_it_is_refused(
         spark.catalog.clearCache()
         return found
 
-    monkeypatch.setattr(evaluate, moment, looked)
+    monkeypatch.setattr(dml, moment, looked)
     before, slot = values(table), table.refresh().slot
     source = spark.range(4).mapInArrow(some, "id long, n long")
     with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):

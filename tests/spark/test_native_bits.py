@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
-from objcat.spark import snapshot
+from objcat.spark.native import snapshot
 from tests.spark.plans import files_read, text_of
 from tests.spark.scripts import comparable
 from tests.spark.sessions import session

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
-from objcat.spark import merge
+from objcat.spark.native import merge
 from tests.spark.scripts import FILTERS, comparable, history
 
 PLANS = {

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import objcat
-from objcat.storage.files import BASE_ROW_GROUP_ROWS
+from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS
 from tests.spark.plans import exchanges, text_of
 from tests.spark.scripts import comparable
 

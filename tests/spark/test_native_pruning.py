@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import objcat
 from fileio.testing.env import FakeEnv
-from objcat.table import levels
+from objcat.metadata import manifest_levels
 from tests.spark.plans import files_read, rows_decoded
 from tests.spark.scripts import comparable
 
@@ -279,7 +279,7 @@ def test_metadata_is_not_taken_for_columns(spark: SparkSession, tmp_path: Path) 
 
 
 def test_what_is_known_is_asked_only_of_files_that_are_read(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "SHARD_ITEMS", 8)
+    monkeypatch.setattr(manifest_levels, "SHARD_ITEMS", 8)
     schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
     # With this clock checkpoints are written at once.
     lake = objcat.connect(tmp_path, env=FakeEnv(3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from fileio.registry import StoreDescription
-from objcat.spark.native import native_root
+from objcat.spark.native.relation import native_root
 
 
 def test_local_files_are_native_and_a_scheme_without_its_connector_is_not(spark: SparkSession) -> None:

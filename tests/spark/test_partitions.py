@@ -17,10 +17,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import objcat
 from fileio.store import FileIO
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch
-from objcat.table import manifest
+from objcat.inspection.doctor import examine
+from objcat.metadata import manifest
 from objcat.timeline.checkpoint import SPACING_SLOTS
 from tests.spark.sessions import session
 
@@ -187,9 +187,9 @@ def test_another_partitioning_under_frames(spark: SparkSession, tmp_path: Path, 
 @KINDS
 def test_a_redo_writes_the_homes_that_another_commit_touched(spark: SparkSession, tmp_path: Path, kind: TableType) -> None:
     from objcat.spark.engine import SparkEngine
-    from objcat.tasks import Operation, WriteResult, WriteTask
-    from objcat.timeline import Committer
-    from objcat.write import WriteOperation
+    from objcat.tasks.model import Operation, WriteResult, WriteTask
+    from objcat.timeline.commit import Committer
+    from objcat.write.transaction import WriteOperation
 
     lake = objcat.connect(tmp_path)
     table = lake.create_table("t", SCHEMA, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=objcat.Bucket(2))
@@ -262,7 +262,7 @@ def test_a_partition_column_of_another_type_is_refused_with_a_sentence(spark: Sp
 def test_a_frame_of_one_partition_reads_the_manifests_of_that_one(
     spark: SparkSession, tmp_path: Path, kind: TableType, index: Any, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("objcat.table.levels.SHARD_ITEMS", 8)
+    monkeypatch.setattr("objcat.metadata.manifest_levels.SHARD_ITEMS", 8)
     lake = objcat.connect(tmp_path)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("v", pa.int64())])
     made = lake.create_table("t", schema, key=["id"], partition_by=["city"], key_scope="partition", kind=kind, index=index)
@@ -281,7 +281,7 @@ def test_a_frame_of_one_partition_reads_the_manifests_of_that_one(
 
     def written(bytes_max: int, frame: DataFrame) -> int:
         """How many manifests a new handle reads that writes a frame."""
-        monkeypatch.setattr("objcat.parts.MANIFEST_BYTES_MAX", bytes_max)
+        monkeypatch.setattr("objcat.write.table_writer.MANIFEST_BYTES_MAX", bytes_max)
         table = objcat.connect(tmp_path).table("t")
         assert len(table.snapshot.table.manifest) >= 6
         read.clear()

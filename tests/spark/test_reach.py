@@ -69,7 +69,7 @@ def test_expressions_do_not_reach_it_either(spark: SparkSession, lake: objcat.La
 
 def test_what_calls_java_by_name_is_known(spark: SparkSession) -> None:
     """Every function of this Spark which does so is refused."""
-    from objcat.predicate.reach import CALLS
+    from objcat.predicate.sql_reach import CALLS
 
     found = set()
     for (name,) in spark.sql("SHOW SYSTEM FUNCTIONS").collect():

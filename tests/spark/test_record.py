@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import objcat
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
 from objcat.errors import CorruptTable
+from objcat.inspection.doctor import examine
 
 pytestmark = pytest.mark.usefixtures("by_jobs")
 
@@ -41,7 +41,7 @@ def test_rows_of_frames_are_found_by_both_engines(
     spark: SparkSession, tmp_path: Path, kind: TableType, keys_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of a frame with more keys than that, the index is not asked.
-    monkeypatch.setattr("objcat.spark.locating.PROBED_KEYS_MAX", keys_max)
+    monkeypatch.setattr("objcat.spark.index_lookup.PROBED_KEYS_MAX", keys_max)
     table = create(tmp_path, kind)
     table.insert(spark.range(40).selectExpr("id", "'x' as part", "0L as v"))
     expected: Rows = dict.fromkeys(range(40), ("x", 0))

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 import objcat
-from objcat.spark.janino import compiled
+from objcat.spark.native.janino import compiled
 from tests.spark.plans import exchanges, text_of
 from tests.spark.sessions import session
 

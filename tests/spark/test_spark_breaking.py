@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, SparkJobFailed
 from objcat.spark import foreach_batch
 from tests.spark.sessions import session

@@ -12,10 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import objcat
-import objcat.edits.deleting
-from objcat.arguments import TableType
+import objcat.table.delete
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, InvalidPredicate
-from objcat.tasks import DeleteTask, WriteResult
+from objcat.tasks.model import WriteResult
+from objcat.tasks.regroup_rows import DeleteTask
 from tests.spark.sessions import session
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("city", pa.string())])
@@ -40,7 +41,7 @@ def test_rows_without_a_key_are_deleted_by_workers(
     def refuse(*_: Any) -> None:
         raise AssertionError("this process rewrites nothing")
 
-    monkeypatch.setattr("objcat.edits.deleting.rewrite_without", refuse)
+    monkeypatch.setattr("objcat.table.delete.rewrite_without", refuse)
     done = table.delete("id in (3, 13, 23, 33, 43, 53) and city = 'Rome'", spark=spark)
     assert done is not None
     assert (done.deleted, done.rows) == (6, 6)
@@ -106,7 +107,7 @@ def test_rows_that_are_older_than_the_horizon_by_now_are_deleted(spark: SparkSes
 
 def test_a_file_that_was_cleaned_meanwhile_is_planned_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled(tmp_path, "merge_on_read")
-    real = objcat.edits.deleting.Keys.rewrite
+    real = objcat.table.delete.Keys.rewrite
     done: list[bool] = []
 
     def disturbed(self: Any, task: DeleteTask) -> WriteResult:
@@ -117,7 +118,7 @@ def test_a_file_that_was_cleaned_meanwhile_is_planned_again(spark: SparkSession,
             other.clean(keep_slots=1)
         return real(self, task)
 
-    monkeypatch.setattr(objcat.edits.deleting.Keys, "rewrite", disturbed)
+    monkeypatch.setattr(objcat.table.delete.Keys, "rewrite", disturbed)
     result = table.delete("id < 10", spark=spark)
     assert result is not None and result.deleted == 7 and result.attempts == 2
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == list(range(10, 200))

@@ -21,7 +21,7 @@ import objcat
 from objcat.errors import SparkJobFailed, SparkJobLost
 from objcat.spark import engine
 from objcat.spark.jobs import CHECKSUMS, described
-from objcat.spark.ship import in_one_sentence, shipped
+from objcat.spark.worker_task import in_one_sentence, shipped
 from tests.spark.sessions import session
 from tests.spark.test_spark_breaking import fail
 

@@ -16,11 +16,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import fileio.env
 import objcat
 from fileio.env import SystemEnv, done_at_once
-from objcat.doctor import examine
 from objcat.errors import CorruptTable
-from objcat.services.workers import Here
+from objcat.inspection.doctor import examine
+from objcat.maintenance.workers import Here
 from objcat.spark import foreach_batch
-from objcat.timeline import Action
+from objcat.timeline.entry import Action
 from pyspark_objcat import DefaultSource
 from tests.spark.test_spark_jobs import descriptions
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import objcat
 from devkit.handle import ServerHandle
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, NullKey, SparkJobFailed
 
 SCHEMA = pa.schema(

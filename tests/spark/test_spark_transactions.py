@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string()), ("at", pa.int64())])

@@ -22,7 +22,7 @@ import pytest
 import objcat
 from devkit import toolchain
 from devkit.paths import ROOT
-from objcat.doctor import examine
+from objcat.inspection.doctor import examine
 from tests.spark.processes import jvms_of, of_session
 
 ROWS, KEYS = 20, 50

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 
 SCALE = "0.01"
 

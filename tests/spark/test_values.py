@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidSchema
 
 UTC = dt.UTC

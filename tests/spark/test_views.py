@@ -50,7 +50,7 @@ def lake(tmp_path: Path) -> objcat.Lake:
 def asked(spark: SparkSession, lake: objcat.Lake) -> Iterator[Asked]:
     """The lake, which the session knows as `lake`."""
     asked = Asked(lake)
-    found = objcat.spark.views(spark, asked)  # type: ignore[arg-type]
+    found = objcat.spark.views(spark, asked)
     yield asked
     found.close()
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import objcat
 from objcat.errors import MissingOnWorkers
-from objcat.spark import ship
+from objcat.spark import worker_task
 
 ADVICE = f"have workers run the driver's, {sys.executable}, by PYSPARK_PYTHON in the environment before the session starts"
 WORKS: dict[str, Callable[[objcat.Table, SparkSession], Any]] = {
@@ -76,7 +76,8 @@ def test_a_python_that_is_not_there_is_one_sentence(spark: SparkSession, table: 
 def test_another_version_of_python_is_one_sentence() -> None:
     # What PySpark says; a machine need not have a second Python.
     said = "Python in worker has different version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions."
-    assert ship.other_python(f"PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] {said}") == "it is Python 3.12, and the driver's is 3.11"
+    error = f"PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] {said}"
+    assert worker_task.other_python(error) == "it is Python 3.12, and the driver's is 3.11"
 
 
 def test_workers_are_asked_once_for_a_session(

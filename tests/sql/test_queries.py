@@ -14,7 +14,7 @@ import pytest
 
 import objcat
 from objcat.errors import InvalidInput, InvalidSql, SnapshotExpired, TableNotFound
-from objcat.sql.needs import Need, needs_of
+from objcat.sql.pushdown import Need, needs_of
 
 CITIES = ("Rome", "Oslo", None)
 TRIPS = pa.schema(

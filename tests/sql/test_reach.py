@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import objcat
+from objcat.common.duckdb_sandbox import connect_duckdb
 from objcat.errors import InvalidInput, InvalidPredicate, InvalidSql, ObjcatError
-from objcat.predicate.reach import CALLS
-from objcat.sandbox import connect_duckdb
+from objcat.predicate.sql_reach import CALLS
 
 SECRET = "hushHUSH0123"
 FILES = (
@@ -207,7 +207,7 @@ def test_the_engine_is_closed_by_itself_too(file: Path) -> None:
 
 
 def test_every_function_of_the_engine_that_is_more_than_its_arguments_was_judged() -> None:
-    """A new version of DuckDB may bring more of them: look at each, and refuse it in `predicate/reach` or add it here."""
+    """A new version of DuckDB may bring more of them: look at each, and refuse it in `predicate/sql_reach` or add it here."""
     judged = {
         *("current_connection_id", "current_query", "current_query_id", "current_transaction_id", "txid_current", "currval", "nextval"),
         *("setval", "error", "gen_random_uuid", "uuid", "uuidv4", "uuidv7", "random", "setseed", "sleep_ms", "stats", "vector_type"),

@@ -7,7 +7,7 @@ import sqlglot
 
 from objcat.errors import CorruptTable, InvalidSql
 from objcat.predicate.dialect import SparkText, spark_sql, told_to_spark, without_variables
-from objcat.spark.files import paths_inside
+from objcat.spark.native.files import paths_inside
 
 
 @pytest.mark.parametrize("name", ["${env:HOME}", "a${x}b", "${system:user.name}"])

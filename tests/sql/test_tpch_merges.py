@@ -14,7 +14,7 @@ import objcat
 from benchmarks.install import environment_of, jars_of, worker_environment
 from benchmarks.peers import SIDES
 from devkit.paths import ROOT
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from tests.sql import tpch
 
 KINDS: tuple[TableType, ...] = ("merge_on_read", "copy_on_write")

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from tests.sql.tpch_script import KEYS, QUERIES, SCALE, STATEMENTS, plain
 from tests.tables.tpch_process import batches
 

@@ -8,11 +8,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from objcat.datafile.batch_checks import conform, conform_delete
 from objcat.errors import InvalidBatch
-from objcat.storage.batch import conform, conform_delete
-from objcat.table import Bucket, TableSpec
-from objcat.table.schema import schema_from_arrow
-from objcat.table.spec import make_spec
+from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
 
 
 def spec(**columns: pa.DataType) -> TableSpec:

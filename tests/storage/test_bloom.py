@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from objcat.storage.bloom import has_filter, may_hold, options_of, parse_filter, physical_type, ranges_of, value_hashes
-from objcat.storage.filters import FileFilters, Probe, read_filters
-from objcat.table.schema import schema_from_arrow
-from objcat.table.spec import Bloom, TableSpec, make_spec
+from objcat.datafile.bloom import has_filter, may_hold, options_of, parse_filter, physical_type, ranges_of, value_hashes
+from objcat.datafile.bloom_lookup import FileFilters, Probe, read_filters
+from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.table_spec import Bloom, TableSpec, make_spec
 
 ROWS = 1000
 DAY = dt.date(1969, 1, 1)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from objcat.storage.fitting import exactly, fitted, plain, relabelled
+from objcat.datafile.casting import exactly, fitted, plain, relabelled
 
 OLD = pa.struct([("a", pa.int32()), ("gone", pa.string())])
 NEW = pa.struct([("new", pa.string()), ("a", pa.int64())])

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objcat.storage.hashing import InvalidKeyType, InvalidKeyValue, bucket_of, check_key_type, spark_hash
+from objcat.datafile.bucket_hash import InvalidKeyType, InvalidKeyValue, bucket_of, check_key_type, spark_hash
 
 NAN, INF = math.nan, math.inf
 

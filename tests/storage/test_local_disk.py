@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from objcat.storage.local_disk import PIECE_BYTES, PIECE_ROWS, SpilledRows
+from objcat.datafile.local_disk import PIECE_BYTES, PIECE_ROWS, SpilledRows
 
 
 @pytest.mark.parametrize("seed", range(4))

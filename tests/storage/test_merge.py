@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, merge
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("o", pa.int64()), ("v", pa.int64()), (OP_COLUMN, pa.int8())])
 

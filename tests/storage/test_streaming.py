@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objcat.storage.merge import OP_COLUMN, merge, overlay
-from objcat.storage.streaming import cut_sorted, sort_by_key
+from objcat.datafile.merge import OP_COLUMN, merge, overlay
+from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
 
 NAN = float("nan")
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

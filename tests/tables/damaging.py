@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 import objcat
 from fileio.store import FileIO
-from objcat.table import BaseFile, LogObject, LogRows
-from objcat.table.files import decode_delta, encode_delta
+from objcat.metadata.files import BaseFile, LogObject, LogRows, decode_delta, encode_delta
 from objcat.timeline.entry import decode_entry, encode_entry, log_key
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("v", pa.int64())])

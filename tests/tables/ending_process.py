@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import objcat
-from objcat.timeline import Committer
+from objcat.timeline.commit import Committer
 
 
 def works(table: objcat.Table) -> list[Callable[[], Any]]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import objcat
 from fileio.errors import FileIOError
 from objcat.errors import ObjcatError
-from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
+from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ
 
 ROWS = 300_000
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string()), ("v", pa.int64())])

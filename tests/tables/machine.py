@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput
-from objcat.table.partition import Partitioning
-from objcat.table.spec import Index
+from objcat.metadata.partitioning import Partitioning
+from objcat.metadata.table_spec import Index
 
 SCHEMA = pa.schema(
     [

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import objcat
-from objcat.arguments import TableType
-from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
+from objcat.common.validation import TableType
+from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ
 
 ROWS = 5_000_000
 STEP = 500_000

@@ -11,11 +11,15 @@ import pyarrow as pa
 
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.table import BaseFile, Bucket, LogObject, LogRows, Manifests, Snapshot, TableDelta, Tables, TablesFold
-from objcat.table.files import Bound, encode_delta
-from objcat.table.schema import schema_from_arrow
-from objcat.table.spec import TableSpec, make_spec
-from objcat.timeline import Action, Entry, Footprint, Home, LogState, Txn
+from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, TableDelta, encode_delta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.replay import TablesFold
+from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
+from objcat.metadata.table_state import Tables
+from objcat.timeline.entry import Action, Entry, Footprint, Home, Txn
+from objcat.timeline.log_state import LogState
 
 TABLE = "table"
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("fare", pa.float64())])

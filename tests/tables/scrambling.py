@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import objcat
-from objcat.table.digest import digest_of
+from objcat.metadata.file_digest import digest_of
 from objcat.timeline.entry import log_key
 from tests.tables.damaging import change_entry, files_of
 

@@ -12,7 +12,7 @@ import pytest
 
 import objcat
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
-from objcat.table import evolution, schema
+from objcat.metadata import schema, schema_evolution
 
 COMPOSED = unicodedata.normalize("NFC", "é")
 DECOMPOSED = unicodedata.normalize("NFD", "é")
@@ -84,7 +84,7 @@ def test_a_batch_with_a_name_that_looks_the_same_is_refused_and_not_null(tmp_pat
 def test_a_table_that_has_such_columns_is_read_written_and_altered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As older versions made them, which looked at simple case."""
     with monkeypatch.context() as older:
-        for module in (schema, evolution):
+        for module in (schema, schema_evolution):
             older.setattr(module, "folded", str.lower)
         made(tmp_path, (COMPOSED, pa.int64()), (DECOMPOSED, pa.int64()))
     table = objcat.connect(tmp_path).table("t")

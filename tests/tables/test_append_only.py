@@ -19,13 +19,14 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput
-from objcat.packing import pack, size_of
-from objcat.table import BaseFile, FileGroup
-from objcat.tasks import WriteResult, append
-from objcat.timeline import Home
+from objcat.inspection.doctor import examine
+from objcat.metadata.files import BaseFile, FileGroup
+from objcat.tasks import append_rows
+from objcat.tasks.model import WriteResult
+from objcat.timeline.entry import Home
+from objcat.write.file_sizing import pack, size_of
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
@@ -94,7 +95,7 @@ def test_inserts_fill_the_smallest_file_and_then_begin_another(kind: TableType) 
 
 @KINDS
 def test_a_large_batch_becomes_files_of_the_target_size(kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objcat.tasks.write.LOG_BATCH_BYTES", 4096)
+    monkeypatch.setattr("objcat.tasks.write_log_rows.LOG_BATCH_BYTES", 4096)
     table = create(a_lake(), kind)
     reader = pa.Table.from_batches(many(12_000).to_batches(max_chunksize=250))
     table.insert(reader)
@@ -154,11 +155,11 @@ def test_an_append_asks_for_no_news_and_is_not_lost_where_there_are_some() -> No
 
 def test_small_inserts_into_very_many_partitions_share_an_object() -> None:
     table = create(a_lake(), by=("id",))
-    table.insert(batch(*range(append.PARTITIONS_FEW + 1)))
+    table.insert(batch(*range(append_rows.PARTITIONS_FEW + 1)))
     assert len(stored(table)) == 1
     assert counted(table, where="id = 3") == Counter({(3, "Rome"): 1})
     table.compact()
-    assert len(groups(table)) == append.PARTITIONS_FEW + 1
+    assert len(groups(table)) == append_rows.PARTITIONS_FEW + 1
     assert examine(table.timeline, deep=True).healthy
 
 
@@ -194,7 +195,11 @@ def test_a_loser_writes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = objcat.Lake(
         FileIO(FaultyBackend(backend, before=lambda r: written.append(r.key) if "/data/" in r.key else None), env=FakeEnv(2))
     )
-    monkeypatch.setattr("objcat.parts.pack", lambda spec, pieces, live, draw, *, fills: pack(spec, pieces, live, lambda: 5, fills=fills))
+
+    def packed(spec: Any, pieces: Any, live: Any, draw: Any, *, fills: Any) -> Any:
+        return pack(spec, pieces, live, lambda: 5, fills=fills)
+
+    monkeypatch.setattr("objcat.write.table_writer.pack", packed)
     backend.races = [lambda: table.insert(batch(7))]
     result = watched.table("t").insert(batch(8))
     assert (result.attempts, result.slots_lost) == (2, 1)
@@ -289,7 +294,7 @@ def test_a_size_that_is_none_is_refused(given: dict[str, Any]) -> None:
 
 
 def test_buckets_of_a_wrong_size_are_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objcat.advice.BUCKET_BYTES_MAX", 500)
+    monkeypatch.setattr("objcat.write.bucket_size_warning.BUCKET_BYTES_MAX", 500)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     table = a_lake().create_table("t", schema, key=["id"], index=objcat.Bucket(1))
     for _ in range(3):
@@ -298,7 +303,7 @@ def test_buckets_of_a_wrong_size_are_told_once(caplog: pytest.LogCaptureFixture,
     assert len(said) == 1
     caplog.clear()
     monkeypatch.undo()
-    monkeypatch.setattr("objcat.advice.BUCKETS_MANY", 8)
+    monkeypatch.setattr("objcat.write.bucket_size_warning.BUCKETS_MANY", 8)
     small = a_lake().create_table("t", schema, key=["id"], index=objcat.Bucket(64), kind="copy_on_write")
     for _ in range(3):
         small.upsert([{"id": key} for key in range(64)])

@@ -18,13 +18,17 @@ from fileio.errors import MissingDependency
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat import arguments
+from objcat.common import validation
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
-from objcat.predicate import parse_predicate
-from objcat.services import release, savepoint, schedule_compaction, split_buckets
-from objcat.timeline import AppVersion, Committer, Home
+from objcat.maintenance.compact import schedule_compaction
+from objcat.maintenance.savepoint import release, savepoint
+from objcat.maintenance.split_buckets import split_buckets
+from objcat.predicate.parse import parse_predicate
 from objcat.timeline.archive import archive
-from objcat.timeline.collect import collect_checkpoints
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Home
+from objcat.timeline.log_state import AppVersion
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string()), pa.field("size", pa.float64())])
 LONE = "half \ud800 of a pair"
@@ -368,4 +372,4 @@ class Unshowable:
 )
 def test_values_are_quoted_on_one_short_line(value: Any, says: str) -> None:
     with pytest.raises(InvalidInput, match=f"^count={says} is not a whole number from 1 to 9: give one as an int$"):
-        arguments.whole_number(value, what="count", least=1, most=9)
+        validation.whole_number(value, what="count", least=1, most=9)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from objcat.tasks import POSITION, arrival, in_frame_order
+from objcat.tasks import shuffle_order
+from objcat.tasks.shuffle_order import POSITION, in_frame_order
 
 
 def sent(rng: random.Random, tasks: int, rows_max: int) -> list[list[int]]:
@@ -38,7 +39,7 @@ def arrived(rng: random.Random, blocks: list[list[int]]) -> Iterator[pa.RecordBa
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_come_in_the_order_of_their_frame(monkeypatch: pytest.MonkeyPatch, seed: int, spilled: bool) -> None:
     if spilled:
-        monkeypatch.setattr(arrival, "ARRIVED_BYTES_MAX", 2_000)
+        monkeypatch.setattr(shuffle_order, "ARRIVED_BYTES_MAX", 2_000)
     rng = random.Random(seed)
     blocks = sent(rng, tasks=rng.randint(1, 9), rows_max=rng.choice([3, 1500]))
     batches = list(in_frame_order(arrived(rng, blocks)))
@@ -51,7 +52,7 @@ def test_rows_come_in_the_order_of_their_frame(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("spilled", [False, True])
 def test_rows_that_come_in_no_order_are_sorted(monkeypatch: pytest.MonkeyPatch, spilled: bool) -> None:
     if spilled:
-        monkeypatch.setattr(arrival, "ARRIVED_BYTES_MAX", 2_000)
+        monkeypatch.setattr(shuffle_order, "ARRIVED_BYTES_MAX", 2_000)
     rng = random.Random(1)
     rows = [(task << 33) + row for task in range(5) for row in range(700)]
     mixed = rng.sample(rows, len(rows))

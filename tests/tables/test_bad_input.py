@@ -15,7 +15,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, NullKey, ObjcatError
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string()), ("at", pa.int64()), ("v", pa.float32())])

@@ -11,9 +11,10 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
+from objcat.datafile.bloom import ranges_of
 from objcat.errors import CorruptTable, InvalidInput
-from objcat.storage.bloom import ranges_of
+from objcat.metadata.files import BaseFile
 from tests.tables.scrambling import with_keys_scrambled
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("v", pa.int64())])
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.parametrize("kind", ["merge_on_read", "copy_on_write"])
 @pytest.fixture
 def lake(monkeypatch: pytest.MonkeyPatch) -> objcat.Lake:
     # So that no file is read by mistake.
-    monkeypatch.setattr("objcat.storage.bloom.FALSE_POSITIVES", 1e-7)
+    monkeypatch.setattr("objcat.datafile.bloom.FALSE_POSITIVES", 1e-7)
     return objcat.Lake(FileIO(MemoryBackend("bloom")))
 
 
@@ -47,7 +48,7 @@ def rows(table: objcat.Table) -> dict[str, int]:
     return {row["id"]: row["v"] for row in found}
 
 
-def bases(table: objcat.Table) -> list[objcat.table.BaseFile]:
+def bases(table: objcat.Table) -> list[BaseFile]:
     return [group.base for group in table.refresh().file_groups(table.manifests) if group.base is not None]
 
 
@@ -104,7 +105,7 @@ def test_a_key_would_be_there_twice_if_log_rows_were_not_read(lake: objcat.Lake,
     table.insert(batch(601))
     assert any(group.logs for group in table.refresh().file_groups(table.manifests)) == (kind == "merge_on_read")
     table.set_properties({"target_file_bytes": "1024"})
-    monkeypatch.setattr("objcat.storage.logs.LogReader.pieces", lambda *_: iter(()))
+    monkeypatch.setattr("objcat.datafile.log_files.LogReader.pieces", lambda *_: iter(()))
     table.insert(batch(601, v=1))
     monkeypatch.undo()
     if kind == "copy_on_write":
@@ -116,7 +117,7 @@ def test_a_key_would_be_there_twice_if_log_rows_were_not_read(lake: objcat.Lake,
 
 def test_a_key_would_be_there_twice_if_a_filter_denied_it(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     table = create(lake, kind)
-    monkeypatch.setattr("objcat.storage.filters.FileFilters.may_hold", lambda *_: [])
+    monkeypatch.setattr("objcat.datafile.bloom_lookup.FileFilters.may_hold", lambda *_: [])
     table.insert(batch(7, v=1))
     monkeypatch.undo()
     with pytest.raises(AssertionError, match="a key is there twice"):
@@ -124,7 +125,7 @@ def test_a_key_would_be_there_twice_if_a_filter_denied_it(lake: objcat.Lake, kin
 
 
 def test_files_without_filters_are_read(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objcat.table.spec.TableSpec.filtered", frozenset())
+    monkeypatch.setattr("objcat.metadata.table_spec.TableSpec.filtered", frozenset())
     table = create(lake, kind)
     monkeypatch.undo()
     assert all(filters_of(table, base) is None for base in bases(table))
@@ -133,7 +134,7 @@ def test_files_without_filters_are_read(lake: objcat.Lake, kind: TableType, monk
     assert len(found) == 601 and found[batch(7)[0]["id"]] == 1
 
 
-def filters_of(table: objcat.Table, base: objcat.table.BaseFile) -> object:
+def filters_of(table: objcat.Table, base: BaseFile) -> object:
     return ranges_of(pq.read_metadata(pa.BufferReader(table.fileio.read(base.path))), {"id": "BYTE_ARRAY"})
 
 

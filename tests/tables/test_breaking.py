@@ -23,10 +23,11 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
-from objcat import local, tasks
+from objcat.datafile import parquet
+from objcat.engine import local
 from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, InvalidPredicate, NullKey, ObjcatError, TableNotFound
-from objcat.storage import files
-from objcat.tasks import WriteResult, WriteTask
+from objcat.tasks import write_base_files, write_log_rows
+from objcat.tasks.model import WriteResult, WriteTask
 from tests.effort import effort
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
@@ -254,7 +255,7 @@ def test_pieces_that_still_run_when_another_fails_leave_no_file(lake: objcat.Lak
 def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
     table = lake.create_table("t", SCHEMA, key=["id"])
     before = keys_of(lake)
-    place: Any = tasks.write if operation == "upsert" else files.BaseWriter
+    place: Any = write_log_rows if operation == "upsert" else parquet.BaseWriter
     name = "write_log" if operation == "upsert" else "finish"
     real = getattr(place, name)
 
@@ -271,7 +272,7 @@ def test_a_failure_of_any_kind_before_the_commit_leaves_nothing(lake: objcat.Lak
 def test_two_base_files_of_one_home_never_reach_the_log(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake.create_table("t", SCHEMA, key=["id"])
     before = keys_of(lake)
-    real = tasks.write_inserts
+    real = write_base_files.write_inserts
 
     def write_twice(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
         rows = list(batches)

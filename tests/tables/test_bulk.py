@@ -17,25 +17,25 @@ import pytest
 import objcat
 from fileio import StoreFull
 from fileio.env import MEMORY_BYTES
-from objcat import spool
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
+from objcat.datafile import local_disk
+from objcat.engine import spooled_batch
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
-from objcat.storage import local_disk
-from objcat.tasks import runs
+from objcat.tasks import external_sort
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("at", pa.int64()), pa.field("city", pa.string())]
 )
 
 
-@pytest.fixture(autouse=True, params=[MEMORY_BYTES, runs.PIECES_SHARE], ids=["merged", "not merged"])
+@pytest.fixture(autouse=True, params=[MEMORY_BYTES, external_sort.PIECES_SHARE], ids=["merged", "not merged"])
 def _small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Little memory, so that some thousand rows are many runs, which are merged once and again, or not at all."""
-    monkeypatch.setattr(runs, "RUN_SHARE", MEMORY_BYTES // 20_000)
-    monkeypatch.setattr(runs, "PIECES_SHARE", request.param)
+    monkeypatch.setattr(external_sort, "RUN_SHARE", MEMORY_BYTES // 20_000)
+    monkeypatch.setattr(external_sort, "PIECES_SHARE", request.param)
     monkeypatch.setattr(local_disk, "PIECE_ROWS", 64)
-    monkeypatch.setattr(spool, "SPOOL_BYTES_MAX", 10_000)
-    monkeypatch.setattr("objcat.local.BATCH_ROWS", 100)
+    monkeypatch.setattr(spooled_batch, "SPOOL_BYTES_MAX", 10_000)
+    monkeypatch.setattr("objcat.engine.local.BATCH_ROWS", 100)
 
 
 def batch(keys: list[int], tag: str, seed: int = 0) -> pa.Table:
@@ -95,8 +95,8 @@ def test_what_deletes_in_a_batch_keep_out_does_not_depend_on_memory(
     """Deletes between rows of the same keys; and rows that come later and are older."""
     lake = objcat.connect(tmp_path)
     seen = []
-    for name, share in (("many", runs.RUN_SHARE), ("one", 1)):
-        monkeypatch.setattr(runs, "RUN_SHARE", share)
+    for name, share in (("many", external_sort.RUN_SHARE), ("one", 1)):
+        monkeypatch.setattr(external_sort, "RUN_SHARE", share)
         table = lake.create_table(name, SCHEMA, key=["id"], ordering=ordering, kind=kind, index=objcat.Bucket(2))
         states = []
         for step in range(3):
@@ -115,7 +115,7 @@ def test_a_stream_that_a_conflict_makes_the_write_read_again(tmp_path: Path, mon
     table = lake.create_table("t", SCHEMA, key=["id"], kind="copy_on_write", index=objcat.Bucket(2))
     table.insert(batch(list(range(500)), "old"))
     other = lake.table("t")
-    real = runs.sorted_runs
+    real = external_sort.sorted_runs
     done: list[bool] = []
 
     def disturb(*args: Any) -> Any:
@@ -124,7 +124,7 @@ def test_a_stream_that_a_conflict_makes_the_write_read_again(tmp_path: Path, mon
             other.upsert(batch([1, 2, 3], "other"))
         return real(*args)
 
-    monkeypatch.setattr("objcat.tasks.rewrite.sorted_runs", disturb)
+    monkeypatch.setattr("objcat.tasks.rewrite_groups.sorted_runs", disturb)
     result = table.upsert(stream(batch(list(range(400, 1500)), "new")))
     assert result.attempts == 2
     names = {key: name for key, (_, name) in found(table).items()}

@@ -15,7 +15,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.predicate.chains import TERMS_MIN, gathered
+from objcat.predicate.in_lists import TERMS_MIN, gathered
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("f", pa.float64()), ("n", pa.int32())])
 NAN = float("nan")

@@ -13,7 +13,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, SnapshotExpired, TableClosed
 from tests.effort import few
 from tests.tables.followed import Followed

@@ -14,10 +14,10 @@ import objcat
 from fileio.base import ByteRange, GetResult, NotModified, Version
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import CommitConflict, SnapshotExpired
-from objcat.timeline import Committer
-from objcat.timeline.collect import collect_checkpoints
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.commit import Committer
 from tests.tables.test_collected import until_published
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])

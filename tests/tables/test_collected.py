@@ -11,10 +11,10 @@ import objcat
 from fileio.base import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.arguments import TableType
-from objcat.doctor import Severity, examine
-from objcat.timeline import Committer
-from objcat.timeline.collect import collect_checkpoints
+from objcat.common.validation import TableType
+from objcat.inspection.doctor import Severity, examine
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.commit import Committer
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 

@@ -14,10 +14,11 @@ import objcat
 from fileio.base import ByteRange, GetResult, NotModified, Version
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.doctor import examine
 from objcat.errors import SnapshotExpired
-from objcat.timeline import Committer, checkpoint
-from objcat.timeline.collect import collect_checkpoints
+from objcat.inspection.doctor import examine
+from objcat.timeline import checkpoint
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.commit import Committer
 from tests.effort import effort
 from tests.tables.test_collected import until_published
 

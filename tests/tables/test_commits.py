@@ -11,12 +11,12 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
+from objcat.datafile.parquet import TXN_COLUMN, read_base
 from objcat.errors import CorruptTable
-from objcat.read.commits import CommitPoint, commits_table, txns_of, with_commits
-from objcat.storage.files import TXN_COLUMN, read_base
-from objcat.timeline import Txn
+from objcat.planning.commits import CommitPoint, commits_table, txns_of, with_commits
 from objcat.timeline.archive import archive
+from objcat.timeline.entry import Txn
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 _names = itertools.count()

@@ -10,7 +10,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.table.manifest import Manifests
+from objcat.metadata.manifest import Manifests
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string(), nullable=False), ("raw", pa.binary())])
 

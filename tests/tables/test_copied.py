@@ -20,9 +20,9 @@ from fileio import open_store
 from fileio.base import GetResult
 from fileio.memory import drop_memory
 from fileio.store import FileIO
-from objcat.doctor import examine
-from objcat.services import savepoint
-from objcat.timeline import side
+from objcat.inspection.doctor import examine
+from objcat.maintenance.savepoint import savepoint
+from objcat.timeline import side_objects
 from objcat.timeline.archive import archive
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string()), pa.field("at", pa.int64(), nullable=False)])
@@ -70,7 +70,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[An
 @pytest.fixture(autouse=True)
 def little_fits_into_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes beside the log without writing as much as it takes otherwise."""
-    monkeypatch.setattr(side, "INLINE_BYTES_MAX", 1024)
+    monkeypatch.setattr(side_objects, "INLINE_BYTES_MAX", 1024)
 
 
 everywhere = pytest.mark.parametrize(

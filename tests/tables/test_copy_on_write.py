@@ -14,8 +14,8 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.arguments import TableType
-from objcat.timeline import Action
+from objcat.common.validation import TableType
+from objcat.timeline.entry import Action
 from tests.effort import few
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string()), pa.field("version", pa.int64())])

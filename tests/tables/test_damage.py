@@ -12,10 +12,10 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.doctor import examine
+from objcat.datafile.parquet import WHOLE_BYTES_MAX
 from objcat.errors import CorruptTable
-from objcat.storage.files import WHOLE_BYTES_MAX
-from objcat.table.digest import digest_of, footer_digest_of
+from objcat.inspection.doctor import examine
+from objcat.metadata.file_digest import digest_of, footer_digest_of
 from objcat.timeline.entry import log_key
 from tests.tables.damaging import ROWS, SCHEMA, change_entry, files_of, flip, of_one_row, places, swap, twins, without_digests, written
 

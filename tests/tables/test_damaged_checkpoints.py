@@ -17,14 +17,14 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.doctor import Severity, examine
 from objcat.errors import CorruptTable
-from objcat.table.snapshot import snapshot_of
-from objcat.timeline import new_txn, outcomes
+from objcat.inspection.doctor import Severity, examine
+from objcat.metadata.snapshot import snapshot_of
+from objcat.timeline import txn_outcomes
 from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, read_root, root_key
-from objcat.timeline.collect import collect_checkpoints
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import log_key
+from objcat.timeline.entry import log_key, new_txn
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 COMMITS = 70
@@ -92,7 +92,7 @@ DAMAGES: dict[str, Damage] = {
 @pytest.fixture(scope="module")
 def pristine() -> dict[str, FileIO]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outcomes, "INLINE_MAX", 8)
+        patch.setattr(txn_outcomes, "INLINE_MAX", 8)
         return {"bucket": grown("bucket", objcat.Bucket(2)), "record": grown("record", objcat.Record(buckets=2))}
 
 

@@ -20,8 +20,8 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.datafile import parquet
 from objcat.errors import InvalidInput, SnapshotExpired
-from objcat.storage import files
 
 SCHEMA = pa.schema(
     [
@@ -304,7 +304,7 @@ def test_polars_reads_what_a_query_needs(table: objcat.Table) -> None:
 
 
 def test_columns_that_are_not_asked_for_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
     wide = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
     table = objcat.Lake(FileIO(MemoryBackend("wide"))).create_table("t", wide, key=["id"], index=objcat.Bucket(1))
     table.insert(pa.table({"id": range(60_000), "text": [f"{i * 7919:064x}" for i in range(60_000)]}, schema=wide))
@@ -372,7 +372,7 @@ def nested_rows(first: int, end: int, seed: int = 0) -> pa.Table:
 
 
 def test_duckdb_and_polars_read_every_nesting_as_arrow_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objcat.scan, "BATCH_ROWS_MAX", 300)
+    monkeypatch.setattr("objcat.table.scan.BATCH_ROWS_MAX", 300)
     rows = nested_rows(0, 2500)
     table = objcat.Lake(FileIO(MemoryBackend("nestings"))).create_table("t", rows.schema, key=["id"], index=objcat.Bucket(2))
     table.insert(rows)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidPredicate, NullKey
 
 SCHEMA = pa.schema(

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pytest
 
 import objcat
-from objcat.clauses import delete_program
+from objcat.dml.duckdb import evaluate_rows
+from objcat.dml.program import delete_program
 from objcat.errors import InvalidInput, InvalidPredicate
-from objcat.evaluate import evaluate_rows
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string()), pa.field("v", pa.int64()), pa.field("at", pa.int64())]
@@ -130,7 +130,7 @@ def test_what_others_change_meanwhile_is_looked_at_again(
 ) -> None:
     table = make(tmp_path, kind=kind, **settings)
     other = objcat.connect(tmp_path).table("t")
-    module, name = ("objcat.tasks.regroup", "current_cuts") if table.spec.is_keyless else ("objcat.scan", "scan_groups")
+    module, name = ("objcat.tasks.regroup_rows", "current_cuts") if table.spec.is_keyless else ("objcat.table.scan", "scan_groups")
     real = getattr(import_module(module), name)
     done: list[bool] = []
 
@@ -164,7 +164,7 @@ def test_what_others_change_meanwhile_is_looked_at_again(
 def test_what_others_change_meanwhile_is_computed_again(tmp_path: Path, kind: str, key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(tmp_path, kind=kind, key=key)
     other = objcat.connect(tmp_path).table("t")
-    merging = import_module("objcat.edits.merging")
+    merging = import_module("objcat.table.merge")
     plan_once, done = merging.plan_scan, list[bool]()
 
     def plan_and_disturb(*args: Any, **named: Any) -> Any:

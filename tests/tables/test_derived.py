@@ -11,7 +11,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
-from objcat.arguments import KeyScope, TableType
+from objcat.common.validation import KeyScope, TableType
 from objcat.errors import CommitConflict, InvalidInput, StreamRewound
 from tests.tables.racing import RacingBackend
 

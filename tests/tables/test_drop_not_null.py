@@ -10,9 +10,9 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidSchema, NullKey
-from objcat.timeline import Action
+from objcat.timeline.entry import Action
 
 SCHEMA = pa.schema(
     [

@@ -14,7 +14,7 @@ import pytest
 
 import objcat
 from devkit.handle import ServerHandle
-from objcat.doctor import examine
+from objcat.inspection.doctor import examine
 from tests.effort import few
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])

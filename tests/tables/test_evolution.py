@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
-from objcat.table import Bucket, TableSpec
-from objcat.table.evolution import (
+from objcat.metadata.properties import SchemaMode
+from objcat.metadata.schema import NESTING_MAX, StructType, schema_from_arrow, walk
+from objcat.metadata.schema_evolution import (
     AddColumn,
     ColumnChange,
     DropColumn,
@@ -24,9 +25,7 @@ from objcat.table.evolution import (
     grown,
     is_wider,
 )
-from objcat.table.properties import SchemaMode
-from objcat.table.schema import NESTING_MAX, StructType, schema_from_arrow, walk
-from objcat.table.spec import make_spec
+from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
 
 SCHEMA = pa.schema(
     [

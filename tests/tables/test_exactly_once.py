@@ -12,10 +12,12 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import CommitUnknown, InvalidInput, StreamRewound
-from objcat.table import TablesFold
-from objcat.timeline import Action, Candidate, Committer, Footprint, Timeline, new_txn
+from objcat.metadata.replay import TablesFold
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Footprint, new_txn
+from objcat.timeline.log_view import Timeline
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string())])

@@ -20,7 +20,7 @@ from fileio.registry import open_store
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from objcat.errors import CommitUnknown
-from objcat.timeline import CommittedAt, RolledBackAt
+from objcat.timeline.rollback import CommittedAt, RolledBackAt
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.float64())])
 QUICK = RetryPolicy(attempts_max=3, backoff_ms_first=1, backoff_ms_max=2)

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from objcat.errors import CorruptTable
-from objcat.table import TableDelta, levels
-from objcat.timeline import Footprint, Home
+from objcat.metadata import manifest_levels
+from objcat.metadata.files import TableDelta
+from objcat.timeline.entry import Footprint, Home
 from tests.effort import effort
 from tests.tables.metadata import History, base, log, make_table, paths_of, txn_of
 
@@ -122,15 +123,15 @@ def check(history: History, model: Model) -> None:
 @settings(max_examples=effort(25, with_all=60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_checkpointed_on_the_way_the_fold_is_the_slow_one(data: st.DataObject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "SHARD_ITEMS", data.draw(st.sampled_from([2, 5, 1000])))
-    monkeypatch.setattr(levels, "ITEMS_SMALL", data.draw(st.sampled_from([0, 8])))
-    monkeypatch.setattr(levels, "GROWTH", data.draw(st.sampled_from([1, 8])))
+    monkeypatch.setattr(manifest_levels, "SHARD_ITEMS", data.draw(st.sampled_from([2, 5, 1000])))
+    monkeypatch.setattr(manifest_levels, "ITEMS_SMALL", data.draw(st.sampled_from([0, 8])))
+    monkeypatch.setattr(manifest_levels, "GROWTH", data.draw(st.sampled_from([1, 8])))
     history, model = History(make_table(2)), Model()
     for _ in range(data.draw(st.integers(1, 25))):
         step(history, model, data)
         if data.draw(st.integers(0, 2)) == 0:
             history.save()
-            assert len({ref.run for ref in history.state["table"].manifest} - {0}) <= levels.RUNS_MAX
+            assert len({ref.run for ref in history.state["table"].manifest} - {0}) <= manifest_levels.RUNS_MAX
     check(history, model)
 
 

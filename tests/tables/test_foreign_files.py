@@ -11,7 +11,7 @@ import pytest
 
 import objcat
 from fileio.errors import InvalidKey
-from objcat.doctor import Severity, examine, examine_names
+from objcat.inspection.doctor import Severity, examine, examine_names
 from objcat.timeline.entry import log_key
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])

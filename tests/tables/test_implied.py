@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objcat.metadata.schema import schema_from_arrow
 from objcat.predicate.implied import MEMBERS_MAX, implied_by, names_in, tree_of
-from objcat.table.schema import schema_from_arrow
 
 SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, SnapshotExpired
 from objcat.timeline.archive import archive
 from tests.effort import few

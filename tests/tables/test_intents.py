@@ -21,16 +21,18 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
+from objcat.engine.local import LocalEngine
 from objcat.errors import AlreadyDone, CommitUnknown, Fenced, InvalidInput, SharedTransaction
-from objcat.local import LocalEngine
-from objcat.parts import Change, Part
-from objcat.tasks import Operation
-from objcat.timeline import Action, Candidate, Committer, Footprint, LogState, Txn, new_txn, resolve
-from objcat.timeline.entry import Intent, intent_key
+from objcat.inspection.doctor import examine
+from objcat.tasks.model import Operation
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Footprint, Intent, Txn, intent_key, new_txn
 from objcat.timeline.intents import ANNOUNCED_AFTER_S, HEARTBEAT_S, decode_intent, pending_plans, request
-from objcat.write import CommitResult, commit_parts
+from objcat.timeline.log_state import LogState
+from objcat.timeline.rollback import resolve
+from objcat.write.table_writer import Change, Part
+from objcat.write.transaction import CommitResult, commit_parts
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string())])
@@ -356,7 +358,7 @@ def test_a_service_whose_id_is_announced_already_deletes_nothing_that_may_be_ano
     others = [intent_key(txn), f"data/{txn}/local-0-0.log.parquet"]
     for key in others:
         table.fileio.put(key, b"of another", Create())
-    monkeypatch.setattr("objcat.services.perform.new_txn", lambda _: txn)
+    monkeypatch.setattr("objcat.write.service_commit.new_txn", lambda _: txn)
     with pytest.raises(SharedTransaction, match="exists already"):
         table.compact()
     assert all(table.fileio.exists(key) for key in others)
@@ -517,7 +519,7 @@ def test_of_a_committed_transaction_only_unnamed_files_go(memory: MemoryBackend)
 
 
 def test_changes_beside_the_log_are_named_too(memory: MemoryBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objcat.timeline.side.INLINE_BYTES_MAX", 10)
+    monkeypatch.setattr("objcat.timeline.side_objects.INLINE_BYTES_MAX", 10)
     table = create(memory)
     table.upsert(rows(1, 2, 3))
     assert table.history()[1].side is not None

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objcat.table.schema import schema_from_arrow
-from objcat.table.spec import Simple, TableSpec, make_spec
-from objcat.tasks import BatchKeys
-from objcat.tasks.locate import RANGES_MAX, KeySpan
+from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.table_spec import Simple, TableSpec, make_spec
+from objcat.tasks.key_lookup import RANGES_MAX, BatchKeys, KeySpan
 
 PARTS = st.lists(st.lists(st.integers(-(10**6), 10**6), max_size=60), min_size=1, max_size=5)
 TYPES: dict[pa.DataType, Callable[[int], Any]] = {

@@ -15,7 +15,7 @@ import pytest
 
 import objcat
 from fileio.registry import open_store
-from objcat.arguments import IfExists
+from objcat.common.validation import IfExists
 from objcat.errors import CorruptTable, InvalidBatch, InvalidInput, NullKey, TableExists
 
 ROWS = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
@@ -86,7 +86,7 @@ def test_rows_that_are_refused_create_no_table(tmp_path: Path, what: str, if_exi
 
 
 def test_a_stream_on_disk_that_is_refused_leaves_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objcat.spool.SPOOL_BYTES_MAX", 0)
+    monkeypatch.setattr("objcat.engine.spooled_batch.SPOOL_BYTES_MAX", 0)
     lake = objcat.connect(tmp_path)
     bad = pa.table({"id": pa.array([1, None], pa.int64())})
     with pytest.raises(NullKey, match=r"nothing was written$"):
@@ -249,7 +249,7 @@ def test_an_import_holds_a_row_group_and_not_a_file(tmp_path: Path, monkeypatch:
     noise = [random.Random(number).randbytes(4096) for number in range(groups * rows)]
     pq.write_table(pa.table({"id": range(groups * rows), "v": noise}), file, row_group_size=rows, compression="none", use_dictionary=False)
     store = open_store(tmp_path / "source")
-    monkeypatch.setattr("objcat.importing.open_store", lambda *_: store)
+    monkeypatch.setattr("objcat.lake.import_parquet.open_store", lambda *_: store)
     read_before: list[int] = []
     real = objcat.Table.bulk_insert
 
@@ -282,7 +282,7 @@ def rows_of(table: objcat.Table) -> list[tuple[Any, ...]]:
 def test_a_source_that_changes_under_the_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts(tmp_path / "source", 1)
     lake = objcat.connect(tmp_path / "lake")
-    monkeypatch.setattr("objcat.importing._footer", lambda source, file, schema: (101, schema))
+    monkeypatch.setattr("objcat.lake.import_parquet._footer", lambda source, file, schema: (101, schema))
     with pytest.raises(CorruptTable, match="gave 100 rows, and say that they have 101"):
         lake.import_parquet(tmp_path / "source", "t", key=["id"])
 

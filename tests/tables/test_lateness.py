@@ -15,8 +15,8 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
+from objcat.datafile.bucket_hash import bucket_of
 from objcat.errors import InvalidInput
-from objcat.storage.hashing import bucket_of
 from tests.effort import few
 
 HOUR_MS = 3_600_000

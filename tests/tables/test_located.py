@@ -13,10 +13,10 @@ import pytest
 
 import objcat
 from fileio.store import FileIO
-from objcat.arguments import TableType
-from objcat.doctor import Severity, examine
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
-from objcat.tasks.locate import LocateTask
+from objcat.inspection.doctor import Severity, examine
+from objcat.tasks.key_lookup import LocateTask
 from objcat.timeline import conflicts
 from tests.tables.racing import RacingBackend
 
@@ -282,7 +282,7 @@ def test_keys_that_are_floats_are_found_as_they_compare(lake: IndexedLake, kind:
 
 
 def test_a_stream_is_located_batch_by_batch(lake: IndexedLake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objcat.spool.SPOOL_BYTES_MAX", 1000)
+    monkeypatch.setattr("objcat.engine.spooled_batch.SPOOL_BYTES_MAX", 1000)
     table = create(lake, kind, target=10**6)
     table.insert(batch(*range(0, 300, 2)))
     parts = [pa.Table.from_pylist(batch(*range(at, at + 100), v=1), SCHEMA).to_batches()[0] for at in range(0, 300, 100)]

@@ -15,12 +15,17 @@ import objcat
 from fileio.base import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.alone import table_at
 from objcat.errors import CheckpointCollected, CheckpointUnreadable
-from objcat.services import compact, split_buckets
-from objcat.table import Manifests, TableDelta, TablesFold, levels, manifest
-from objcat.table.levels import GROWTH, RUNS_MAX, cut, runs_to_merge, shards_to_fold
-from objcat.timeline import Home, Timeline
+from objcat.lake.standalone import table_at
+from objcat.maintenance.compact import compact
+from objcat.maintenance.split_buckets import split_buckets
+from objcat.metadata import manifest, manifest_levels
+from objcat.metadata.files import TableDelta
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.manifest_levels import GROWTH, RUNS_MAX, cut, runs_to_merge, shards_to_fold
+from objcat.metadata.replay import TablesFold
+from objcat.timeline.entry import Home
+from objcat.timeline.log_view import Timeline
 from tests.tables.metadata import ID, TABLE, History, base, log, make_table, paths_of, snapshot_at, txn_of
 
 PARTITIONS = 40
@@ -34,8 +39,8 @@ def homes_of(partition: int) -> list[Home]:
 @pytest.fixture
 def history(monkeypatch: pytest.MonkeyPatch) -> History:
     """1000 files in 40 partitions, checkpointed in shards of about 100."""
-    monkeypatch.setattr(levels, "SHARD_ITEMS", 100)
-    monkeypatch.setattr(levels, "ITEMS_SMALL", 10)
+    monkeypatch.setattr(manifest_levels, "SHARD_ITEMS", 100)
+    monkeypatch.setattr(manifest_levels, "ITEMS_SMALL", 10)
     history = History(make_table(BUCKETS))
     for partition in range(PARTITIONS):
         bounds = {ID: (partition * 100, partition * 100 + 99, 0)}
@@ -209,9 +214,9 @@ def test_shards_are_even_and_keep_small_partitions_whole() -> None:
     starts = cut(np.ones(100_000, np.int64), partitions)
     sizes = np.diff([*starts, 100_000])
     assert all(start % 100 == 0 for start in starts)
-    assert sizes.max() <= 1.1 * levels.SHARD_ITEMS and sizes.min() >= levels.SHARD_ITEMS / 2
+    assert sizes.max() <= 1.1 * manifest_levels.SHARD_ITEMS and sizes.min() >= manifest_levels.SHARD_ITEMS / 2
     starts = cut(np.ones(65_536, np.int64), np.zeros(65_536, np.int64))
-    assert np.diff([*starts, 65_536]).max() <= 1.5 * levels.SHARD_ITEMS
+    assert np.diff([*starts, 65_536]).max() <= 1.5 * manifest_levels.SHARD_ITEMS
     assert cut(np.array([10**6, 10**6, 1]), np.zeros(3, np.int64)) == [0, 1, 2], "a home is never divided"
     assert cut(np.array([], np.int64), np.array([], np.int64)) == []
 

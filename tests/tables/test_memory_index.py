@@ -10,9 +10,9 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput
-from objcat.table import FileGroup
+from objcat.metadata.files import FileGroup
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("part", pa.string(), nullable=False), pa.field("v", pa.int64())])
 Rows = dict[int, int]
@@ -100,7 +100,7 @@ def test_a_key_would_be_there_twice_if_the_map_were_stale(lake: objcat.Lake, kin
     table.insert(batch(1))
     table.upsert(batch(1))
     other.insert(batch(3, v=1))
-    monkeypatch.setattr("objcat.tasks.keymap.KeyMap._follow", lambda *_: True)
+    monkeypatch.setattr("objcat.tasks.key_cache.KeyMap._follow", lambda *_: True)
     table.upsert(batch(3, v=2))
     monkeypatch.undo()
     with pytest.raises(AssertionError, match="a key is there twice"):
@@ -122,7 +122,7 @@ def test_a_map_that_grows_too_large_is_done_without(lake: objcat.Lake, kind: Tab
 
 
 def test_a_map_is_made_anew_as_it_grows(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objcat.tasks.keymap.ADDED_MIN", 8)
+    monkeypatch.setattr("objcat.tasks.key_cache.ADDED_MIN", 8)
     table = create(lake, kind)
     expected: Rows = {}
     for at in range(0, 80, 8):

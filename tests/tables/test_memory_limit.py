@@ -13,7 +13,7 @@ import pytest
 
 import objcat
 from fileio import SystemEnv
-from objcat.table.spec import COPY_ON_WRITE, MERGE_ON_READ
+from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ
 from tests.tables.limited_process import NEW, SCHEMA, make, rows
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, NullKey
 from tests.tables.racing import RacingBackend
 

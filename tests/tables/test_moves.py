@@ -11,9 +11,9 @@ import pytest
 
 import objcat
 from fileio.store import FileIO
-from objcat.arguments import TableType
-from objcat.doctor import Severity, examine
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, NullKey
+from objcat.inspection.doctor import Severity, examine
 from objcat.timeline import conflicts
 from tests.tables.racing import RacingBackend
 
@@ -369,7 +369,7 @@ def test_a_batch_that_says_other_partitions_when_it_is_computed_again_replaces_n
 ) -> None:
     table = create(lake, kind)
     table.insert([*batch(1), *batch(2, part="y")])
-    monkeypatch.setattr("objcat.local.LocalEngine.partitions_named", lambda *_: frozenset(["part=y"]))
+    monkeypatch.setattr("objcat.engine.local.LocalEngine.partitions_named", lambda *_: frozenset(["part=y"]))
     with pytest.raises(InvalidBatch, match="rows of other partitions"):
         table.insert_overwrite(batch(3))
     assert rows(table) == [(1, "x", 0), (2, "y", 0)]

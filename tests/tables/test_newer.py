@@ -16,8 +16,7 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
 from objcat.errors import InvalidInput, UnsupportedFormat
-from objcat.timeline import new_txn
-from objcat.timeline.entry import log_key
+from objcat.timeline.entry import log_key, new_txn
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 ROW = [{"id": 1, "value": "new"}]

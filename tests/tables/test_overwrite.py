@@ -16,9 +16,9 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.doctor import examine
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
-from objcat.timeline import Action
+from objcat.inspection.doctor import examine
+from objcat.timeline.entry import Action
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema(

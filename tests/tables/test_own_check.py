@@ -12,9 +12,9 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.parts import Part
-from objcat.services import perform
-from objcat.timeline import Footprint, Home
+from objcat.timeline.entry import Footprint, Home
+from objcat.write import service_commit
+from objcat.write.table_writer import Part
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
 ELSEWHERE = Home("", 1, 2)
@@ -50,7 +50,7 @@ def test_a_write_with_a_wrong_footprint_is_not_put(table: objcat.Table, monkeypa
 
 
 def test_a_service_with_a_wrong_footprint_is_not_put(table: objcat.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = perform._prepare
+    right = service_commit._prepare
 
     def misled(service: Any, *rest: Any) -> Any:
         def run(plan: Any, txn: Any) -> Any:
@@ -60,7 +60,7 @@ def test_a_service_with_a_wrong_footprint_is_not_put(table: objcat.Table, monkey
         return right(replace(service, run=run), *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(perform, "_prepare", misled)
+        patch.setattr(service_commit, "_prepare", misled)
         with pytest.raises(TypeError, match="a bug in objcat"):
             table.compact()
     assert_untouched(table)

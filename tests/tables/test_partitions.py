@@ -26,14 +26,14 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
-from objcat.table import levels
-from objcat.table.files import decode_delta
-from objcat.table.partition import NULL, Partitioning, parse_partitioning, partitions_of
-from objcat.table.schema import schema_from_arrow
-from objcat.timeline import Home
+from objcat.inspection.doctor import examine
+from objcat.metadata import manifest_levels
+from objcat.metadata.files import decode_delta
+from objcat.metadata.partitioning import NULL, Partitioning, parse_partitioning, partitions_of
+from objcat.metadata.schema import schema_from_arrow
+from objcat.timeline.entry import Home
 from tests.effort import effort
 from tests.tables.racing import RacingBackend
 
@@ -376,7 +376,7 @@ def many_partitions(backend: MemoryBackend, by: str) -> None:
 def test_a_scan_of_one_partition_reads_the_manifests_of_that_one(
     monkeypatch: pytest.MonkeyPatch, by: str, where: str, values: list[int]
 ) -> None:
-    monkeypatch.setattr(levels, "SHARD_ITEMS", 8)
+    monkeypatch.setattr(manifest_levels, "SHARD_ITEMS", 8)
     backend = MemoryBackend(f"many-{next(_names)}")
     many_partitions(backend, by)
     read: list[str] = []

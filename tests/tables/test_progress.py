@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import objcat
-from objcat import progress, spool
-from objcat.arguments import TableType
-from objcat.table.spec import Index
+from objcat.common import progress
+from objcat.common.validation import TableType
+from objcat.engine import spooled_batch
+from objcat.metadata.table_spec import Index
 
 
 class Terminal(io.StringIO):
@@ -98,7 +99,7 @@ def test_writes_and_services_tell_whoever_asks(tmp_path: Path, kind: TableType, 
 
 
 def test_a_stream_that_waits_on_disk_tells_how_many_rows_were_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "SPOOL_BYTES_MAX", 1000)
+    monkeypatch.setattr(spooled_batch, "SPOOL_BYTES_MAX", 1000)
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
     table = objcat.connect(tmp_path).create_table("t", schema, key=["id"])
     batches = [pa.record_batch({"id": list(range(at, at + 100))}, schema=schema) for at in range(0, 1000, 100)]

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.predicate import parse_predicate
-from objcat.storage.bounds import BOUND_BYTES_MAX, COLUMNS_MAX
-from objcat.storage.files import write_base, write_log
-from objcat.table import BaseFile, Bucket, LogRows, TableDelta
-from objcat.table.files import decode_delta, encode_delta
-from objcat.table.rows import Change, rows_of
-from objcat.table.schema import schema_from_arrow
-from objcat.table.spec import TableSpec, make_spec
-from objcat.timeline import Home, Txn
+from objcat.datafile.parquet import write_base, write_log
+from objcat.datafile.statistics import BOUND_BYTES_MAX, COLUMNS_MAX
+from objcat.metadata.files import BaseFile, LogRows, TableDelta, decode_delta, encode_delta
+from objcat.metadata.manifest_rows import Change, rows_of
+from objcat.metadata.schema import schema_from_arrow
+from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
+from objcat.predicate.parse import parse_predicate
+from objcat.timeline.entry import Home, Txn
 from tests.effort import effort
 from tests.tables.metadata import ID, History, base, log
 

@@ -17,12 +17,12 @@ import fileio.errors
 import objcat
 import objcat.errors
 import objcat.spark
-from objcat import arguments
-from objcat.read.plan import MODES
-from objcat.table.properties import COMPACTION_ORDERS, SchemaMode
-from objcat.table.spec import KEY_SCOPES, KINDS
-from objcat.tasks import Operation
-from objcat.transaction import Isolation
+from objcat.common import validation
+from objcat.metadata.properties import COMPACTION_ORDERS, SchemaMode
+from objcat.metadata.table_spec import KEY_SCOPES, KINDS
+from objcat.planning.scan import MODES
+from objcat.table.transaction import Isolation
+from objcat.tasks.model import Operation
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = """
@@ -116,7 +116,7 @@ def test_the_version_is_that_of_the_package() -> None:
         ),
         (
             ("pyspark",),
-            "from objcat.arguments import session; session(object())",
+            "from objcat.common.validation import session; session(object())",
             "a session of Spark needs pyspark, which is not installed: pip install 'objcat[spark]'",
         ),
     ],
@@ -162,13 +162,13 @@ def test_options_that_take_one_of_some_words_are_literals() -> None:
 @pytest.mark.parametrize(
     ("literal", "taken"),
     [
-        (arguments.TableType, KINDS),
-        (arguments.KeyScope, KEY_SCOPES),
-        (arguments.SchemaModeName, tuple(SchemaMode)),
-        (arguments.ScanMode, MODES),
-        (arguments.IsolationName, tuple(Isolation)),
-        (arguments.OperationName, tuple(Operation)),
-        (arguments.GroupOrder, COMPACTION_ORDERS),
+        (validation.TableType, KINDS),
+        (validation.KeyScope, KEY_SCOPES),
+        (validation.SchemaModeName, tuple(SchemaMode)),
+        (validation.ScanMode, MODES),
+        (validation.IsolationName, tuple(Isolation)),
+        (validation.OperationName, tuple(Operation)),
+        (validation.GroupOrder, COMPACTION_ORDERS),
     ],
 )
 def test_the_words_of_a_literal_are_those_that_are_taken(literal: Any, taken: tuple[str, ...]) -> None:

@@ -19,8 +19,8 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Hit, Request, Rule
-from objcat.doctor import examine, examine_names
 from objcat.errors import CommitConflict, InvalidInput, SnapshotExpired, TableClosed, TableExists, TableNotFound
+from objcat.inspection.doctor import examine, examine_names
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
 ROWS = {1: "new", 2: "old", 3: "new"}

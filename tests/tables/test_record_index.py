@@ -19,15 +19,15 @@ from fileio.env import MEMORY_BYTES
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv
-from objcat.arguments import TableType
-from objcat.doctor import Severity, examine
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput
-from objcat.services.after import SLOTS_BETWEEN_LOOKS
-from objcat.services.reindex import LOG_OBJECTS_MAX
-from objcat.table.files import decode_delta
-from objcat.table.record import INDEX_PARTITION
-from objcat.tasks import WriteResult, WriteTask
-from objcat.timeline import Action
+from objcat.inspection.doctor import Severity, examine
+from objcat.maintenance.auto import SLOTS_BETWEEN_LOOKS
+from objcat.maintenance.reindex import LOG_OBJECTS_MAX
+from objcat.metadata.files import decode_delta
+from objcat.metadata.key_index_table import INDEX_PARTITION
+from objcat.tasks.model import WriteResult, WriteTask
+from objcat.timeline.entry import Action
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("part", pa.string(), nullable=False), pa.field("v", pa.int64())])
 KINDS = ("merge_on_read", "copy_on_write")
@@ -207,7 +207,7 @@ def test_a_key_would_be_there_twice_if_the_index_were_not_written_with_the_rows(
     table = create(lake, kind)
     table.insert(batch(1))
     with monkeypatch.context() as planted:
-        planted.setattr("objcat.tasks.runs.put_index", forgotten)
+        planted.setattr("objcat.tasks.external_sort.put_index", forgotten)
         table.insert(batch(3))
     (finding,) = examine(table.timeline, deep=True).findings
     assert finding.invariant == "P9" and "where 1 keys live" in finding.says
@@ -219,8 +219,8 @@ def test_a_key_would_be_there_twice_if_the_index_were_not_written_with_the_rows(
 @of_both_kinds
 def test_a_key_that_one_batch_ends_and_brings_back_is_known(lake: objcat.Lake, kind: TableType, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each record batch of a stream becomes a run of its own.
-    monkeypatch.setattr("objcat.tasks.runs.RUN_SHARE", MEMORY_BYTES)
-    monkeypatch.setattr("objcat.spool.SPOOL_BYTES_MAX", 1)
+    monkeypatch.setattr("objcat.tasks.external_sort.RUN_SHARE", MEMORY_BYTES)
+    monkeypatch.setattr("objcat.engine.spooled_batch.SPOOL_BYTES_MAX", 1)
     schema = SCHEMA.append(pa.field("op", pa.string()))
     table = create(lake, kind)
     table.insert(batch(1, 3))
@@ -265,7 +265,7 @@ def test_log_objects_of_the_index_are_merged_when_there_are_many(
         table.insert(batch(key))
     table.compact()
     assert index_objects(table) == (BUCKETS, 3), "few rows beside many are left until there are more"
-    monkeypatch.setattr("objcat.services.reindex.LOG_OBJECTS_MAX", 3)
+    monkeypatch.setattr("objcat.maintenance.reindex.LOG_OBJECTS_MAX", 3)
     before = table.snapshot.slot
     done = table.compact()
     assert done is not None and done.homes == () and done.slot == before + 1
@@ -294,14 +294,14 @@ def test_writers_merge_an_index_to_which_many_commits_have_added(kind: TableType
 
 
 def test_a_large_index_waits_for_more_log_objects(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objcat.services.reindex.LOG_OBJECTS_MAX", 2)
-    monkeypatch.setattr("objcat.services.reindex.LOG_OBJECTS_OF_LARGE_MAX", 7)
+    monkeypatch.setattr("objcat.maintenance.reindex.LOG_OBJECTS_MAX", 2)
+    monkeypatch.setattr("objcat.maintenance.reindex.LOG_OBJECTS_OF_LARGE_MAX", 7)
     table = create(lake, "merge_on_read", target=10**6, partition_by=[])
     table.insert(batch(*range(1000)))
     table.compact()
 
     def objects_when_due(rows_per_object: int) -> int:
-        monkeypatch.setattr("objcat.services.reindex.ROWS_PER_OBJECT", rows_per_object)
+        monkeypatch.setattr("objcat.maintenance.reindex.ROWS_PER_OBJECT", rows_per_object)
         for number in range(1, 20):
             table.insert(batch(next(keys)))
             if table.compact() is not None and not index_objects(table)[1]:

@@ -13,13 +13,16 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
+from objcat.engine.local import LocalEngine
 from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, TableClosed
-from objcat.local import LocalEngine
-from objcat.table import Manifests, TablesFold
-from objcat.tasks import Operation, WriteResult, WriteTask
-from objcat.timeline import Action, Candidate, CommitPolicy, Committer, Footprint, Home, Timeline, new_txn
-from objcat.write import WriteOperation
+from objcat.metadata.manifest import Manifests
+from objcat.metadata.replay import TablesFold
+from objcat.tasks.model import Operation, WriteResult, WriteTask
+from objcat.timeline.commit import Candidate, CommitPolicy, Committer
+from objcat.timeline.entry import Action, Footprint, Home, new_txn
+from objcat.timeline.log_view import Timeline
+from objcat.write.transaction import WriteOperation
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string())])

@@ -16,8 +16,8 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
+from objcat.datafile import parquet
 from objcat.errors import InvalidInput, InvalidPredicate, SnapshotExpired
-from objcat.storage import files
 
 SCHEMA = pa.schema(
     [
@@ -103,8 +103,8 @@ def test_a_duckdb_relation_is_of_the_users_connection_and_takes_no_name(table: o
 
 
 def test_a_stream_that_is_dropped_reads_no_further(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "WHOLE_BYTES_MAX", 0)
-    monkeypatch.setattr(files, "BASE_ROW_GROUP_ROWS", 1_000)
+    monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 1_000)
     table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
     table.insert(pa.Table.from_pylist([row(i) for i in range(100_000)], schema=SCHEMA))
     whole = table.fileio.metrics.snapshot()
@@ -377,8 +377,8 @@ def test_a_filter_on_the_whole_key_reads_its_bucket_only(table: objcat.Table, wh
 
 
 def _sql(where: str) -> pc.Expression:
-    from objcat.predicate import parse_predicate
-    from objcat.table.schema import schema_from_arrow
+    from objcat.metadata.schema import schema_from_arrow
+    from objcat.predicate.parse import parse_predicate
 
     return parse_predicate(where, schema_from_arrow(SCHEMA)).to_arrow()
 
@@ -419,8 +419,8 @@ def test_part_of_a_key_is_enough_where_only_it_is_hashed(lake: objcat.Lake) -> N
 
 
 def test_row_groups_are_left_out_by_their_statistics(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "WHOLE_BYTES_MAX", 0)
-    monkeypatch.setattr(files, "BASE_ROW_GROUP_ROWS", 5_000)
+    monkeypatch.setattr(parquet, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 5_000)
     table = lake.create_table("t", SCHEMA, key=["id"], index=objcat.Bucket(1))
     table.insert(pa.Table.from_pylist([row(i) for i in range(100_000)], schema=SCHEMA))
     before = table.fileio.metrics.snapshot()
@@ -434,7 +434,7 @@ def test_row_groups_are_left_out_by_their_statistics(lake: objcat.Lake, monkeypa
 
 def test_only_filters_on_the_key_leave_out_rows_before_a_merge(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A base row that cannot pass may still win over, or be replaced by, a log row that can."""
-    monkeypatch.setattr(files, "BASE_ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 10)
     schema = SCHEMA.append(pa.field("version", pa.int64()))
     for kind in ("ordered", "plain"):
         table = lake.create_table(kind, schema, key=["id"], ordering="version" if kind == "ordered" else None, index=objcat.Bucket(1))

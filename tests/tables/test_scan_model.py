@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.arguments import TableType
-from objcat.storage import files, logs
-from objcat.tasks import order
+from objcat.common.validation import TableType
+from objcat.datafile import log_files, parquet
+from objcat.tasks import row_order
 from objcat.tasks import scan as scan_tasks
 from tests.effort import effort
 
@@ -49,12 +49,12 @@ FILTERS: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
 @pytest.fixture(params=["held", "streamed"])
 def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of a few rows; log rows of a group from memory, or all of them streamed; what is sorted anew, too."""
-    monkeypatch.setattr(files, "BASE_ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr(files, "LOG_ROW_GROUP_ROWS", 3)
+    monkeypatch.setattr(parquet, "BASE_ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(parquet, "LOG_ROW_GROUP_ROWS", 3)
     if request.param == "streamed":
         monkeypatch.setattr(scan_tasks, "GROUP_LOGS_BYTES_MAX", -1)
-        monkeypatch.setattr(logs, "HELD_BYTES_MAX", 0)
-        monkeypatch.setattr(order, "SORTED_BYTES_MAX", 1)
+        monkeypatch.setattr(log_files, "HELD_BYTES_MAX", 0)
+        monkeypatch.setattr(row_order, "SORTED_BYTES_MAX", 1)
 
 
 @pytest.mark.parametrize("ordering", [None, "version"])

@@ -11,10 +11,10 @@ import pytest
 
 import objcat
 from fileio.store import FileIO
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import CommitConflict, InvalidBatch, InvalidInput, InvalidPredicate, InvalidSchema
-from objcat.table.files import files_named_by
-from objcat.timeline import Action
+from objcat.metadata.files import files_named_by
+from objcat.timeline.entry import Action
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema(

@@ -14,8 +14,8 @@ from fileio.base import ByteRange, GetResult, NotModified, Version
 from fileio.memory import MemoryBackend
 from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from objcat.datafile.parquet import WHOLE_BYTES_MAX
 from objcat.errors import CorruptTable
-from objcat.storage.files import WHOLE_BYTES_MAX
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.float64())])
 ROWS = {"small": 100, "large": 300_000}

@@ -12,7 +12,7 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.arguments import TableType
+from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, InvalidPredicate
 
 

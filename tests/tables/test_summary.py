@@ -12,8 +12,8 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.arguments import TableType
-from objcat.timeline import Action
+from objcat.common.validation import TableType
+from objcat.timeline.entry import Action
 from objcat.version import VERSION
 from tests.tables.racing import RacingBackend
 

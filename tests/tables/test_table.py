@@ -24,8 +24,7 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
-from objcat.arguments import TableType
-from objcat.doctor import examine
+from objcat.common.validation import TableType
 from objcat.errors import (
     CommitUnknown,
     CorruptTable,
@@ -37,6 +36,7 @@ from objcat.errors import (
     TableExists,
     TableNotFound,
 )
+from objcat.inspection.doctor import examine
 
 SCHEMA = pa.schema(
     [

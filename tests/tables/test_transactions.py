@@ -19,10 +19,10 @@ from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
-from objcat.arguments import IsolationName, TableType
+from objcat.common.validation import IsolationName, TableType
 from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, InvalidInput, ObjcatError, SeveralDomains, TableClosed, TableNotFound
-from objcat.table.files import decode_delta
-from objcat.timeline import Action
+from objcat.metadata.files import decode_delta
+from objcat.timeline.entry import Action
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.string())])
 KINDS = ["merge_on_read", "copy_on_write"]

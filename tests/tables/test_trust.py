@@ -9,7 +9,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 UNPICKLE = {
-    *(f"objcat/spark/{name}.py" for name in ("changes", "engine", "format", "locating", "moving", "read", "ship", "workers")),
+    "objcat/spark/engine.py",
+    "objcat/spark/index_lookup.py",
+    "objcat/spark/native/changes.py",
+    "objcat/spark/native/format.py",
+    "objcat/spark/native/scan.py",
+    "objcat/spark/partition_moves.py",
+    "objcat/spark/services.py",
+    "objcat/spark/worker_task.py",
     *(f"pyspark_objcat/{name}.py" for name in ("follow", "job", "source")),
 }
 """Modules that read pickles: what a driver sent to its own workers, and what these send back."""

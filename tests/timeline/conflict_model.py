@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from objcat.timeline import Action, Entry, Footprint, Home, Txn
 from objcat.timeline.conflicts import find_conflicts
-from objcat.timeline.entry import Digests, Keys
+from objcat.timeline.entry import Action, Digests, Entry, Footprint, Home, Keys, Txn
 
 TABLE = "t"
 P = "p"

@@ -18,26 +18,15 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
 from objcat.errors import CheckpointCollected, CorruptTable, Fenced, InvalidInput
-from objcat.timeline import (
-    Action,
-    Beaten,
-    Candidate,
-    Committed,
-    CommittedAt,
-    Committer,
-    Footprint,
-    Home,
-    Log,
-    LogState,
-    RolledBackAt,
-    new_txn,
-    resolve,
-)
 from objcat.timeline.archive import Archived, archive, unnamed_history
 from objcat.timeline.checkpoint import HINT_KEY
-from objcat.timeline.collect import collect_checkpoints
-from objcat.timeline.entry import decode_entry, encode_entry, log_key
-from objcat.timeline.side import INLINE_BYTES_MAX
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
+from objcat.timeline.entry import Action, Footprint, Home, decode_entry, encode_entry, log_key, new_txn
+from objcat.timeline.log import Log
+from objcat.timeline.log_state import LogState
+from objcat.timeline.rollback import CommittedAt, RolledBackAt, resolve
+from objcat.timeline.side_objects import INLINE_BYTES_MAX
 from tests.timeline.toy import TABLE, assert_same, clone, commit, grow, open_toy, rows_at, rows_of
 
 NOW: dict[str, Any] = {"metadata": {"who": "me"}, "apps": {TABLE: {"stream": 1}}}

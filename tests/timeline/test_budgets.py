@@ -13,9 +13,11 @@ from fileio.base import Create
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.timeline import Committer, Timeline, View, resolve
 from objcat.timeline.checkpoint import HINT_KEY, TAIL_SLOTS_MAX, read_hint
-from objcat.timeline.collect import collect_checkpoints
+from objcat.timeline.checkpoint_expiry import collect_checkpoints
+from objcat.timeline.commit import Committer
+from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.rollback import resolve
 from tests.timeline.toy import Toy, commit, grow, open_toy
 
 CONDITIONAL = ("put_create", "put_update")

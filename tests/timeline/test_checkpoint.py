@@ -18,9 +18,12 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
 from objcat.errors import CheckpointCollected, InvalidInput
-from objcat.timeline import Action, Committer, Footprint, LogState, Timeline, View
 from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, folder_of, put_root, read_hint, read_root, root_key, void_root
-from objcat.timeline.collect import CollectedCheckpoints, collect_checkpoints
+from objcat.timeline.checkpoint_expiry import CollectedCheckpoints, collect_checkpoints
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Action, Footprint
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline, View
 from tests.timeline.toy import TABLE, Toy, ToyFold, assert_same, clone, commit, grow, open_toy, rows_at, rows_of
 
 

@@ -16,8 +16,10 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
 from objcat.errors import CommitConflict, CommitUnknown, CorruptTable, Fenced, UnsupportedFormat
-from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, Home, Log, LogState, new_txn
-from objcat.timeline.entry import encode_entry, log_key
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Entry, Footprint, Home, encode_entry, log_key, new_txn
+from objcat.timeline.log import Log
+from objcat.timeline.log_state import LogState
 
 TABLE = "t"
 

@@ -12,10 +12,10 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import AlreadyDone, CommitConflict, CommitUnknown, ObjcatError, SharedTransaction
-from objcat.timeline import Action, Candidate, Committed, Committer, Footprint, Home, Log, Txn, new_txn
+from objcat.timeline.commit import Candidate, Committed, Committer
 from objcat.timeline.commit_session import CommitSession
-from objcat.timeline.entry import data_prefix, intent_key
-from objcat.timeline.intents import requested_key
+from objcat.timeline.entry import Action, Footprint, Home, Txn, data_prefix, intent_key, new_txn, requested_key
+from objcat.timeline.log import Log
 from tests.timeline.test_commit import candidate
 
 FROM_OUTSIDE = [KeyError("a handler of signals"), MemoryError("full"), RuntimeError("can't start new thread")]

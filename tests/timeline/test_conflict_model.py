@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from objcat.timeline import Action, Footprint, Home, conflicts
+from objcat.timeline import conflicts
 from objcat.timeline.conflicts import RULES, Part, Rule
-from objcat.timeline.entry import Digests
+from objcat.timeline.entry import Action, Digests, Footprint, Home
 from tests.timeline import conflict_model as model
 from tests.timeline import test_conflicts as by_hand
 from tests.timeline.conflict_model import Op, Report, explore, start_of

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
-from objcat.timeline import Action, Entry, Footprint, Home, LogState, Txn
 from objcat.timeline.conflicts import RULES, Overlap, find_conflicts
-from objcat.timeline.entry import Digests, Keys, SchemaChange
+from objcat.timeline.entry import Action, Digests, Entry, Footprint, Home, Keys, SchemaChange, Txn
+from objcat.timeline.log_state import LogState
 
 TABLE = "t"
 DELTA, COMMIT, REPLACE, COMPACTION = Action.DELTA_COMMIT, Action.COMMIT, Action.REPLACE, Action.COMPACTION

@@ -9,9 +9,13 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import CheckpointCollected, Fenced
-from objcat.timeline import Action, CommittedAt, Committer, Log, RolledBackAt, Txn, View, new_txn, outcomes, resolve
-from objcat.timeline.entry import data_prefix, intent_key
-from objcat.timeline.outcomes import Outcome, Outcomes
+from objcat.timeline import txn_outcomes
+from objcat.timeline.commit import Committer
+from objcat.timeline.entry import Action, Txn, data_prefix, intent_key, new_txn
+from objcat.timeline.log import Log
+from objcat.timeline.log_view import View
+from objcat.timeline.rollback import CommittedAt, RolledBackAt, resolve
+from objcat.timeline.txn_outcomes import Outcome, Outcomes
 from tests.timeline.test_commit import candidate
 from tests.timeline.toy import grow, open_toy
 
@@ -98,10 +102,10 @@ def test_the_outcome_of_any_transaction_is_found_without_reading_the_log() -> No
 
 
 def test_segments_of_outcomes_are_merged_and_searched_by_bisection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcomes, "INLINE_MAX", 4)
-    monkeypatch.setattr(outcomes, "MERGE_COUNT", 3)
-    monkeypatch.setattr(outcomes, "MERGED_MAX", 60)
-    monkeypatch.setattr(outcomes, "BLOCK_RECORDS", 5)
+    monkeypatch.setattr(txn_outcomes, "INLINE_MAX", 4)
+    monkeypatch.setattr(txn_outcomes, "MERGE_COUNT", 3)
+    monkeypatch.setattr(txn_outcomes, "MERGED_MAX", 60)
+    monkeypatch.setattr(txn_outcomes, "BLOCK_RECORDS", 5)
     fileio = FileIO(MemoryBackend("segments"))
     known = Outcomes()
     shuffled = [Txn(f"20261121T093000123Z-{(slot * 7919) % 1009:016x}") for slot in range(500)]

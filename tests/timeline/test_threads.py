@@ -7,8 +7,7 @@ import sys
 
 import msgspec
 
-from objcat.timeline import Action, Entry
-from objcat.timeline.entry import Footprint, Home, Txn, encode_entry
+from objcat.timeline.entry import Action, Entry, Footprint, Home, Txn, encode_entry
 
 PROGRAM = """
 import random, sys, threading, time

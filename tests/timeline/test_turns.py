@@ -11,8 +11,11 @@ from fileio.base import Create, require_written
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.timeline import Action, Candidate, Committed, Committer, Entry, Footprint, Home, Log, LogState, new_txn
-from objcat.timeline.turns import Turns
+from objcat.timeline.backoff import Turns
+from objcat.timeline.commit import Candidate, Committed, Committer
+from objcat.timeline.entry import Action, Entry, Footprint, Home, new_txn
+from objcat.timeline.log import Log
+from objcat.timeline.log_state import LogState
 from tests.timeline.simulated import Simulation, SlowBackend
 from tests.timeline.toy import TABLE, commit
 

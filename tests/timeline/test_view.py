@@ -13,9 +13,9 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import CorruptTable, InvalidInput, UnsupportedFormat
-from objcat.timeline import Action, Footprint, LogState
 from objcat.timeline.checkpoint import HINT_KEY, Hint, encode_root, read_hint, read_root, root_key, void_root
-from objcat.timeline.entry import log_key
+from objcat.timeline.entry import Action, Footprint, log_key
+from objcat.timeline.log_state import LogState
 from tests.timeline.toy import TABLE, assert_same, commit, grow, open_toy, rows_at, rows_of
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from objcat.doctor import examine
 from objcat.errors import CorruptTable, UnsupportedFormat
+from objcat.inspection.doctor import examine
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
 

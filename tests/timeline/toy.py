@@ -15,7 +15,10 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import CheckpointCollected
-from objcat.timeline import Action, Candidate, Committer, Entry, Footprint, LogState, Timeline, Txn, View, new_txn
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Entry, Footprint, Txn, new_txn
+from objcat.timeline.log_state import LogState
+from objcat.timeline.log_view import Timeline, View
 
 TABLE = "t"
 SHARDS_MAX = 3

@@ -1,7 +1,7 @@
 // Filters in the place of the joins of a merge, where keys are whole numbers close together: rows of base files are kept whose key no log
 // row has, and log rows whose key no later one has. What is left out is a set of bits, one for each row that may be. Other joins of many
 // base rows get a set of bits in front: a row whose key hashes to none that a log row has need not be looked for.
-// objcat/spark/native.py hands this source to the Janino that Spark itself ships. Only the driver loads these classes; what executors run is
+// objcat/spark/native/relation.py hands this source to the Janino that Spark itself ships. Only the driver loads these classes; what executors run is
 // Spark's own. Janino wants plain Java: no lambdas, no diamonds, no generics of its own.
 
 import java.io.Closeable;
@@ -39,7 +39,7 @@ import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.*;
 
 public class ObjcatBits {
-  // The names are those of objcat/spark/merge.py and snapshot.py, the options those of native.py.
+  // The names are those of objcat/spark/native/merge.py and snapshot.py, the options those of relation.py.
   static final String KEY = "_objcat_key_0", OWN_KEY = "_objcat_own_key_0", RANK = "_objcat_rank", THEIR_RANK = "_objcat_their_rank", PLACE = "_objcat_place", START = "_objcat_start";
   static final String LOW = "objcat.key.low", HIGH = "objcat.key.high", ROWS = "objcat.base.rows", LOG_ROWS = "objcat.log.rows";
   static final long BITS_MAX = 1L << 29;

@@ -1,4 +1,4 @@
-// The part of native reads that Spark must be able to call: which files of a table a query reads. objcat/spark/native.py hands this source
+// The part of native reads that Spark must be able to call: which files of a table a query reads. objcat/spark/native/relation.py hands this source
 // to the Janino that Spark itself ships, once for each JVM, so that there is no JAR of ours. Only the driver ever loads these classes:
 // nothing here may be captured by what Spark sends to executors. Janino wants plain Java: no lambdas, no diamonds, no generics of its own.
 

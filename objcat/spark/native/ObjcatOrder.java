@@ -1,7 +1,7 @@
 // Base files lie in the order of the key, and a bucket is often one file. A merge join of such buckets, or a window, need not sort them.
 // Spark itself trusts no file to be sorted, so a strategy of ours puts a sort of our own below the join: one that passes rows on where it
 // finds, when it runs, that they come from such files as they lie; else it sorts as any other does. So no rule of Spark's, or of anybody,
-// that changes the plan meanwhile can make it wrong. objcat/spark/query.py hands this source to the Janino that Spark ships. Only the driver
+// that changes the plan meanwhile can make it wrong. objcat/spark/native/query.py hands this source to the Janino that Spark ships. Only the driver
 // loads these classes: to executors a plain sort is sent in the place of ours. Janino wants plain Java: no lambdas, no diamonds, no generics.
 
 import java.util.ArrayList;

@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from fileio.registry import StoreDescription
-from objcat.predicate import Predicate
-from objcat.read.changes import ChangesPlan
-from objcat.read.incremental import HIDDEN, IncrementalPlan
-from objcat.spark.names import quoted
-from objcat.spark.native import native_root
-from objcat.spark.ship import check_workers, opened, shipped
-from objcat.spark.snapshot import native_rows
-from objcat.storage.files import TXN_COLUMN
+from objcat.datafile.parquet import TXN_COLUMN
+from objcat.planning.changes import ChangesPlan
+from objcat.planning.incremental import HIDDEN, IncrementalPlan
+from objcat.predicate.parse import Predicate
+from objcat.spark.native.column_names import quoted
+from objcat.spark.native.relation import native_root
+from objcat.spark.native.snapshot import native_rows
+from objcat.spark.worker_task import check_workers, opened, shipped
 from objcat.tasks.changes import ChangeTask, IncrementTask, read_changed
 
 TASKS_MAX = 4096

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from fileio.base import check_key
 from fileio.errors import InvalidKey
+from objcat.datafile.parquet import txn_of_path
 from objcat.errors import CorruptTable
-from objcat.storage.files import txn_of_path
-from objcat.table import BaseFile, FileGroup, LogObject
-from objcat.timeline import Home
+from objcat.metadata.files import BaseFile, FileGroup, LogObject
+from objcat.timeline.entry import Home
 
 BLOCK_BITS = 10
 """Row ranges are looked up by blocks of 2 to the power of this many rows."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -18,13 +18,17 @@ from pyspark.sql.types import StructType
 
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
-from objcat.arguments import session
+from objcat.common.validation import session
 from objcat.errors import InvalidInput, ObjcatError
-from objcat.spark.janino import compiled
-from objcat.spark.native import native_root
+from objcat.spark.native.janino import compiled
+from objcat.spark.native.relation import native_root
 
-if TYPE_CHECKING:
-    from objcat.scan import Scan
+
+class SparkReadable(Protocol):
+    """What Spark can read by a plan of its own: a scan."""
+
+    def to_spark(self, spark: Any) -> Any:
+        """See `Scan.to_spark`."""
 
 
 class ReadsScan(ABC):
@@ -36,7 +40,7 @@ class ReadsScan(ABC):
         """Where the table is."""
 
     @abstractmethod
-    def planned(self) -> Scan:
+    def planned(self) -> SparkReadable:
         """The scan, of the columns that Spark knows, in their order. Raises as the read would."""
 
 
@@ -87,7 +91,7 @@ class _Plans:
 class _Rows:
     """The rows of one scan, as often as a query has it."""
 
-    def __init__(self, spark: SparkSession, scan: Scan) -> None:
+    def __init__(self, spark: SparkSession, scan: SparkReadable) -> None:
         self._spark = spark
         self._scan = scan
 

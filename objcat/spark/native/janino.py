@@ -27,6 +27,6 @@ def compiled(spark: SparkSession, source: str, made: str, *, target: int | None 
             compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
             if target is not None:
                 compiler.setTargetVersion(target)
-            compiler.cook(resources.files("objcat.spark").joinpath(f"{source}.java").read_text(encoding="utf-8"))
+            compiler.cook(resources.files("objcat.spark.native").joinpath(f"{source}.java").read_text(encoding="utf-8"))
             kept[source] = compiler.getClassLoader().loadClass(f"{source}${made}").getConstructors()[0].newInstance(None)
         return kept[source]

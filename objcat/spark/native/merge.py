@@ -1,6 +1,6 @@
 """Merge-on-read as one Catalyst plan over Parquet: base rows that no log row beats, and the log rows that nothing beats.
 
-The rules are those of `objcat.storage.merge`. Rows of one key count in the order of their *rank*: a base row's is -1, a log row's that of
+The rules are those of `objcat.datafile.merge`. Rows of one key count in the order of their *rank*: a base row's is -1, a log row's that of
 its object, which holds a key at most once, or one of its own. In commit order a row is beaten by every row of its key with a greater rank.
 With an ordering column, a *barrier* (a delete without an ordering value) beats every row of a smaller rank; of what is left, the greater
 ordering value beats, of equal ones the greater rank. A row that wins and is a delete ends its key.
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from objcat.spark.query import Hint, Query
-from objcat.storage.merge import OP_COLUMN, OP_DELETE, OP_UPSERT
+from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT
+from objcat.spark.native.query import Hint, Query
 
 RANK = "_objcat_rank"
 PART = "_objcat_part"

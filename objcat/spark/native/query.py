@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
-from objcat.spark.janino import compiled
+from objcat.spark.native.janino import compiled
 
 JoinType = Literal["inner", "left_anti", "left_semi", "full_outer"]
 Hint = Literal["broadcast", "shuffle_hash", "merge"]

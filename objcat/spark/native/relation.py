@@ -23,9 +23,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from fileio.registry import StoreDescription
-from objcat.spark.query import Query
-from objcat.storage.files import BASE_ROW_GROUP_ROWS, LOG_ROW_GROUP_ROWS
-from objcat.table.schema import Column, to_arrow_physical
+from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, LOG_ROW_GROUP_ROWS
+from objcat.metadata.schema import Column, to_arrow_physical
+from objcat.spark.native.query import Query
 
 _CONNECTORS = {"s3": "s3a", "gs": "gs"}
 _AZURE = re.compile(r"^az://([^/]+)(.*)$")
@@ -74,7 +74,7 @@ class Relation:
     """What Spark is told of some files.
 
     name: shown in its plans. files: one row for each, with `path` (below the root), `bytes`, `rows`, `bucket`, `bucket_count` (0: not
-    known), `lower_<id>`, `upper_<id>`, `nulls_<id>` (see `objcat.table.rows`) and a column for each constant. hidden: columns of the
+    known), `lower_<id>`, `upper_<id>`, `nulls_<id>` (see `metadata.manifest_rows`) and a column for each constant. hidden: columns of the
     files that are none of the table's. hashed: the columns that choose the bucket. buckets: the count under which all files were written,
     when Spark may rely on it, else 0. key_span: of base rows, the least and the greatest value that their key, as the number that joins
     compare, can have, where one bit for each is little. base_rows: that log rows are merged with, where they are enough for a set of

@@ -10,15 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fileio.registry import StoreDescription
-from objcat.predicate import Predicate
-from objcat.read import ScanPlan
-from objcat.read.plan import COMMIT_COLUMNS
-from objcat.spark.names import quoted
-from objcat.spark.native import native_root, spark_schema
-from objcat.spark.ship import check_workers, opened, shipped
-from objcat.spark.snapshot import native_rows
-from objcat.storage.files import TXN_COLUMN
-from objcat.tasks import ScanTask, scan_groups, scan_schema
+from objcat.datafile.parquet import TXN_COLUMN
+from objcat.planning.scan import COMMIT_COLUMNS, ScanPlan
+from objcat.predicate.parse import Predicate
+from objcat.spark.native.column_names import quoted
+from objcat.spark.native.relation import native_root, spark_schema
+from objcat.spark.native.snapshot import native_rows
+from objcat.spark.worker_task import check_workers, opened, shipped
+from objcat.tasks.model import ScanTask
+from objcat.tasks.scan import scan_groups, scan_schema
 
 TASKS_MAX = 64 * 1024
 
@@ -35,7 +35,7 @@ def scan_dataframe(
     """The rows of a planned scan, lazily. Raises MissingOnWorkers where Python workers give them, and cannot.
 
     bounds: gives what is known of the columns of the files (`Snapshot.bounds`), by which Spark leaves files out. commits: gives when the
-    rows were committed (`objcat.read.commits.commits_table`). verify: looks at the files that Spark is to read by itself.
+    rows were committed (`objcat.planning.commits.commits_table`). verify: looks at the files that Spark is to read by itself.
     A filter that is an Arrow expression is applied in Python workers; all else is native where the session can read the store.
     """
     root = native_root(spark, store)

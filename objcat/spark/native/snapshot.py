@@ -11,21 +11,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from objcat.read import ScanPlan
-from objcat.read.plan import COMMIT_COLUMNS
-from objcat.spark.files import BLOCK_BITS, RANK_BITS_BELOW, BaseRows, LogRowsOf, Sources, paths_inside, segment_rows, sources_of, txn_of
-from objcat.spark.merge import ORDER, PART, RANK, Rows, merged
-from objcat.spark.names import quoted
-from objcat.spark.native import Constant, Relation, internal, related, spark_schema, with_bounds
-from objcat.spark.query import Expressions, Query, cast, of_frame, union
-from objcat.storage.files import TXN_COLUMN
-from objcat.storage.lateness import horizon
-from objcat.storage.merge import OP_COLUMN
-from objcat.table import TableSpec
-from objcat.table.schema import Column as TableColumn
-from objcat.table.schema import arrow_type
-from objcat.table.spec import PARTITION_SCOPE
-from objcat.tasks import FILE_COLUMN, OP_FIELD, TXN_FIELD
+from objcat.datafile.lateness import horizon
+from objcat.datafile.merge import OP_COLUMN
+from objcat.datafile.parquet import TXN_COLUMN
+from objcat.metadata.schema import Column as TableColumn
+from objcat.metadata.schema import arrow_type
+from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
+from objcat.planning.scan import COMMIT_COLUMNS, ScanPlan
+from objcat.spark.native.column_names import quoted
+from objcat.spark.native.files import (
+    BLOCK_BITS,
+    RANK_BITS_BELOW,
+    BaseRows,
+    LogRowsOf,
+    Sources,
+    paths_inside,
+    segment_rows,
+    sources_of,
+    txn_of,
+)
+from objcat.spark.native.merge import ORDER, PART, RANK, Rows, merged
+from objcat.spark.native.query import Expressions, Query, cast, of_frame, union
+from objcat.spark.native.relation import Constant, Relation, internal, related, spark_schema, with_bounds
+from objcat.tasks.model import OP_FIELD, TXN_FIELD
+from objcat.tasks.scan import FILE_COLUMN
 
 _FILE = "_objcat_file"
 _BUCKET = "_objcat_bucket"
@@ -188,7 +197,7 @@ class _Snapshot:
         return rows.joined(of, inside, "inner", "broadcast").selected([*hidden, f"cast(of_part AS int) AS {PART}"])
 
     def _timely(self, rows: Query) -> Query:
-        """Without log rows that come too late for their slot, see `objcat.storage.lateness`. No session setting matters here."""
+        """Without log rows that come too late for their slot, see `objcat.datafile.lateness`. No session setting matters here."""
         ordering = self.spec.ordering_column
         if self.spec.lateness_ms is None or ordering is None:
             return rows

@@ -1,0 +1,1 @@
+"""Names of tables and namespaces, kept in a log of their own. Entry: `catalog`."""

@@ -1,0 +1,1 @@
+"""What users hold of a place: `Lake`, and tables without a lake. Entry: `lake`."""

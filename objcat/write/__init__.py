@@ -1,0 +1,1 @@
+"""One transaction: its files, the index lookup, and its commit. Entry: `transaction`."""
