@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from fileio.base import require_written
+from fileio.contract import require_written
 from fileio.registry import open_store
-from fileio.stream import StreamSettings
+from fileio.streams import StreamSettings
 
 CHUNK_BYTES = 1 << 20
 PART_BYTES = StreamSettings().part_bytes

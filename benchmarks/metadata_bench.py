@@ -30,17 +30,15 @@ from rich.table import Table
 from fileio.env import SystemEnv
 from fileio.registry import open_store
 from objcat.lake.standalone import create_table_at, table_at
-from objcat.predicate.parse import parse_predicate
-from objcat.metadata.files import BaseFile, LogObject, LogRows, TableDelta
+from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, TableDelta, encode_delta
+from objcat.metadata.replay import TablesFold
 from objcat.metadata.table_spec import Bucket
 from objcat.metadata.table_state import Tables
-from objcat.metadata.replay import TablesFold
-from objcat.metadata.files import Bound, encode_delta
-from objcat.timeline.entry import Action, Entry, Footprint, Home, new_txn
-from objcat.timeline.commit import Candidate, Committer
-from objcat.timeline.log_view import Timeline, View
+from objcat.predicate.parse import parse_predicate
 from objcat.timeline.checkpoint import SPACING_SLOTS, TAIL_SLOTS_MAX
-from objcat.timeline.entry import encode_entry, log_key
+from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.entry import Action, Entry, Footprint, Home, encode_entry, log_key, new_txn
+from objcat.timeline.log_view import Timeline, View
 
 R = TypeVar("R")
 

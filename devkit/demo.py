@@ -31,8 +31,8 @@ from devkit.install import InstallError
 from devkit.servers import ServerError, ServerName, Servers
 from fileio.errors import FileIOError
 from objcat.errors import ObjcatError
-from objcat.timeline.rollback import CommittedAt, Resolution
 from objcat.timeline.entry import Entry
+from objcat.timeline.rollback import CommittedAt, Resolution
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,8 @@ import pyarrow as pa
 import objcat
 from devkit.demo_flights import ACTUAL, KEY, rows_of, scheduled
 from devkit.demo_writer import Commit
+from objcat.timeline.entry import Entry, Txn, data_prefix
 from objcat.timeline.rollback import CommittedAt, Resolution
-from objcat.timeline.entry import Entry, Txn
-from objcat.timeline.entry import data_prefix
 
 Key = tuple[Any, ...]
 

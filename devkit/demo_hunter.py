@@ -8,9 +8,8 @@ import time
 
 from devkit.demo_writer import LocalWriter
 from fileio.store import FileIO
+from objcat.timeline.entry import Txn, data_prefix
 from objcat.timeline.log import Log
-from objcat.timeline.entry import Txn
-from objcat.timeline.entry import data_prefix
 
 
 class Hunter(threading.Thread):

@@ -8,23 +8,63 @@
         case Conflict(current): ...         # certainly not: somebody else's object is there
         case Unknown(cause): ...            # nobody can tell yet
 
-Everything that a caller needs is here. Besides: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.probe` (what a user's
-own bucket keeps and ignores), `fileio.testing` (the conformance suite and the fault-injecting store). A third party registers a scheme by
+Everything that a caller needs is here. Besides: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.check` (a user's
+bucket keeps and ignores), `fileio.testing` (the conformance suite and the fault-injecting store). A third party registers a scheme by
 an entry point of the group `objcat.fileio`, see `fileio.registry`. SDKs are imported when their scheme is first opened.
 """
 
 from __future__ import annotations
 
-from fileio.base import KEY_BYTES_MAX, Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Update, Upload, Version, Written
-from fileio.config import Secret
+from fileio.contract import (
+    KEY_BYTES_MAX,
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Suffix,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+    require_written,
+)
 from fileio.env import Env, SystemEnv, default_env
-from fileio.errors import BucketNotFound, CredentialsError, FileIOError, InvalidConfig, InvalidKey, MissingDependency, NotFound, NotWritten, ObjectChanged, PermissionDenied, StoreFull, StoreUnfit, Throttled, Unavailable, Unsupported, UploadLost
+from fileio.errors import (
+    BucketNotFound,
+    CredentialsError,
+    FileIOError,
+    InvalidConfig,
+    InvalidKey,
+    MissingDependency,
+    NotFound,
+    NotWritten,
+    ObjectChanged,
+    PermissionDenied,
+    StoreFull,
+    StoreUnfit,
+    Throttled,
+    Unavailable,
+    Unsupported,
+    UploadLost,
+)
+from fileio.options import Secret
 from fileio.registry import StoreDescription, describe_store, open_store
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from fileio.base import require_written
-from fileio.stream import ReadStream, StreamSettings, WriteStream
-from fileio.wrap import MetricsSnapshot
+from fileio.streams import ReadStream, StreamSettings, WriteStream
+from fileio.wrappers import MetricsSnapshot
+from fileio.write_outcomes import RetryPolicy
 
 __all__ = [
     "KEY_BYTES_MAX",

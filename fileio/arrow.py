@@ -17,11 +17,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileSystemHandler, FileType, PyFileSystem
 
-from fileio.base import ObjectMeta
+from fileio.contract import ObjectMeta, require_written
 from fileio.errors import NotFound, PermissionDenied, Unsupported
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
-from fileio.base import require_written
 
 
 def arrow_filesystem(fileio: FileIO) -> FileSystem:

@@ -17,8 +17,8 @@
         ├── StoreUnfit          the store ignores conditions that commits rely on: the message names them
         └── MissingDependency   an SDK is not installed: the message names the extra
 
-The outcome of a conditional write is a value (`Written`, `Conflict`, `Unknown` in `fileio.base`), never an exception.
-No message ever holds a secret: backends pass text of an SDK through `fileio.config.redact` first.
+The outcome of a conditional write is a value (`Written`, `Conflict`, `Unknown` in `fileio.contract`), never an exception.
+No message ever holds a secret: backends pass text of an SDK through `fileio.options.redact` first.
 """
 
 from __future__ import annotations

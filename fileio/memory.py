@@ -1,7 +1,7 @@
 """`memory://name`: stores that live in this process, for tests and for trying things out.
 
 Every request takes effect atomically under one lock, so the store is linearisable: what it answers is what the contract of
-`fileio.base` says, no more and no less. All capabilities are there; a part of an upload may be as small as one byte, so that a test of
+`fileio.contract` says, no more and no less. All capabilities are there; a part of an upload may be as small as one byte, so that a test of
 streams is cheap.
 """
 
@@ -15,7 +15,28 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fileio.base import Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Suffix, Update, Upload, Version, Written
+from fileio.contract import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Suffix,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
 from fileio.env import Env, default_env, on_fork
 from fileio.errors import BucketNotFound, InvalidConfig, NotFound, Unsupported, UploadLost
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fileio.base import ByteRange, Range, Suffix
+from fileio.contract import ByteRange, Range, Suffix
 from fileio.errors import Unavailable
 
 

@@ -13,13 +13,13 @@ from functools import cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from fileio.base import Backend, check_key
-from fileio.config import nearest, parse_options, quote_path, redact, unquote_path
+from fileio.contract import Backend, check_key
 from fileio.env import Env
 from fileio.errors import InvalidConfig, MissingDependency
-from fileio.settle import RetryPolicy
+from fileio.options import nearest, parse_options, quote_path, redact, unquote_path
 from fileio.store import FileIO
-from fileio.wrap import Prefixed
+from fileio.wrappers import Prefixed
+from fileio.write_outcomes import RetryPolicy
 
 ENTRY_POINT_GROUP = "objcat.fileio"
 
@@ -27,7 +27,7 @@ ENTRY_POINT_GROUP = "objcat.fileio"
 class Scheme(Protocol):
     """What an entry point of the group `objcat.fileio` must load to: how one URL scheme is opened.
 
-    options_class: a frozen dataclass (see `fileio.config`). open: gets the bucket (the URL's host; the whole path for schemes that declare
+    options_class: a frozen dataclass (see `fileio.options`). open: gets the bucket (the URL's host; the whole path for schemes that declare
     `path_is_root`) and the parsed options, and returns a backend over the whole bucket.
     """
 
@@ -60,10 +60,10 @@ class BuiltinScheme:
 
 _BUILTIN: Mapping[str, Scheme] = {
     "memory": BuiltinScheme("fileio.memory", "MemoryOptions", "open_memory"),
-    "file": BuiltinScheme("fileio.local", "LocalOptions", "open_local", path_is_root=True),
-    "s3": BuiltinScheme("fileio.s3", "S3Options", "open_s3"),
-    "gs": BuiltinScheme("fileio.gcs", "GCSOptions", "open_gcs"),
-    "az": BuiltinScheme("fileio.azure", "AzureOptions", "open_azure"),
+    "file": BuiltinScheme("fileio.local.backend", "LocalOptions", "open_local", path_is_root=True),
+    "s3": BuiltinScheme("fileio.s3.backend", "S3Options", "open_s3"),
+    "gs": BuiltinScheme("fileio.gcs.backend", "GCSOptions", "open_gcs"),
+    "az": BuiltinScheme("fileio.azure.backend", "AzureOptions", "open_azure"),
 }
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 

@@ -10,13 +10,39 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
-from fileio.base import Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Unknown, Update, Upload, Version, Written, as_bytes, check_key, check_key_part, check_metadata, require_written
+from fileio.contract import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+    as_bytes,
+    check_key,
+    check_key_part,
+    check_metadata,
+    require_written,
+)
 from fileio.env import Env, default_env, map_io
 from fileio.errors import FileIOError, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.ranges import coalesce
-from fileio.settle import Absent, Contradicted, Evidence, Foreign, Ours, RetryPolicy, evidence_of, retry, settle, write_metadata
-from fileio.stream import ReadStream, StreamSettings, WriteStream
-from fileio.wrap import Metered, Metrics, Prefixed
+from fileio.streams import ReadStream, StreamSettings, WriteStream
+from fileio.wrappers import Metered, Metrics, Prefixed
+from fileio.write_outcomes import Absent, Contradicted, Evidence, Foreign, Ours, RetryPolicy, evidence_of, retry, settle, write_metadata
 
 if TYPE_CHECKING:
     from fileio.registry import StoreDescription
@@ -44,8 +70,8 @@ class ClockReading:
 class FileIO:
     """An opened store: get, put with a condition, append, list, delete, copy, streams.
 
-    Reads and idempotent requests are retried within `policy`; the outcome of every write is settled (see `fileio.settle`). Errors are those
-    of `fileio.errors`.
+    Reads and idempotent requests are retried within `policy`; the outcome of every write is settled (see `fileio.write_outcomes`). Errors
+    are those of `fileio.errors`.
     """
 
     def __init__(

@@ -16,10 +16,25 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from fileio.base import Buffer, ByteRange, Capabilities, Conflict, GetResult, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Upload, Version, require_written
+from fileio.contract import (
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    GetResult,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Upload,
+    Version,
+    require_written,
+)
 from fileio.env import Env
 from fileio.errors import FileIOError, InvalidConfig, ObjectChanged, Unsupported
-from fileio.parts import Part, PartPool, WholePart, part_size
+from fileio.upload_parts import Part, PartPool, WholePart, part_size
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -32,7 +47,7 @@ WINDOW_BYTES = 64 * 1024
 class StreamSettings:
     """How streams trade memory for throughput.
 
-    part_bytes: size of the first parts written (later ones grow, see `fileio.parts.part_size`) and of the largest request when reading; an
+    part_bytes: size of the first parts written (later ones grow, see `upload_parts.part_size`) and of the largest request when reading; an
     object that is not longer is written by one put. parallelism: parts sent at once. spill_directory: where to buffer parts in unlinked
     temporary files instead of memory. prefetch: parts fetched ahead of a sequential reader; 0: none.
     Raises InvalidConfig when a number is out of bounds.

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from typing import IO, Protocol
 
-from fileio.base import Buffer, Capabilities
+from fileio.contract import Buffer, Capabilities
 
 GROWTH_STEPS = 11
 """How often the part size may double until the last part of an upload. With 10,000 parts that begin at 5 MiB, they add up to 8 TiB."""

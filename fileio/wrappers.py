@@ -8,10 +8,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from fileio.base import FULL_KEY_BYTES_MAX, Backend, Buffer, ByteRange, Capabilities, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, PutMode, PutOutcome, Unknown, Update, Upload, Version
-from fileio.config import quote_path
+from fileio.contract import (
+    FULL_KEY_BYTES_MAX,
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    PutMode,
+    PutOutcome,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+)
 from fileio.env import Env, on_fork
 from fileio.errors import FileIOError, InvalidKey
+from fileio.options import quote_path
 
 T = TypeVar("T")
 

@@ -20,7 +20,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from fileio.base import WRITE_BASE, WRITE_ID, Conflict, Create, ObjectMeta, Overwrite, PutMode, PutOutcome, Unknown, Update, Version, Written
+from fileio.contract import (
+    WRITE_BASE,
+    WRITE_ID,
+    Conflict,
+    Create,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Unknown,
+    Update,
+    Version,
+    Written,
+)
 from fileio.env import Env
 from fileio.errors import FileIOError, InvalidConfig, Throttled, Unavailable, UploadLost
 

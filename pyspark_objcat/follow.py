@@ -14,13 +14,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 import objcat
-from fileio.config import nearest
-from objcat.errors import InvalidInput, SnapshotExpired
-from objcat.planning.changes import ChangesPlan
-from objcat.spark.engine import arrow_schema
+from fileio.options import nearest
 from objcat.datafile.casting import named
+from objcat.errors import InvalidInput, SnapshotExpired
 from objcat.metadata.schema import TableSchema
 from objcat.metadata.table_spec import TABLE_SCOPE
+from objcat.planning.changes import ChangesPlan
+from objcat.spark.engine import arrow_schema
 from objcat.tasks.changes import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, read_changed
 from objcat.timeline.entry import Action, Entry
 from pyspark_objcat.options import FOLLOWING, INCREMENTAL, FormatOptions, Said

@@ -23,28 +23,27 @@ import objcat
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
-from objcat.errors import Fenced, InvalidInput, ObjcatError, StreamRewound
-from objcat.write.table_writer import Change, Part
-from objcat.predicate.parse import parse_predicate
-from objcat.maintenance.auto import Upkeep
-from objcat.spark.engine import schema_of_struct
-from objcat.table.context import Standing
 from objcat.datafile.batch_checks import check_columns, check_delete_columns
-from objcat.datafile.parquet import base_pieces, log_pieces
 from objcat.datafile.casting import named
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE
+from objcat.datafile.parquet import base_pieces, log_pieces
+from objcat.errors import Fenced, InvalidInput, ObjcatError, StreamRewound
+from objcat.maintenance.auto import Upkeep
 from objcat.metadata.files import BaseFile, LogObject
-from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema import columns_from_arrow
+from objcat.metadata.table_spec import TableSpec
+from objcat.predicate.parse import parse_predicate
+from objcat.spark.engine import schema_of_struct
+from objcat.table.context import Standing
 from objcat.tasks.model import OP_FIELD, Operation, WriteResult, WriteTask
 from objcat.tasks.write_batches import write_unrouted
 from objcat.tasks.write_log_rows import written_columns
-from objcat.timeline.log_state import AppVersion
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Txn, new_txn
+from objcat.timeline.entry import Txn, data_prefix, new_txn
 from objcat.timeline.intents import remove_files
-from objcat.timeline.entry import data_prefix
+from objcat.timeline.log_state import AppVersion
+from objcat.write.table_writer import Change, Part
 from objcat.write.transaction import CommitResult, commit_parts
 from pyspark_objcat.options import COPY_ON_WRITE_REFUSED, LOCATED_REFUSED, FormatOptions, Made, refused
 

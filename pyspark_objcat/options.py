@@ -11,23 +11,22 @@ from typing import cast
 import pyarrow as pa
 
 import objcat
-from fileio.config import nearest
 from fileio.errors import FileIOError, InvalidConfig
+from fileio.options import nearest
 from objcat.common.validation import KeyScope, ScanMode, TableType, one_of
 from objcat.errors import InvalidInput, ObjcatError, TableNotFound
-from objcat.table.change_feed import Feed, changes, incremental
 from objcat.lake.create import take_back
-from objcat.planning.incremental import HIDDEN, chosen_columns
-from objcat.planning.scan import MODES, SNAPSHOT
-from objcat.table.scan import Scan
-from objcat.metadata.snapshot import Snapshot
-from objcat.metadata.table_spec import TableSpec
+from objcat.lake.urls import find_table
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema import TableSchema, all_nullable, nullable_schema
-from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ
-from objcat.tasks.model import Operation
+from objcat.metadata.snapshot import Snapshot
+from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ, TableSpec
+from objcat.planning.incremental import HIDDEN, chosen_columns
+from objcat.planning.scan import MODES, SNAPSHOT
+from objcat.table.change_feed import Feed, changes, incremental
+from objcat.table.scan import Scan
 from objcat.tasks.changes import change_schema, increment_schema
-from objcat.lake.urls import find_table
+from objcat.tasks.model import Operation
 
 logger = logging.getLogger("objcat")
 

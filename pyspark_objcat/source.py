@@ -26,13 +26,13 @@ import objcat
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription
 from objcat.errors import CorruptTable, InvalidInput, ObjcatError
-from objcat.table.scan import Scan
-from objcat.spark.engine import arrow_schema
-from objcat.spark.stream_sink import QUERY, check_query
-from objcat.spark.native.format import ReadsScan
 from objcat.metadata.snapshot import Snapshot
-from objcat.tasks.scan import scan_groups
+from objcat.spark.engine import arrow_schema
+from objcat.spark.native.format import ReadsScan
+from objcat.spark.stream_sink import QUERY, check_query
+from objcat.table.scan import Scan
 from objcat.tasks.changes import read_changed
+from objcat.tasks.scan import scan_groups
 from objcat.timeline.log_state import AppVersion
 from pyspark_objcat.follow import TableStream, as_declared, columns_of
 from pyspark_objcat.job import WriteJob, Written, begin_job, give_up

@@ -17,13 +17,47 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fileio.azure_client import PUT_BYTES_MAX, AzureOptions, container_client, credential_of, customer_key_of, resolve
-from fileio.base import WRITE_ID, Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Suffix, Unknown, Update, Upload, Version, Written
-from fileio.config import check_proxy, redact
+from fileio.azure.client import PUT_BYTES_MAX, AzureOptions, container_client, credential_of, customer_key_of, resolve
+from fileio.contract import (
+    WRITE_ID,
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Suffix,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
 from fileio.env import default_env, is_ending, on_fork
-from fileio.errors import BucketNotFound, CredentialsError, FileIOError, InvalidConfig, NotFound, PermissionDenied, StoreFull, Throttled, Unavailable, Unsupported, UploadLost
-from fileio.libraries import library
-from fileio.transport import UNREADABLE, is_untrusted, why_unreachable
+from fileio.errors import (
+    BucketNotFound,
+    CredentialsError,
+    FileIOError,
+    InvalidConfig,
+    NotFound,
+    PermissionDenied,
+    StoreFull,
+    Throttled,
+    Unavailable,
+    Unsupported,
+    UploadLost,
+)
+from fileio.network_errors import UNREADABLE, is_untrusted, why_unreachable
+from fileio.optional import library
+from fileio.options import check_proxy, redact
 
 if TYPE_CHECKING:
     from azure.core.exceptions import AzureError

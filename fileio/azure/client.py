@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fileio.base import Range
-from fileio.config import Secret, hide_in_logs, read_secret, redact
+from fileio.contract import Range
 from fileio.errors import InvalidConfig
-from fileio.heads import whole_head_adapter
-from fileio.libraries import library
+from fileio.optional import library
+from fileio.options import Secret, hide_in_logs, read_secret, redact
 from fileio.ranges import size_told
+from fileio.response_heads import whole_head_adapter
 
 if TYPE_CHECKING:
     from azure.core.pipeline.transport import RequestsTransport

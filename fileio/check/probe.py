@@ -13,11 +13,26 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from fileio.base import WRITE_ID, Conflict, Create, GetResult, NotModified, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Update, Version, Written
+from fileio.contract import (
+    WRITE_ID,
+    Conflict,
+    Create,
+    GetResult,
+    NotModified,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Suffix,
+    Unknown,
+    Update,
+    Version,
+    Written,
+    require_written,
+)
 from fileio.env import SystemEnv
 from fileio.errors import BucketNotFound, FileIOError, NotFound, StoreUnfit, Unsupported
 from fileio.store import FileIO
-from fileio.base import require_written
 
 SCRATCH_PREFIX = ".objcat-check-"
 _ASKED_BEFORE = "first"

@@ -2,7 +2,7 @@
 
 The version of an object is its generation, which changes with every write. Conditions are `ifGenerationMatch` (0: nothing is there), kept
 by the store on uploads, compositions and rewrites. Every request is sent once (`retry=None` everywhere); our session raises answers of 400
-and above before the SDK interprets them, so that all of them are classed in one place, by status (`fileio.gcs_client`).
+and above before the SDK interprets them, so that all of them are classed in one place, by status (`fileio.gcs.client`).
 
 An upload in parts goes into a resumable session, one chunk after another: it is invisible until its last byte, keeps the condition given at
 its start until the end, and expires by itself. The two parallel ways lose something: XML multipart uploads take no condition on completion;
@@ -21,12 +21,46 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from fileio.base import Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Unknown, Update, Upload, Version, Written
+from fileio.contract import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
 from fileio.env import default_env, on_fork
 from fileio.errors import BucketNotFound, FileIOError, NotFound, Throttled, Unavailable, Unsupported
-from fileio.gcs_client import ConditionFailed, GCSOptions, Refused, bucket_not_found, check_crc32c, check_options, classify, customer_key, customer_key_headers, generation_condition, make_client, milliseconds, range_header
-from fileio.gcs_upload import CHUNK_BYTES_MULTIPLE, CONTENT_TYPE, ResumableUpload
-from fileio.libraries import library
+from fileio.gcs.client import (
+    ConditionFailed,
+    GCSOptions,
+    Refused,
+    bucket_not_found,
+    check_crc32c,
+    check_options,
+    classify,
+    customer_key,
+    customer_key_headers,
+    generation_condition,
+    make_client,
+    milliseconds,
+    range_header,
+)
+from fileio.gcs.resumable import CHUNK_BYTES_MULTIPLE, CONTENT_TYPE, ResumableUpload
+from fileio.optional import library
 from fileio.ranges import bounds, size_told
 
 T = TypeVar("T")
@@ -61,7 +95,7 @@ class GCSBackend(Backend):
         self._options = options
         self._timeout = (options.connect_timeout_s, options.read_timeout_s)
         self._key = customer_key(options)
-        self._key_headers = customer_key_headers(self._key)
+        self._key_headers: Mapping[str, str] = customer_key_headers(self._key)
         self._lock = threading.Lock()
         self._client_or_none: Any = None
         self._parents: Any = None

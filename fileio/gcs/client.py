@@ -15,12 +15,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fileio.base import ByteRange, Create, Overwrite, PutMode, Range, Suffix, Update
-from fileio.config import Secret, check_proxy, hide_in_logs, read_secret, redact
+from fileio.contract import ByteRange, Create, Overwrite, PutMode, Range, Suffix, Update
 from fileio.env import default_env
 from fileio.errors import BucketNotFound, CredentialsError, FileIOError, InvalidConfig, NotFound, PermissionDenied, Throttled, Unavailable
-from fileio.heads import whole_head_adapter
-from fileio.transport import UNREADABLE, is_untrusted, why_unreachable
+from fileio.network_errors import UNREADABLE, is_untrusted, why_unreachable
+from fileio.options import Secret, check_proxy, hide_in_logs, read_secret, redact
+from fileio.response_heads import whole_head_adapter
 
 THROTTLE_REASONS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 _UPLOAD = "uploadType=multipart"

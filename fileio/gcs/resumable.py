@@ -1,20 +1,40 @@
-"""Uploads in parts to `gs://`: resumable sessions, one chunk after another. See `fileio.gcs` for why."""
+"""Uploads in parts to `gs://`: resumable sessions, one chunk after another. See `fileio.gcs.backend` for why."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
-from fileio.base import Buffer, Conflict, Overwrite, PutOutcome, Unknown, Upload, Version, Written
+from fileio.contract import Buffer, Conflict, Overwrite, PutMode, PutOutcome, Unknown, Upload, Version, Written
 from fileio.errors import BucketNotFound, FileIOError, NotFound, Unavailable, UploadLost
-from fileio.gcs_client import ConditionFailed, Refused, bytes_reached, crc32c, crc32c_header, milliseconds
-
-if TYPE_CHECKING:
-    from fileio.gcs import GCSBackend
+from fileio.gcs.client import ConditionFailed, Refused, bytes_reached, crc32c, crc32c_header, milliseconds
 
 CHUNK_BYTES_MULTIPLE = 256 * 1024
 CONTENT_TYPE = "application/octet-stream"
+
+
+R = TypeVar("R")
+
+
+class UploadClient(Protocol):
+    """What an upload needs of the backend that began it."""
+
+    _timeout: Any
+
+    @property
+    def _session(self) -> Any:
+        """Of the SDK: what it sends is authorized."""
+
+    @property
+    def _key_headers(self) -> Mapping[str, str]:
+        """Headers of a key that the customer holds, if any."""
+
+    def _read(self, key: str, request: Callable[[], R]) -> R:
+        """Send a request that changes nothing when it is sent again. Raises typed errors."""
+
+    def _write(self, key: str, mode: PutMode, request: Callable[[], PutOutcome]) -> PutOutcome:
+        """Send a request that creates an object. Raises typed errors that certainly had no effect."""
 
 
 class ResumableUpload(Upload):
@@ -25,7 +45,7 @@ class ResumableUpload(Upload):
     session_url None: the condition had already failed at the start; parts go nowhere, and `complete` answers Conflict.
     """
 
-    def __init__(self, backend: GCSBackend, key: str, session_url: str | None) -> None:
+    def __init__(self, backend: UploadClient, key: str, session_url: str | None) -> None:
         self._backend = backend
         self._name = key
         self._session_url = session_url

@@ -31,12 +31,47 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from fileio.base import Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, PutMode, PutOutcome, Unknown, Update, Upload, Version, Written
-from fileio.config import quote_path
+from fileio.contract import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    PutMode,
+    PutOutcome,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
 from fileio.env import default_env, on_fork
 from fileio.errors import FileIOError, InvalidConfig, InvalidKey, NotFound, Throttled, Unavailable, Unsupported, UploadLost
-from fileio.local_files import LEFTOVER_AGE_MS, MetadataFiles, SeenRoot, Temporary, clear_empty_directory, clip, error_of, meta_of, opened_directory, read_bytes, refusal_of, stat_of, sweep_temporaries, typed_errors, version_of
-from fileio.local_list import HIDDEN, cursor_of, items
+from fileio.local.files import (
+    LEFTOVER_AGE_MS,
+    MetadataFiles,
+    SeenRoot,
+    Temporary,
+    clear_empty_directory,
+    clip,
+    error_of,
+    meta_of,
+    opened_directory,
+    read_bytes,
+    refusal_of,
+    stat_of,
+    sweep_temporaries,
+    typed_errors,
+    version_of,
+)
+from fileio.local.listing import HIDDEN, cursor_of, items
+from fileio.options import quote_path
 
 SEGMENT_BYTES_MAX = 255
 _TRIES_MAX = 100

@@ -1,4 +1,4 @@
-"""One file of a `file:` store: its version, its metadata, and its way from a temporary name to its place. See `fileio.local` for why."""
+"""One file of a `file:` store: its version, its metadata, and its way from a temporary name to its place. `backend` says why."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from fileio.base import Buffer, ByteRange, Conflict, Create, ObjectMeta, Overwrite, PutMode, Suffix, Update, Version, Written
+from fileio.contract import Buffer, ByteRange, Conflict, Create, ObjectMeta, Overwrite, PutMode, Suffix, Update, Version, Written
 from fileio.env import default_env
 from fileio.errors import BucketNotFound, FileIOError, InvalidKey, PermissionDenied, StoreFull, Throttled, Unavailable, Unsupported
-from fileio.local_list import HIDDEN
+from fileio.local.listing import HIDDEN
 
 LEFTOVER_AGE_MS = 24 * 3600 * 1000
 _SWEEP_ENTRIES_MAX = 10_000

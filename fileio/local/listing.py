@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from fileio.base import FULL_KEY_BYTES_MAX
+from fileio.contract import FULL_KEY_BYTES_MAX
 
 HIDDEN = ".objcat"
 """The directory that holds unfinished writes and sidecars, in every root. Never listed; no key may have a segment of this name."""

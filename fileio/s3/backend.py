@@ -1,6 +1,6 @@
 """`s3://bucket/prefix`: Amazon S3, S3 Express, and servers that speak its protocol, through boto3.
 
-Each method is one attempt at one request; how it is sent, and what an error means, is in `fileio.s3_client`.
+Each method is one attempt at one request; how it is sent, and what an error means, is in `fileio.s3.client`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,34 @@ from datetime import datetime
 from email.utils import parsedate
 from typing import Any
 
-from fileio.base import Backend, Buffer, ByteRange, Capabilities, Conflict, Create, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Update, Upload, Version, Written
-from fileio.config import check_proxy
+from fileio.contract import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    Conflict,
+    Create,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Suffix,
+    Unknown,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
 from fileio.errors import FileIOError, InvalidConfig, MissingDependency, NotFound, Unavailable, Unsupported, UploadLost
-from fileio.libraries import library
+from fileio.optional import library
+from fileio.options import check_proxy
 from fileio.ranges import bounds, size_told
-from fileio.s3_client import ABSENT_CODES, Failure, S3Client, S3Options, customer_key
+from fileio.s3.client import ABSENT_CODES, Failure, S3Client, S3Options, customer_key
 
 _BOTO3_VERSION = (1, 41)
 _EXPRESS_SUFFIX = "--x-s3"

@@ -1,7 +1,7 @@
-"""The one client of `fileio.s3`: how it is made from options, one request at a time, and what the store's answers mean.
+"""The one client of `fileio.s3.backend`: how it is made from options, one request at a time, and what the store's answers mean.
 
-The SDK's own retries are off: a retry beneath us would turn our own success into a failed condition (see `fileio.settle`). Answers are
-classed by their error code first and by their status second, since an error may hide inside a 200.
+The SDK's own retries are off: a retry beneath us would turn our own success into a failed condition (see `fileio.write_outcomes`). Answers
+are classed by their error code first and by their status second, since an error may hide inside a 200.
 """
 
 from __future__ import annotations
@@ -17,12 +17,23 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from fileio.base import Overwrite, PutMode, Unknown, Update
-from fileio.config import Secret, hide_in_logs, nearest, redact
+from fileio.contract import Overwrite, PutMode, Unknown, Update
 from fileio.env import on_fork
-from fileio.errors import BucketNotFound, CredentialsError, FileIOError, InvalidConfig, InvalidKey, NotFound, PermissionDenied, Throttled, Unavailable, Unsupported
-from fileio.s3_heads import insist_on_whole_heads
-from fileio.transport import is_untrusted
+from fileio.errors import (
+    BucketNotFound,
+    CredentialsError,
+    FileIOError,
+    InvalidConfig,
+    InvalidKey,
+    NotFound,
+    PermissionDenied,
+    Throttled,
+    Unavailable,
+    Unsupported,
+)
+from fileio.network_errors import is_untrusted
+from fileio.options import Secret, hide_in_logs, nearest, redact
+from fileio.s3.response_heads import insist_on_whole_heads
 
 SSE_KINDS = ("AES256", "aws:kms", "aws:kms:dsse")
 CHECKSUM_KINDS = ("when_required", "when_supported")

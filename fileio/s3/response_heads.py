@@ -1,4 +1,4 @@
-"""Whole heads for the SDK of S3, see `fileio.heads`: its connections also read the head that says `100 Continue`, by themselves."""
+"""Whole heads for the SDK of S3: its connections also read the head that says `100 Continue` by themselves. See `fileio.response_heads`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from fileio.errors import MissingDependency
-from fileio.heads import CutHead, whole_pool, whole_response
+from fileio.response_heads import CutHead, whole_pool, whole_response
 
 
 def insist_on_whole_heads(client: Any) -> None:

@@ -16,7 +16,26 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal, Protocol, TypeVar
 
-from fileio.base import Backend, Buffer, ByteRange, Capabilities, DeleteResult, GetResult, ListPage, NotModified, ObjectMeta, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Upload, Version, Written
+from fileio.contract import (
+    Backend,
+    Buffer,
+    ByteRange,
+    Capabilities,
+    DeleteResult,
+    GetResult,
+    ListPage,
+    NotModified,
+    ObjectMeta,
+    Overwrite,
+    PutMode,
+    PutOutcome,
+    Range,
+    Suffix,
+    Unknown,
+    Upload,
+    Version,
+    Written,
+)
 from fileio.errors import FileIOError, NotFound, Throttled, Unavailable
 
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fileio.base import PutOutcome, Written
+from fileio.contract import PutOutcome, Written
 from fileio.env import SystemEnv, default_env
 from fileio.errors import FileIOError
 from fileio.registry import StoreDescription

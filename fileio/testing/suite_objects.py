@@ -8,7 +8,22 @@ from dataclasses import replace
 
 import pytest
 
-from fileio.base import KEY_BYTES_MAX, WRITE_ID, Buffer, ByteRange, Conflict, Create, GetResult, NotModified, Overwrite, PutMode, Range, Suffix, Update, Version
+from fileio.contract import (
+    KEY_BYTES_MAX,
+    WRITE_ID,
+    Buffer,
+    ByteRange,
+    Conflict,
+    Create,
+    GetResult,
+    NotModified,
+    Overwrite,
+    PutMode,
+    Range,
+    Suffix,
+    Update,
+    Version,
+)
 from fileio.errors import BucketNotFound, InvalidKey, NotFound, Unsupported
 from fileio.store import FileIO
 from fileio.testing.subject import Place, Subject, written

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fileio.base import Conflict, Create, GetResult, PutMode, PutOutcome, Range, Suffix, Update, Written
+from fileio.contract import Conflict, Create, GetResult, PutMode, PutOutcome, Range, Suffix, Update, Written
 from fileio.env import default_env
 from fileio.errors import Unsupported
 from fileio.store import FileIO

@@ -6,10 +6,10 @@ import io
 
 import pytest
 
-from fileio.base import Conflict, Create, Overwrite, PutMode, PutOutcome
+from fileio.contract import Conflict, Create, Overwrite, PutMode, PutOutcome
 from fileio.errors import NotFound, NotWritten, Unsupported
 from fileio.store import FileIO
-from fileio.stream import StreamSettings
+from fileio.streams import StreamSettings
 from fileio.testing.subject import Place, written
 from fileio.testing.suite_objects import BODY, MODES, prepare
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import msgspec
 
-from fileio.base import Create, require_written
-from fileio.config import nearest
+from fileio.contract import Create, require_written
 from fileio.errors import FileIOError, NotFound
+from fileio.options import nearest
 from fileio.store import FileIO
 from objcat.common.validation import folded, text
 from objcat.errors import (

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from fileio.base import GetResult
+from fileio.contract import GetResult
 from fileio.errors import NotFound
 from objcat.cli.common import Option, TableUrl, open_table
 from objcat.cli.output import cell, draw, instant_text, say_json, sheet, time_text, width, words

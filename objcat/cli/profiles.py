@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fileio.config import nearest, redact, secret_options
 from fileio.errors import InvalidConfig, MissingDependency
+from fileio.options import nearest, redact, secret_options
 from fileio.registry import scheme_of
 from objcat.cli.output import draw, say, say_json, say_warning, sheet, words
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fileio.base import GetResult
+from fileio.contract import GetResult
 from fileio.errors import NotFound
 from objcat.cli.common import Json, Option, TableUrl, open_table
 from objcat.cli.history import commit_row

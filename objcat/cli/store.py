@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from fileio.probe import ProbeReport, ProbeRow, Verdict, probe
+from fileio.check.probe import ProbeReport, ProbeRow, Verdict, probe
 from fileio.registry import open_store
-from fileio.settle import RetryPolicy
+from fileio.write_outcomes import RetryPolicy
 from objcat.cli.common import EXIT_NO, Json, Option, placed
 from objcat.cli.output import draw, say_json, sheet, steps, words
 

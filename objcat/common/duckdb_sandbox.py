@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from fileio.libraries import library
+from fileio.optional import library
 from objcat.common.memory_errors import address_room_bytes
 
 _CLOSED: Mapping[str, str] = {

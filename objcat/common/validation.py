@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from fileio.config import nearest
-from fileio.libraries import library
+from fileio.optional import library
+from fileio.options import nearest
 from objcat.errors import InvalidInput
 
 T = TypeVar("T")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fileio.base import require_written
-from fileio.stream import WriteStream
+from fileio.contract import require_written
+from fileio.streams import WriteStream
 from objcat.metadata.file_digest import FileHash
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fileio.base import Create, ObjectMeta, Version
+from fileio.contract import Create, ObjectMeta, Version
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
 from objcat.common.bounded_cache import Kept

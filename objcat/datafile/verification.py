@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fileio.base import ObjectMeta, Version
+from fileio.contract import ObjectMeta, Version
 from fileio.env import map_io
 from fileio.errors import NotFound, ObjectChanged
 from fileio.store import FileIO
-from fileio.stream import ReadStream
+from fileio.streams import ReadStream
 from objcat.common.bounded_cache import Kept
 from objcat.common.memory_errors import is_full
 from objcat.errors import CorruptTable

@@ -17,7 +17,7 @@ from sqlglot import ErrorLevel
 from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
-from fileio.config import nearest
+from fileio.options import nearest
 from objcat.common.validation import is_unicode, nearest_name, shown
 from objcat.datafile.batch_checks import means_the_same
 from objcat.errors import InvalidInput, InvalidPredicate

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.base import ObjectMeta
+from fileio.contract import ObjectMeta
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.catalog.catalog import Catalog

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fileio.base import ObjectMeta
-from fileio.config import unquote_path
+from fileio.contract import ObjectMeta
+from fileio.options import unquote_path
 from fileio.registry import open_store
 from fileio.store import FileIO
 from objcat.common.progress import shown_progress

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
-from fileio.config import nearest
+from fileio.check.probe import check_commit_store
 from fileio.env import Env
 from fileio.errors import FileIOError
-from fileio.probe import check_commit_store
+from fileio.options import nearest
 from fileio.registry import open_store
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from fileio.write_outcomes import RetryPolicy
 from objcat.catalog.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, log_prefix
 from objcat.catalog.plans import (
     Elsewhere,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
 
-from fileio.probe import check_commit_store
+from fileio.check.probe import check_commit_store
 from fileio.registry import open_store
 from fileio.store import FileIO
 from objcat.catalog.table_lifecycle import create

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fileio.base import GetResult
+from fileio.contract import GetResult
 from fileio.errors import FileIOError, NotFound
 from objcat.common.validation import seconds, whole_number
 from objcat.errors import ObjcatError, TableClosed

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fileio.base import Create, require_written
+from fileio.contract import Create, require_written
 from fileio.env import map_io, on_fork
 from fileio.errors import NotFound
 from fileio.store import FileIO

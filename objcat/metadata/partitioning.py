@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.config import nearest
+from fileio.options import nearest
 from objcat.common.validation import name_list
 from objcat.errors import InvalidInput, InvalidSchema
 from objcat.metadata.schema import Column, TableSchema, arrow_type

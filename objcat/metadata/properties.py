@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fileio.config import nearest
+from fileio.options import nearest
 from objcat.common.validation import one_of
 from objcat.errors import InvalidInput
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 import pyarrow as pa
 
-from fileio.config import nearest
+from fileio.options import nearest
 from objcat.common.validation import folded, shown, text
 from objcat.errors import InvalidBatch, InvalidInput, InvalidSchema
 from objcat.metadata.properties import STATISTICS, SchemaMode

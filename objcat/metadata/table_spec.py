@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from fileio.config import nearest
+from fileio.options import nearest
 from objcat.common.validation import name_list, text_mapping, whole_number
 from objcat.errors import InvalidInput, InvalidSchema
 from objcat.metadata.partitioning import UNPARTITIONED, Partitioned, Partitioning, parse_partitioning, partitions_of, shape_of

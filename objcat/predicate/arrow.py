@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
-from fileio.config import nearest
+from fileio.options import nearest
 from objcat.common.validation import nearest_name, shown
 from objcat.errors import InvalidPredicate
 from objcat.metadata.schema import TableSchema, arrow_type

@@ -1,6 +1,6 @@
 """The Spark engine: DataFrames in and out. The only place that imports pyspark. Raises MissingDependency where it is not installed."""
 
-from fileio.libraries import library
+from fileio.optional import library
 
 library("pyspark", needed_by="objcat.spark needs", extra="spark")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from fileio.config import Secret
-from fileio.libraries import library
+from fileio.optional import library
+from fileio.options import Secret
 from fileio.registry import describe_store
 from objcat.errors import InvalidInput
 

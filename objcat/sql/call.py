@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
-from fileio.config import nearest
+from fileio.options import nearest
 from objcat.errors import InvalidSql
 from objcat.inspection.doctor import Report, examine, examine_lake
 from objcat.maintenance.compaction_strategy import CompactionStrategy

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from sqlglot import expressions as sql
 
-from fileio.libraries import library
+from fileio.optional import library
 from objcat.common.duckdb_sandbox import connect_duckdb
 from objcat.common.memory_errors import is_full
 from objcat.errors import InvalidSql

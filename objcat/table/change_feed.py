@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.libraries import library
+from fileio.optional import library
 from fileio.store import FileIO
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import moment_ms, name_list, session, shown

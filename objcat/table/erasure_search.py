@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 import sqlglot
 
-from fileio.base import ObjectMeta
+from fileio.contract import ObjectMeta
 from fileio.errors import NotFound
-from fileio.local import temporaries_of
+from fileio.local.backend import temporaries_of
 from fileio.store import FileIO
 from objcat.datafile.bucket_hash import key_digests
 from objcat.datafile.casting import relabelled

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
-from fileio.config import nearest
+from fileio.options import nearest
 from fileio.store import FileIO
 from objcat.common.memory_errors import reports_full_memory
 from objcat.common.validation import session, shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fileio.libraries import library
+from fileio.optional import library
 from fileio.store import FileIO
 from objcat.common.memory_errors import reporting, reports_full_memory
 from objcat.common.validation import nearest_name, session, shown, text

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fileio.base import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
+from fileio.contract import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from fileio.base import Create, GetResult, PutOutcome, Update, Version
+from fileio.contract import Create, GetResult, PutOutcome, Update, Version
 from fileio.env import map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fileio.base import Conflict, Create, Unknown, Update, Written
+from fileio.contract import Conflict, Create, Unknown, Update, Written
 from fileio.env import map_io
 from fileio.errors import FileIOError
 from fileio.store import FileIO

@@ -9,10 +9,10 @@ from functools import partial
 
 import msgspec
 
-from fileio.base import Conflict, Create, GetResult, PutOutcome, Unknown, Written
+from fileio.contract import Conflict, Create, GetResult, PutOutcome, Unknown, Written
 from fileio.errors import FileIOError
 from fileio.store import FileIO
-from fileio.wrap import MetricsSnapshot
+from fileio.wrappers import MetricsSnapshot
 from objcat.common.memory_errors import is_full
 from objcat.common.validation import instance
 from objcat.errors import (

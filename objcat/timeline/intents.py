@@ -18,7 +18,7 @@ from functools import partial
 
 import msgspec
 
-from fileio.base import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
+from fileio.contract import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
 from fileio.env import Env, done_at_once, map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO

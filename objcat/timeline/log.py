@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fileio.base import GetResult
+from fileio.contract import GetResult
 from fileio.env import map_io
 from fileio.errors import BucketNotFound, NotFound
 from fileio.store import FileIO

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from fileio.base import Conflict, Create, Unknown, Update, Written
+from fileio.contract import Conflict, Create, Unknown, Update, Written
 from fileio.store import FileIO
 from objcat.common.validation import whole_number
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, InvalidInput

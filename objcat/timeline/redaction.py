@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from fileio.base import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
+from fileio.contract import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from fileio.base import Create, require_written
+from fileio.contract import Create, require_written
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.errors import CorruptTable

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from fileio.base import Create, GetResult, Range, require_written
+from fileio.contract import Create, GetResult, Range, require_written
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO

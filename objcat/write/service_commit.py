@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from fileio.store import FileIO
-from fileio.wrap import MetricsSnapshot
+from fileio.wrappers import MetricsSnapshot
 from objcat.errors import CheckpointCollected, CorruptTable, SnapshotExpired, SparkJobFailed
 from objcat.metadata.consistency import check_own
 from objcat.metadata.files import decode_delta

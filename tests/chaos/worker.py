@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fileio.errors import FileIOError, NotFound
-from fileio.settle import RetryPolicy
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CommitConflict, CommitUnknown, Fenced, SnapshotExpired
 from tests.chaos.journal import Journal
 from tests.chaos.operations import OPERATIONS, Session, Step, choose, local_session, open_table

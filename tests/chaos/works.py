@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import objcat
-from fileio.stream import StreamSettings
+from fileio.streams import StreamSettings
 from objcat.timeline.entry import Action, Entry
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])

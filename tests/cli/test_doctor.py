@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import objcat
-from fileio.base import GetResult, Overwrite
+from fileio.contract import GetResult, Overwrite
 from objcat.inspection.doctor import Coverage, Report, Severity, examine, examine_names
 from objcat.timeline.commit import Candidate, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn

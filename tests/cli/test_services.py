@@ -16,7 +16,7 @@ import pytest
 
 import objcat
 from fileio import FileIO
-from fileio.local import LocalBackend
+from fileio.local.backend import LocalBackend
 from fileio.testing import Crash, Fault, FaultyBackend, Rule
 from tests.cli.commands import run
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import Create, GetResult
+from fileio.contract import Create, GetResult
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, new_txn
 from tests.cli.commands import run

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import Create, Overwrite
+from fileio.contract import Create, Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

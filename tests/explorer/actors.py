@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from fileio.base import (
+from fileio.contract import (
     Backend,
     Buffer,
     ByteRange,
@@ -30,8 +30,8 @@ from fileio.base import (
 )
 from fileio.env import MEMORY_BYTES, done_at_once
 from fileio.errors import FileIOError, Unsupported
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CorruptTable, ObjcatError, SharedTransaction
 from objcat.metadata.table_state import Tables
 from objcat.timeline.log_view import View
@@ -368,7 +368,7 @@ def _call_site(request: Request) -> str:
     settling = ""
     while frame.f_back is not None:
         module = frame.f_globals.get("__name__", "")
-        if module == "fileio.settle" and not settling and request.kind != "put" and frame.f_code.co_name in _SETTLING:
+        if module == "fileio.write_outcomes" and not settling and request.kind != "put" and frame.f_code.co_name in _SETTLING:
             settling = f" in {frame.f_code.co_name}"
         if module.startswith("objcat.") or (module.startswith("tests.") and not module.startswith("tests.explorer.actors")):
             break

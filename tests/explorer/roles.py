@@ -10,7 +10,7 @@ from unittest import mock
 import msgspec
 import pyarrow as pa
 
-from fileio.base import Create, GetResult, require_written
+from fileio.contract import Create, GetResult, require_written
 from fileio.errors import FileIOError, NotFound
 from objcat.catalog.table_lifecycle import create
 from objcat.common.validation import TableType

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from fileio.base import (
+from fileio.contract import (
     Conflict,
     Create,
     DeleteResult,

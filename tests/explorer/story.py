@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from fileio.base import Create, Update
+from fileio.contract import Create, Update
 from tests.explorer.engine import Counterexample, Result
 from tests.explorer.facts import parse_slot, place_of_slot
 from tests.explorer.store import Answer, Request

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fileio.base import Create, Update, Version, Written
+from fileio.contract import Create, Update, Version, Written
 from tests.explorer.actors import Acknowledged, Actor, Failed, NotDeterministic, Participant
 from tests.explorer.cast import LATE, writer
 from tests.explorer.engine import Beginning, Cell, Search, Universe

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fileio.base import Create, Unknown, Written
+from fileio.contract import Create, Unknown, Written
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CommitUnknown
 from objcat.lake.standalone import create_table_at, table_at
 from objcat.metadata.replay import TablesFold

@@ -15,7 +15,7 @@ from unittest import mock
 import msgspec
 import pyarrow as pa
 
-from fileio.base import Create, GetResult, require_written
+from fileio.contract import Create, GetResult, require_written
 from fileio.errors import NotFound
 from fileio.store import FileIO
 from objcat.datafile.merge import OP_COLUMN

@@ -23,10 +23,9 @@ import pytest
 from devkit.fault_proxy import Fault, FaultProxy, Match
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
-from fileio.azure import open_azure
-from fileio.azure_client import AzureOptions
-from fileio.base import Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Update, Version, Written
-from fileio.config import Secret
+from fileio.azure.backend import open_azure
+from fileio.azure.client import AzureOptions
+from fileio.contract import Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Update, Version, Written
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -40,9 +39,10 @@ from fileio.errors import (
     Unsupported,
     UploadLost,
 )
+from fileio.options import Secret
 from fileio.registry import describe_store, open_store
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from fileio.write_outcomes import RetryPolicy
 
 QUICK = RetryPolicy(attempts_max=4, backoff_ms_first=1, backoff_ms_max=2)
 KEY = base64.b64encode(b"k" * 64).decode()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fileio.base import Buffer, ByteRange, Create, GetResult, NotModified, PutMode, PutOutcome, Version, Written
+from fileio.contract import Buffer, ByteRange, Create, GetResult, NotModified, PutMode, PutOutcome, Version, Written
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
 from fileio.store import CLOCK_READ_S_MAX, ClockReading, FileIO
 from fileio.testing import FakeEnv, Fault, FaultyBackend, Rule

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fileio.base import check_key
-from fileio.config import Secret, nearest, parse_options, redact
+from fileio.contract import check_key
 from fileio.errors import BucketNotFound, InvalidConfig, InvalidKey, NotFound, Unsupported
 from fileio.memory import MemoryBackend, drop_memory
+from fileio.options import Secret, nearest, parse_options, redact
 from fileio.registry import StoreDescription, describe_store, open_store, split_url
 from fileio.store import FileIO
 from fileio.testing import FakeEnv

@@ -12,7 +12,7 @@ import pytest
 
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
-from fileio.base import GetResult, Range, Suffix, Written
+from fileio.contract import GetResult, Range, Suffix, Written
 from fileio.env import default_env
 from fileio.errors import FileIOError
 from fileio.memory import MemoryBackend, MemoryOptions, drop_memory, open_memory
@@ -20,7 +20,7 @@ from fileio.registry import describe_store, open_store
 from fileio.store import FileIO
 from fileio.testing.conformance import *  # noqa: F403
 from fileio.testing.conformance import Deviation, Subject, described
-from fileio.wrap import Prefixed
+from fileio.wrappers import Prefixed
 
 
 def memory_subject(_: pytest.FixtureRequest) -> Subject:

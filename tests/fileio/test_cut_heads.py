@@ -19,11 +19,11 @@ import pytest
 
 from devkit.fault_proxy import Fault, FaultProxy, conditional_write
 from devkit.handle import ServerHandle
-from fileio.base import Conflict, Create, GetResult, Overwrite, Range, Suffix, Update, Version, Written
+from fileio.contract import Conflict, Create, GetResult, Overwrite, Range, Suffix, Update, Version, Written
 from fileio.errors import NotFound, Unavailable
 from fileio.registry import open_store
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from fileio.write_outcomes import RetryPolicy
 from tests.effort import effort, few
 from tests.fileio.gcs_sessions import gcs_sessions
 

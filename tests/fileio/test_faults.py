@@ -7,7 +7,20 @@ from collections.abc import Callable
 
 import pytest
 
-from fileio.base import Conflict, Create, GetResult, NotModified, Overwrite, PutOutcome, Range, Suffix, Unknown, Update, Version, Written
+from fileio.contract import (
+    Conflict,
+    Create,
+    GetResult,
+    NotModified,
+    Overwrite,
+    PutOutcome,
+    Range,
+    Suffix,
+    Unknown,
+    Update,
+    Version,
+    Written,
+)
 from fileio.errors import NotFound, Throttled, Unavailable
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from fileio.azure import open_azure
-from fileio.azure_client import AzureOptions
-from fileio.base import Backend, Create, Overwrite, Range, Suffix, Unknown, Update, Version, Written
-from fileio.config import Secret
+from fileio.azure.backend import open_azure
+from fileio.azure.client import AzureOptions
+from fileio.contract import Backend, Create, Overwrite, Range, Suffix, Unknown, Update, Version, Written
 from fileio.errors import FileIOError, NotFound, Unavailable
-from fileio.gcs import open_gcs
-from fileio.gcs_client import GCSOptions
-from fileio.s3 import open_s3
-from fileio.s3_client import S3Options
+from fileio.gcs.backend import open_gcs
+from fileio.gcs.client import GCSOptions
+from fileio.options import Secret
+from fileio.s3.backend import open_s3
+from fileio.s3.client import S3Options
 
 PAGE = b"<html><head><title>Log in</title></head><body>Welcome<br>to this network</body></html>"
 XHTML = b'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title>Log in</title></head><body><p/></body></html>'

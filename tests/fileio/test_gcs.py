@@ -18,9 +18,7 @@ import pytest
 
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy
 from devkit.handle import ServerHandle
-from fileio import gcs
-from fileio.base import Backend, Conflict, Create, GetResult, NotModified, Overwrite, Range, Suffix, Unknown, Update, Version, Written
-from fileio.config import Secret, parse_options
+from fileio.contract import Backend, Conflict, Create, GetResult, NotModified, Overwrite, Range, Suffix, Unknown, Update, Version, Written
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -33,11 +31,13 @@ from fileio.errors import (
     Unavailable,
     Unsupported,
 )
-from fileio.gcs import open_gcs
-from fileio.gcs_client import GCSOptions
-from fileio.gcs_upload import CHUNK_BYTES_MULTIPLE
+from fileio.gcs import backend
+from fileio.gcs.backend import open_gcs
+from fileio.gcs.client import GCSOptions
+from fileio.gcs.resumable import CHUNK_BYTES_MULTIPLE
+from fileio.options import Secret, parse_options
 from fileio.registry import open_store
-from fileio.settle import RetryPolicy
+from fileio.write_outcomes import RetryPolicy
 
 SECRET = "s3cr3t-of-the-test"
 
@@ -426,7 +426,7 @@ def test_a_bucket_that_goes_under_an_open_handle_is_missed(servers: Servers, mon
             calls(store)[name]()
     with pytest.raises(BucketNotFound):
         store.put("k", b"abc", Update(Version("7")), {})
-    monkeypatch.setattr(gcs, "BUCKET_SEEN_S", 0.0)
+    monkeypatch.setattr(backend, "BUCKET_SEEN_S", 0.0)
     for name in ("get", "head"):
         with pytest.raises(BucketNotFound):
             calls(store)[name]()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fileio import Create, FileIO, GetResult, InvalidConfig, InvalidKey, Overwrite, Range, Suffix, Unsupported, Written, open_store
-from fileio.base import FULL_KEY_BYTES_MAX, KEY_BYTES_MAX, METADATA_BYTES_MAX, WRITE_BASE, WRITE_ID, as_bytes
+from fileio.contract import FULL_KEY_BYTES_MAX, KEY_BYTES_MAX, METADATA_BYTES_MAX, WRITE_BASE, WRITE_ID, as_bytes
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
 from fileio.testing import FakeEnv, FaultyBackend
-from fileio.wrap import Prefixed
+from fileio.wrappers import Prefixed
 
 
 @pytest.fixture

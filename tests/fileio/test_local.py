@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from fileio.base import (
+from fileio.contract import (
     Backend,
     ByteRange,
     Conflict,
@@ -40,7 +40,7 @@ from fileio.base import (
     Written,
 )
 from fileio.errors import InvalidConfig, InvalidKey, NotFound, PermissionDenied, StoreFull, Throttled, Unsupported, UploadLost
-from fileio.local import LocalOptions, open_local
+from fileio.local.backend import LocalOptions, open_local
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 import pytest
 
-from fileio import local_files
-from fileio.base import Create, Overwrite, Update, Version, Written
+from fileio.contract import Create, Overwrite, Update, Version, Written
 from fileio.errors import BucketNotFound, FileIOError, InvalidConfig, InvalidKey, NotFound, PermissionDenied
-from fileio.local_files import SeenRoot, inodes_last, stat_of
+from fileio.local import files
+from fileio.local.files import SeenRoot, inodes_last, stat_of
 from fileio.registry import open_store
 from fileio.store import FileIO
 
@@ -224,7 +224,7 @@ def test_threads_that_see_a_new_root_at_once_see_one(tmp_path: Path, monkeypatch
         return os.path.realpath(path)
 
     if moment == "before it is there":
-        monkeypatch.setattr(local_files, "stat_of", stat_and_wait)
+        monkeypatch.setattr(files, "stat_of", stat_and_wait)
     else:
         root.mkdir()
         monkeypatch.setattr(os.path, "realpath", realpath_and_wait)
@@ -256,7 +256,7 @@ def test_where_the_kernel_renumbers_directories_the_root_is_still_itself(tmp_pat
     (tmp_path / "lake").symlink_to("real")
     store = open_store(tmp_path / "lake")
     written(store)
-    monkeypatch.setattr(local_files, "inodes_last", lambda _device: False)
+    monkeypatch.setattr(files, "inodes_last", lambda _device: False)
     (tmp_path / "real").rename(tmp_path / "away")
     shutil.copytree(tmp_path / "away", tmp_path / "real")
     assert list(store.list_keys()) == ["d/k"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fileio.base import Conflict, Create, NotModified, Range, Update, Version, Written
+from fileio.contract import Conflict, Create, NotModified, Range, Update, Version, Written
 from fileio.env import SystemEnv
 from fileio.errors import NotFound, Throttled
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing import FakeEnv, Fault, FaultyBackend, Rule
-from fileio.wrap import Prefixed
+from fileio.wrappers import Prefixed
+from fileio.write_outcomes import RetryPolicy
 
 
 def test_every_kind_of_request_is_counted_by_name() -> None:

@@ -46,7 +46,7 @@ def test_every_error_is_public_and_drawn_in_the_tree() -> None:
 
 def test_importing_it_needs_no_sdk_and_no_arrow() -> None:
     code = (
-        "import sys, fileio, fileio.probe; "
+        "import sys, fileio, fileio.check.probe; "
         "print([m for m in ('boto3', 'botocore', 'google.cloud', 'azure', 'pyarrow', 'pyspark') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)

@@ -21,8 +21,7 @@ from typing import Any
 
 import pytest
 
-from fileio.base import Backend, Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Range, Unknown, Update, Version, Written
-from fileio.config import Secret
+from fileio.contract import Backend, Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Range, Unknown, Update, Version, Written
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -36,10 +35,11 @@ from fileio.errors import (
     Unsupported,
     UploadLost,
 )
+from fileio.options import Secret
 from fileio.registry import describe_store, open_store
-from fileio.s3 import open_s3
-from fileio.s3_client import S3Options
-from fileio.settle import RetryPolicy
+from fileio.s3.backend import open_s3
+from fileio.s3.client import S3Options
+from fileio.write_outcomes import RetryPolicy
 from tests.fileio.certificates import self_signed
 
 SECRET = "very-secret-key-material"

@@ -12,12 +12,12 @@ import pytest
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy, Match
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
-from fileio.base import Conflict, Create, GetResult, PutMode, PutOutcome, Range, Update, Version, Written
+from fileio.contract import Conflict, Create, GetResult, PutMode, PutOutcome, Range, Update, Version, Written
 from fileio.env import default_env
 from fileio.errors import BucketNotFound, CredentialsError, FileIOError, NotFound, PermissionDenied, UploadLost
 from fileio.registry import open_store
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from fileio.write_outcomes import RetryPolicy
 
 SERVERS: list[ServerName] = ["versitygw", "seaweedfs"]
 QUICK = RetryPolicy(attempts_max=5, backoff_ms_first=1, backoff_ms_max=5)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from fileio.base import (
+from fileio.contract import (
     WRITE_BASE,
     WRITE_ID,
     Buffer,
@@ -31,10 +31,10 @@ from fileio.base import (
 )
 from fileio.errors import FileIOError, InvalidConfig, NotFound, PermissionDenied, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing import Crash, FakeEnv, Fault, FaultyBackend, RandomFaults, Rule
 from fileio.testing.faults import APPLICABLE, Hit, Kind, Request
+from fileio.write_outcomes import RetryPolicy
 
 KEY = "slots/0000000001"
 OURS = b"<ours>"

@@ -18,16 +18,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fileio.base import Buffer, Conflict, Create, ObjectMeta, Overwrite, PutMode, Unknown, Update, Upload, Version, Written
+from fileio.contract import Buffer, Conflict, Create, ObjectMeta, Overwrite, PutMode, Unknown, Update, Upload, Version, Written
 from fileio.env import SystemEnv
 from fileio.errors import FileIOError, InvalidConfig, NotFound, NotWritten, PermissionDenied, Unavailable, Unsupported, UploadLost
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
-from fileio.parts import part_size
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
-from fileio.stream import WINDOW_BYTES, ReadStream, StreamSettings, WriteStream
+from fileio.streams import WINDOW_BYTES, ReadStream, StreamSettings, WriteStream
 from fileio.testing import Fault, FaultyBackend, Rule
 from fileio.testing.faults import Kind
+from fileio.upload_parts import part_size
+from fileio.write_outcomes import RetryPolicy
 
 KEY = "data/object"
 POLICY = RetryPolicy(attempts_max=3, backoff_ms_first=0, backoff_ms_max=0)

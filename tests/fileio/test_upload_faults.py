@@ -12,11 +12,11 @@ import pytest
 
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy
 from devkit.handle import ServerHandle, s3_client
-from fileio.base import Conflict, Create, Overwrite, PutMode, PutOutcome, Unknown, Update, Written
+from fileio.contract import Conflict, Create, Overwrite, PutMode, PutOutcome, Unknown, Update, Written
 from fileio.errors import FileIOError, NotFound, UploadLost
 from fileio.registry import open_store
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from fileio.write_outcomes import RetryPolicy
 from tests.effort import few
 from tests.fileio.gcs_sessions import gcs_sessions
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 import objcat
-from fileio.base import GetResult
+from fileio.contract import GetResult
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import fileio.settle
 import fileio.store
+import fileio.write_outcomes
 import objcat.timeline.commit
 import objcat.timeline.conflicts
 import objcat.timeline.intents
@@ -17,10 +17,10 @@ import objcat.timeline.log
 import objcat.timeline.rollback
 import objcat.write.transaction
 import tests.explorer.roles
-from fileio.base import Conflict, Overwrite, PutOutcome, Unknown, Written
+from fileio.contract import Conflict, Overwrite, PutOutcome, Unknown, Written
 from fileio.errors import Throttled
-from fileio.settle import Absent, Foreign, Ours
 from fileio.store import FileIO
+from fileio.write_outcomes import Absent, Foreign, Ours
 from objcat.errors import CommitConflict, CommitUnknown
 from objcat.timeline.commit import Candidate, Committer
 from objcat.timeline.conflicts import Part
@@ -62,7 +62,7 @@ def bug(name: str, broken: str, *cells: str) -> Callable[[Plant], Plant]:
 
 
 def _not_ours(meta: Any, write_id: str, mode: Any) -> Any:
-    found = fileio.settle.evidence_of(meta, write_id, mode)
+    found = fileio.write_outcomes.evidence_of(meta, write_id, mode)
     return Foreign(found.version, came_instead=True) if isinstance(found, Ours) else found
 
 
@@ -89,7 +89,7 @@ def _all_ours(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a failed condition believed without reading back", "P0", "write, rollback: 1 fault")
 def _no_read_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fileio.settle, "_judge", lambda read_back, *, mode, ambiguous: Conflict(None))
+    patch.setattr(fileio.write_outcomes, "_judge", lambda read_back, *, mode, ambiguous: Conflict(None))
 
 
 @bug("a read-back that finds nothing taken as failure", "P4", "write, write without retries: 2 faults")
@@ -100,24 +100,24 @@ def _absent_is_failure(patch: pytest.MonkeyPatch) -> None:
             raise Throttled("nothing is there")
         return Written(found.version) if isinstance(found, Ours) else Unknown(cause)
 
-    patch.setattr(fileio.settle, "_last_look", last_look)
+    patch.setattr(fileio.write_outcomes, "_last_look", last_look)
 
 
 @bug("a failed condition with nothing behind it taken as certain", "P4", "write, write without retries: 2 faults")
 def _contradiction_is_certain(patch: pytest.MonkeyPatch) -> None:
-    last_look = fileio.settle._last_look
+    last_look = fileio.write_outcomes._last_look
 
     def certain(read_back: Any, cause: Exception) -> PutOutcome:
-        if isinstance(cause, fileio.settle.Contradicted):
+        if isinstance(cause, fileio.write_outcomes.Contradicted):
             raise cause
         return last_look(read_back, cause)
 
-    patch.setattr(fileio.settle, "_last_look", certain)
+    patch.setattr(fileio.write_outcomes, "_last_look", certain)
 
 
 @bug("an unknown outcome raised as refusal", "P4", "write, write without retries: 2 faults")
 def _unknown_is_refused(patch: pytest.MonkeyPatch) -> None:
-    settle = fileio.settle.settle
+    settle = fileio.write_outcomes.settle
 
     def certain(*arguments: Any, **named: Any) -> PutOutcome:
         outcome = settle(*arguments, **named)

@@ -30,7 +30,7 @@ import objcat.write.index_lookup
 import objcat.write.table_writer
 import objcat.write.transaction
 import tests.explorer.roles_services
-from fileio.base import PutOutcome, Version, Written
+from fileio.contract import PutOutcome, Version, Written
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.metadata.files import FileGroup

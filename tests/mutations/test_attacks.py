@@ -11,7 +11,7 @@ import pytest
 import objcat
 import tests.mutations.bugs_services
 import tests.mutations.bugs_tables  # noqa: F401 - registers its bugs
-from fileio.base import Conflict, Create
+from fileio.contract import Conflict, Create
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.engine.local import LocalEngine

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import GetResult
+from fileio.contract import GetResult
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

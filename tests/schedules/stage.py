@@ -18,7 +18,7 @@ from devkit.handle import ServerHandle, StoreScheme
 from fileio.env import SystemEnv
 from fileio.errors import FileIOError
 from fileio.registry import open_store
-from fileio.settle import RetryPolicy
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CommitConflict, CommitUnknown, Fenced
 from objcat.timeline.log_state import AppVersion
 from tests.chaos.auditor import audit

@@ -10,7 +10,7 @@ import pytest
 
 import objcat
 from fileio import FileIO, open_store
-from fileio.base import Create
+from fileio.contract import Create
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv
 from fileio.testing.faults import FaultyBackend, Request

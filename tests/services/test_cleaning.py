@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import objcat
-from fileio.base import DeleteResult
+from fileio.contract import DeleteResult
 from fileio.errors import FileIOError, PermissionDenied
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO

@@ -15,7 +15,7 @@ import pytest
 
 import objcat
 from fileio import FileIO
-from fileio.base import DeleteResult
+from fileio.contract import DeleteResult
 from fileio.errors import PermissionDenied, Unavailable
 from fileio.memory import MemoryBackend
 from fileio.testing import FakeEnv

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fileio.base import Backend
-from fileio.local import LocalBackend, LocalOptions
+from fileio.contract import Backend
+from fileio.local.backend import LocalBackend, LocalOptions
 from objcat.errors import SnapshotExpired
 from objcat.maintenance.clean import clean
 from objcat.maintenance.cluster import cluster

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import objcat
-from fileio.local import LocalBackend, LocalOptions
+from fileio.local.backend import LocalBackend, LocalOptions
 from objcat.errors import SnapshotExpired
 from objcat.maintenance.clean import clean
 from objcat.maintenance.compact import compact

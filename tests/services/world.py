@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import objcat
-from fileio.base import Backend
+from fileio.contract import Backend
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

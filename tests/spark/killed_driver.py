@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import objcat
-from fileio.local import LocalBackend
+from fileio.local.backend import LocalBackend
 from objcat.common.validation import TableType
 from objcat.spark import engine, frames, partition_moves, services
 from objcat.spark.worker_task import BatchFunction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fileio.base import Buffer, PutMode, PutOutcome
+from fileio.contract import Buffer, PutMode, PutOutcome
 from fileio.env import Env
 from fileio.memory import MemoryBackend
 

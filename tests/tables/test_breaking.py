@@ -19,10 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 import objcat
 from fileio.errors import FileIOError
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import APPLICABLE, Crash, Fault, FaultyBackend, Hit, Request
+from fileio.write_outcomes import RetryPolicy
 from objcat.datafile import parquet
 from objcat.engine import local
 from objcat.errors import CommitUnknown, InvalidBatch, InvalidInput, InvalidPredicate, NullKey, ObjcatError, TableNotFound

@@ -20,10 +20,10 @@ import objcat
 from devkit.handle import ServerHandle
 from fileio.errors import FileIOError
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import (
     CommitConflict,
     CommitUnknown,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import ByteRange, GetResult, NotModified, Version
+from fileio.contract import ByteRange, GetResult, NotModified, Version
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.common.validation import TableType

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import Overwrite
+from fileio.contract import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.common.validation import TableType

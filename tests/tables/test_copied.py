@@ -17,7 +17,7 @@ import pytest
 import objcat
 from devkit.handle import ServerHandle
 from fileio import open_store
-from fileio.base import GetResult
+from fileio.contract import GetResult
 from fileio.memory import drop_memory
 from fileio.store import FileIO
 from objcat.inspection.doctor import examine

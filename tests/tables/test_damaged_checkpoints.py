@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import objcat
-from fileio.base import Overwrite
+from fileio.contract import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import objcat
-from fileio.base import Overwrite
+from fileio.contract import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

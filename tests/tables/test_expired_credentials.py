@@ -14,11 +14,11 @@ import objcat
 from devkit.fault_proxy import Fault, FaultProxy
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
-from fileio.base import Written
+from fileio.contract import Written
 from fileio.errors import CredentialsError, FileIOError, NotWritten, PermissionDenied
 from fileio.registry import open_store
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CommitUnknown
 from objcat.timeline.rollback import CommittedAt, RolledBackAt
 

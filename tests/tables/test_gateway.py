@@ -12,7 +12,7 @@ from devkit.fault_proxy import Fault, FaultProxy
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
 from fileio.registry import open_store
-from fileio.settle import RetryPolicy
+from fileio.write_outcomes import RetryPolicy
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.float64())])
 QUICK = RetryPolicy(attempts_max=3, backoff_ms_first=1, backoff_ms_max=2)

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import Buffer, ByteRange, Create, GetResult, NotModified, PutMode, PutOutcome, Version
+from fileio.contract import Buffer, ByteRange, Create, GetResult, NotModified, PutMode, PutOutcome, Version
 from fileio.env import SystemEnv
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.common.validation import TableType
 from objcat.engine.local import LocalEngine
 from objcat.errors import AlreadyDone, CommitUnknown, Fenced, InvalidInput, SharedTransaction

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import Overwrite
+from fileio.contract import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected, CheckpointUnreadable

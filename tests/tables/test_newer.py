@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import GetResult, Overwrite
+from fileio.contract import GetResult, Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

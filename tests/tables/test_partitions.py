@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import objcat
 from devkit.handle import ServerHandle
-from fileio.base import check_key
+from fileio.contract import check_key
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

@@ -15,10 +15,10 @@ import pytest
 import objcat
 from fileio.errors import FileIOError
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Hit, Request, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CommitConflict, InvalidInput, SnapshotExpired, TableClosed, TableExists, TableNotFound
 from objcat.inspection.doctor import examine, examine_names
 

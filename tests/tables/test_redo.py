@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.common.validation import TableType
 from objcat.engine.local import LocalEngine
 from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, TableClosed

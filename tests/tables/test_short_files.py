@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import objcat
-from fileio.base import ByteRange, GetResult, NotModified, Version
+from fileio.contract import ByteRange, GetResult, NotModified, Version
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
+from fileio.write_outcomes import RetryPolicy
 from objcat.datafile.parquet import WHOLE_BYTES_MAX
 from objcat.errors import CorruptTable
 

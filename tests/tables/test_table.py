@@ -20,10 +20,10 @@ import pytest
 import objcat
 from fileio.errors import FileIOError
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.common.validation import TableType
 from objcat.errors import (
     CommitUnknown,

@@ -15,10 +15,10 @@ import pytest
 import objcat
 from fileio.errors import FileIOError
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.common.validation import IsolationName, TableType
 from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, InvalidInput, ObjcatError, SeveralDomains, TableClosed, TableNotFound
 from objcat.metadata.files import decode_delta

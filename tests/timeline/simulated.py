@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
-from fileio.base import Buffer, ByteRange, GetResult, NotModified, ObjectMeta, PutMode, PutOutcome, Version
+from fileio.contract import Buffer, ByteRange, GetResult, NotModified, ObjectMeta, PutMode, PutOutcome, Version
 from fileio.env import MEMORY_BYTES
 from fileio.memory import MemoryBackend
 

@@ -11,12 +11,12 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from fileio.base import Overwrite
+from fileio.contract import Overwrite
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CheckpointCollected, CorruptTable, Fenced, InvalidInput
 from objcat.timeline.archive import Archived, archive, unnamed_history
 from objcat.timeline.checkpoint import HINT_KEY

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fileio.base import Create
+from fileio.contract import Create
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from fileio.base import Create
+from fileio.contract import Create
 from fileio.errors import FileIOError, Unavailable
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CheckpointCollected, InvalidInput
 from objcat.timeline.checkpoint import HINT_KEY, Root, VoidRoot, folder_of, put_root, read_hint, read_root, root_key, void_root
 from objcat.timeline.checkpoint_expiry import CollectedCheckpoints, collect_checkpoints

@@ -9,12 +9,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from fileio.base import Buffer, Capabilities, Create, ObjectMeta, PutMode, PutOutcome, Written
+from fileio.contract import Buffer, Capabilities, Create, ObjectMeta, PutMode, PutOutcome, Written
 from fileio.memory import MemoryBackend
-from fileio.settle import RetryPolicy
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
+from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CommitConflict, CommitUnknown, CorruptTable, Fenced, UnsupportedFormat
 from objcat.timeline.commit import Candidate, Committer
 from objcat.timeline.entry import Action, Entry, Footprint, Home, encode_entry, log_key, new_txn

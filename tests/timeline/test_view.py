@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fileio.base import Overwrite
+from fileio.contract import Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv

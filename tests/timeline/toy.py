@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fileio.base import Create, require_written
+from fileio.contract import Create, require_written
 from fileio.errors import NotFound
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO

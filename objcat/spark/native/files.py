@@ -8,7 +8,7 @@ from math import gcd
 
 import pyarrow as pa
 
-from fileio.base import check_key
+from fileio.contract import check_key
 from fileio.errors import InvalidKey
 from objcat.datafile.parquet import txn_of_path
 from objcat.errors import CorruptTable
