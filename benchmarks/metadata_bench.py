@@ -31,14 +31,14 @@ from fileio.env import SystemEnv
 from fileio.registry import open_store
 from objcat.lake.standalone import create_table_at, table_at
 from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, TableDelta, encode_delta
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.metadata.table_spec import Bucket
 from objcat.metadata.table_state import Tables
 from objcat.predicate.parse import parse_predicate
 from objcat.timeline.checkpoint import SPACING_SLOTS, TAIL_SLOTS_MAX
-from objcat.timeline.commit import Candidate, Committer
-from objcat.timeline.entry import Action, Entry, Footprint, Home, encode_entry, log_key, new_txn
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, encode_entry, log_key, new_txn
+from objcat.timeline.log_view import LogView, Timeline
 
 R = TypeVar("R")
 
@@ -76,14 +76,14 @@ class Maker:
 
     def __init__(self, url: str, *, seed: int = 1) -> None:
         self.fileio = open_store(url, env=Hasty())
-        self.timeline: Timeline[Tables] = Timeline(self.fileio, TablesFold())
-        self.view: View[Tables] = self.timeline.open()
+        self.timeline: Timeline[Tables] = Timeline(self.fileio, TablesReducer())
+        self.view: LogView[Tables] = self.timeline.open()
         ((self.table, state),) = self.view.state.items()
         self.count = state.spec.index.count
         self._committer = Committer(self.fileio)
         self._random = random.Random(seed)
 
-    def commit(self, bases: Sequence[Home], logs: Sequence[Home], *, as_of: int | None = None) -> None:
+    def commit(self, bases: Sequence[FileGroupId], logs: Sequence[FileGroupId], *, as_of: int | None = None) -> None:
         """One commit of base files, or of log rows, for these homes."""
         txn = new_txn(self.fileio.env)
         skew_ms = self._committer.announce_if_slow(
@@ -91,7 +91,7 @@ class Maker:
         )
         delta = TableDelta(bases=tuple(self._base(txn, home) for home in bases), logs=self._logs(txn, logs), as_of=as_of)
         footprint = Footprint(creates=tuple(bases), appends=tuple(logs)) if as_of is None else Footprint(replaces=tuple(bases))
-        candidate = Candidate(
+        candidate = CommitAttempt(
             txn=txn,
             action=Action.COMPACTION if as_of is not None else Action.DELTA_COMMIT,
             base=self.view.log,
@@ -99,18 +99,18 @@ class Maker:
             footprint={self.table: footprint},
         )
         committed = self._committer.commit(candidate, skew_ms=skew_ms())
-        self._committer.retract(txn).result()
+        self._committer.delete_intent(txn).result()
         self.view = self.timeline.advance(self.view, [*committed.read, committed.entry])
 
     def publish(self) -> None:
         self.view = self.timeline.publish(self.view)
 
-    def _base(self, txn: str, home: Home) -> BaseFile:
+    def _base(self, txn: str, home: FileGroupId) -> BaseFile:
         path = f"data/{txn}/{home.bucket:08d}-{self._random.randbytes(8).hex()}-{self._random.randbytes(8).hex()}_{home.bucket:05d}.parquet"
         size = self._random.randrange(1 << 20, 1 << 26)
         return BaseFile(path=path, bytes=size, rows=ROWS, home=home, bounds=self._bounds(home, rows=ROWS))
 
-    def _logs(self, txn: str, homes: Sequence[Home]) -> tuple[LogObject, ...]:
+    def _logs(self, txn: str, homes: Sequence[FileGroupId]) -> tuple[LogObject, ...]:
         if not homes:
             return ()
         parts = tuple(LogRows(home, 10 * i, 10 * i + 10) for i, home in enumerate(homes))
@@ -118,7 +118,7 @@ class Maker:
         bounds = self._bounds(homes[0], rows=10 * len(homes))
         return (LogObject(path=path, bytes=1 << 16, rows=10 * len(homes), row_group_rows=16_384, homes=parts, bounds=bounds),)
 
-    def _bounds(self, home: Home, *, rows: int) -> dict[int, Bound]:
+    def _bounds(self, home: FileGroupId, *, rows: int) -> dict[int, Bound]:
         """As they come out: keys over the whole range, times of the partition's day, and some of the rest. rows: of the file."""
         day = int(home.partition[-4:] or 0) * 86_400_000_000
         low, high = self._random.randrange(10**6), self._random.randrange(10**11, 10**12)
@@ -141,12 +141,12 @@ def make_large(url: str, *, files: int, partitions: int, say: Callable[[str], No
     per_commit = max(1, FILES_PER_COMMIT // maker.count)
     for number, first in enumerate(range(0, partitions, per_commit)):
         chosen = range(first, min(partitions, first + per_commit))
-        maker.commit([Home(name_of(p), bucket, maker.count) for p in chosen for bucket in range(maker.count)], [])
+        maker.commit([FileGroupId(name_of(p), bucket, maker.count) for p in chosen for bucket in range(maker.count)], [])
         maker.publish()
         if number % 25 == 24:
             say(f"{(chosen[-1] + 1) * maker.count:,} files")
     while maker.view.slot % SPACING_SLOTS:
-        maker.commit([], [Home(name_of(0), 0, maker.count)])
+        maker.commit([], [FileGroupId(name_of(0), 0, maker.count)])
     maker.publish()
     maker.fileio.close()
 
@@ -155,7 +155,7 @@ def make_long(url: str, root: Path, *, commits: int, say: Callable[[str], None])
     """Many commits: upserts of every bucket, and a compaction now and then; the last checkpoint is as far behind as one may be."""
     create_table_at(url, SCHEMA, key=["id"], index=Bucket(16)).fileio.close()
     maker = Maker(url)
-    homes = [Home("", bucket, 16) for bucket in range(16)]
+    homes = [FileGroupId("", bucket, 16) for bucket in range(16)]
     env, last = maker.fileio.env, commits - 1
     published_to = -(-(last - TAIL_SLOTS_MAX + 1) // SPACING_SLOTS) * SPACING_SLOTS
     for slot in range(1, commits):
@@ -260,7 +260,8 @@ def commits_warm(url: str, *, commits: int, partitions: int) -> dict[str, float]
     entry_bytes, checkpoint_bytes, checkpoint_s, commit_s = [], [0], [0.0], []
     for _ in range(commits):
         homes = {
-            Home(name_of(maker._random.randrange(partitions)), maker._random.randrange(maker.count), maker.count) for _ in range(TOUCHED)
+            FileGroupId(name_of(maker._random.randrange(partitions)), maker._random.randrange(maker.count), maker.count)
+            for _ in range(TOUCHED)
         }
         before, began_s = maker.fileio.metrics.snapshot(), time.perf_counter()
         maker.commit(sorted(homes), [], as_of=maker.view.slot)

@@ -1,14 +1,14 @@
 """Object storage with conditional writes: one small contract over memory, local files, S3, Google Cloud Storage and Azure Blob Storage.
 
-    from fileio import Conflict, Create, Written, open_store
+    from fileio import Create, OutcomeUnknown, PreconditionFailed, Written, open_store
 
     store = open_store("s3://lake/prefix", {"region": "eu-central-1"})
     match store.put("slot/1", b"...", Create()):
-        case Written(version): ...          # exactly once, also when a response was lost
-        case Conflict(current): ...         # certainly not: somebody else's object is there
-        case Unknown(cause): ...            # nobody can tell yet
+        case Written(version): ...             # exactly once, also when a response was lost
+        case PreconditionFailed(current): ...  # certainly not: somebody else's object is there
+        case OutcomeUnknown(cause): ...        # nobody can tell yet
 
-Everything that a caller needs is here. Besides: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.check` (a user's
+Everything that a caller needs is here. Besides: `fileio.arrow` (a `pyarrow.fs.FileSystem` over any store), `fileio.check` (what a
 bucket keeps and ignores), `fileio.testing` (the conformance suite and the fault-injecting store). A third party registers a scheme by
 an entry point of the group `objcat.fileio`, see `fileio.registry`. SDKs are imported when their scheme is first opened.
 """
@@ -21,19 +21,19 @@ from fileio.contract import (
     Buffer,
     ByteRange,
     Capabilities,
-    Conflict,
     Create,
     DeleteResult,
     GetResult,
     ListPage,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
     Range,
     Suffix,
-    Unknown,
     Update,
     Upload,
     Version,
@@ -73,7 +73,6 @@ __all__ = [
     "Buffer",
     "ByteRange",
     "Capabilities",
-    "Conflict",
     "Create",
     "CredentialsError",
     "DeleteResult",
@@ -91,8 +90,10 @@ __all__ = [
     "NotWritten",
     "ObjectChanged",
     "ObjectMeta",
+    "OutcomeUnknown",
     "Overwrite",
     "PermissionDenied",
+    "PreconditionFailed",
     "PutMode",
     "PutOutcome",
     "Range",
@@ -107,7 +108,6 @@ __all__ = [
     "SystemEnv",
     "Throttled",
     "Unavailable",
-    "Unknown",
     "Unsupported",
     "Update",
     "Upload",

@@ -107,7 +107,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class PreconditionFailed:
     """The write did not and will not take effect: somebody else's object is there (or, for `Update`, nothing is).
 
     current: the version that is there now, None when not known or absent. found: the object that is there, when the write asked for it.
@@ -118,13 +118,13 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class OutcomeUnknown:
     """Nobody can tell (yet) whether the write took, or will take, effect. Treating it as a failure loses data."""
 
     cause: Exception
 
 
-PutOutcome: TypeAlias = Written | Conflict | Unknown
+PutOutcome: TypeAlias = Written | PreconditionFailed | OutcomeUnknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class Upload(ABC):
     def complete(self) -> PutOutcome:
         """Make the object visible under the mode that the upload was started with: one attempt.
 
-        A store's answer "no such upload" is `Conflict(None)`: the read-back decides whether an earlier attempt had completed it.
+        A store's answer "no such upload" is `PreconditionFailed(None)`: the read-back decides whether an earlier attempt had completed it.
         """
 
     @abstractmethod
@@ -235,7 +235,7 @@ class Backend(ABC):
 
     Every method may raise the typed errors of `fileio.errors`. For methods that answer `PutOutcome`: an error that is *raised* means that
     the write certainly had no effect (Throttled, PermissionDenied, CredentialsError, NotFound, ...); a time-out, a reset or any 5xx is
-    returned as `Unknown(Unavailable(...))`; a failed condition is `Conflict`.
+    returned as `OutcomeUnknown(Unavailable(...))`; a failed condition is `PreconditionFailed`.
     """
 
     @property
@@ -261,7 +261,8 @@ class Backend(ABC):
 
     @abstractmethod
     def append(self, key: str, data: Buffer, offset: int) -> PutOutcome:
-        """Add bytes to an object whose size is `offset` (0 creates it); another size is `Conflict`. Unsupported where not declared."""
+        """Add bytes to an object whose size is `offset` (0 creates it); another size is `PreconditionFailed`. Unsupported where not
+        declared."""
 
     @abstractmethod
     def start_upload(self, key: str, mode: PutMode, metadata: Mapping[str, str]) -> Upload:
@@ -356,7 +357,7 @@ def require_written(outcome: PutOutcome, what: str) -> Written:
     match outcome:
         case Written():
             return outcome
-        case Conflict(current):
+        case PreconditionFailed(current):
             raise NotWritten(f"{what} was not written: another object (version {current}) is there; read it, then decide", outcome)
-        case Unknown(cause):
+        case OutcomeUnknown(cause):
             raise NotWritten(f"whether {what} was written is not known ({cause}): read it back before writing again", outcome) from cause

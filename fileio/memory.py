@@ -20,7 +20,6 @@ from fileio.contract import (
     Buffer,
     ByteRange,
     Capabilities,
-    Conflict,
     Create,
     DeleteResult,
     GetResult,
@@ -28,6 +27,7 @@ from fileio.contract import (
     NotModified,
     ObjectMeta,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
     Range,
@@ -170,7 +170,7 @@ class MemoryBackend(Backend):
             self._check_open()
             found = self._objects.get(key)
             if (0 if found is None else len(found.data)) != offset:
-                return Conflict(None if found is None else found.version)
+                return PreconditionFailed(None if found is None else found.version)
             whole = bytearray() if found is None else found.data if isinstance(found.data, bytearray) else bytearray(found.data)
             whole += data
             return self._land(key, whole, {} if found is None else found.metadata)
@@ -247,9 +247,9 @@ class MemoryBackend(Backend):
         current = None if found is None else found.version
         match mode:
             case Create() if found is not None:
-                return Conflict(current)
+                return PreconditionFailed(current)
             case Update(version) if version != current:
-                return Conflict(current)
+                return PreconditionFailed(current)
         return self._land(key, data, dict(metadata))
 
     def _land(self, key: str, data: bytes | bytearray, metadata: Mapping[str, str]) -> Written:
@@ -292,7 +292,7 @@ class _MemoryUpload(Upload):
         with self._store._lock:
             self._store._check_open()
             if self._number not in self._store._uploads:
-                return Conflict(None)
+                return PreconditionFailed(None)
             numbers = sorted(self._parts)
             assert numbers == list(range(1, len(numbers) + 1)) and numbers, f"parts {numbers} of {self.key!r} are not dense from 1"
             outcome = self._store._write(self.key, b"".join(self._parts[n] for n in numbers), self._mode, self._metadata)

@@ -18,7 +18,7 @@ from fileio.env import Env
 from fileio.errors import InvalidConfig, MissingDependency
 from fileio.options import nearest, parse_options, quote_path, redact, unquote_path
 from fileio.store import FileIO
-from fileio.wrappers import Prefixed
+from fileio.wrappers import PrefixedBackend
 from fileio.write_outcomes import RetryPolicy
 
 ENTRY_POINT_GROUP = "objcat.fileio"
@@ -111,7 +111,7 @@ class StoreDescription:
         root, prefix = split_url(self.url)
         options = parse_options(scheme.options_class, self.options, where=_shown(self.url))
         backend = scheme.open(root, options)
-        return FileIO(Prefixed(backend, prefix) if prefix else backend, env=env, policy=policy, description=self)
+        return FileIO(PrefixedBackend(backend, prefix) if prefix else backend, env=env, policy=policy, description=self)
 
     def child(self, prefix: str) -> StoreDescription:
         """The description of the keys below `prefix`."""

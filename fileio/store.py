@@ -15,18 +15,18 @@ from fileio.contract import (
     Buffer,
     ByteRange,
     Capabilities,
-    Conflict,
     Create,
     DeleteResult,
     GetResult,
     ListPage,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
     Range,
-    Unknown,
     Update,
     Upload,
     Version,
@@ -41,8 +41,19 @@ from fileio.env import Env, default_env, map_io
 from fileio.errors import FileIOError, NotFound, Throttled, Unavailable, Unsupported, UploadLost
 from fileio.ranges import coalesce
 from fileio.streams import ReadStream, StreamSettings, WriteStream
-from fileio.wrappers import Metered, Metrics, Prefixed
-from fileio.write_outcomes import Absent, Contradicted, Evidence, Foreign, Ours, RetryPolicy, evidence_of, retry, settle, write_metadata
+from fileio.wrappers import MeteredBackend, Metrics, PrefixedBackend
+from fileio.write_outcomes import (
+    Absent,
+    Contradicted,
+    Evidence,
+    Foreign,
+    RetryPolicy,
+    WriteIsOurs,
+    evidence_of,
+    resolve_write_outcome,
+    retry,
+    write_metadata,
+)
 
 if TYPE_CHECKING:
     from fileio.registry import StoreDescription
@@ -86,7 +97,7 @@ class FileIO:
         self._policy = policy or RetryPolicy()
         self.metrics = Metrics()
         self._bare = backend
-        self._backend: Backend = Metered(backend, self.metrics, self._env)
+        self._backend: Backend = MeteredBackend(backend, self.metrics, self._env)
         self._description = description
         self._clock: ClockReading | None = None
 
@@ -124,7 +135,7 @@ class FileIO:
         """The keys below `prefix` as a store of its own, with its own metrics, over the same connections."""
         check_key(prefix)
         description = None if self._description is None else self._description.child(prefix)
-        return FileIO(Prefixed(self._bare, prefix), env=self._env, policy=self._policy, description=description)
+        return FileIO(PrefixedBackend(self._bare, prefix), env=self._env, policy=self._policy, description=description)
 
     def close(self) -> None:
         """Release connections. The object must not be used afterwards."""
@@ -274,7 +285,7 @@ class FileIO:
             return _evidence(result.meta, write_id, mode, size=len(data))
 
         outcome = self._settle_with(read_back, mode, attempt)
-        return replace(outcome, found=found[-1]) if isinstance(outcome, Conflict) and found else outcome
+        return replace(outcome, found=found[-1]) if isinstance(outcome, PreconditionFailed) and found else outcome
 
     def append(self, key: str, data: Buffer, *, offset: int) -> PutOutcome:
         """Add bytes to the object whose size is `offset` (0: create it). Conflict when its size is another one.
@@ -296,7 +307,7 @@ class FileIO:
                 return Absent()
             assert isinstance(result, GetResult)
             ours = result.data == bytes(data) and len(data) > 0
-            return Ours(result.meta.version) if ours else Foreign(result.meta.version, came_instead=len(result.data) > 0)
+            return WriteIsOurs(result.meta.version) if ours else Foreign(result.meta.version, came_instead=len(result.data) > 0)
 
         mode = Create() if offset == 0 else Update(Version(f"of {offset} bytes"))
         return self._settle_with(read_back, mode, lambda: self._backend.append(key, data, offset))
@@ -380,7 +391,9 @@ class FileIO:
     def _settle_with(
         self, read_back: Callable[[], Evidence], mode: PutMode, attempt: Callable[[], PutOutcome], *, doubt: Exception | None = None
     ) -> PutOutcome:
-        return settle(attempt, read_back, mode=mode, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry, doubt=doubt)
+        return resolve_write_outcome(
+            attempt, read_back, mode=mode, policy=self._policy, env=self._env, on_retry=self.metrics.record_retry, doubt=doubt
+        )
 
     def _list_page(self, prefix: str, start_after: str | None, delimiter: str | None, cursor: str | None, limit: int) -> ListPage:
         return self._retry(lambda: self._backend.list_page(prefix, start_after, delimiter, cursor, limit))
@@ -408,7 +421,7 @@ class FileIO:
 def _evidence(meta: ObjectMeta, write_id: str, mode: PutMode, *, size: int | None) -> Evidence:
     """`evidence_of`. Raises FileIOError when the object is ours and is not of the size that was sent: what is there is not known."""
     found = evidence_of(meta, write_id, mode)
-    if isinstance(found, Ours) and size not in (None, meta.size):
+    if isinstance(found, WriteIsOurs) and size not in (None, meta.size):
         raise FileIOError(f"{meta.key!r} has {meta.size} bytes in the store, but {size} were sent: delete it and write it again")
     return found
 
@@ -441,7 +454,7 @@ class SettledUpload(Upload):
         def attempt() -> PutOutcome:
             nonlocal refused
             outcome = self._inner.complete()
-            refused = isinstance(outcome, Conflict)
+            refused = isinstance(outcome, PreconditionFailed)
             return outcome
 
         lost = f"the upload of {self._key!r} is gone and nothing of it landed: write the object again"
@@ -452,9 +465,9 @@ class SettledUpload(Upload):
             if not refused:
                 raise
             raise UploadLost(lost) from error
-        if refused and isinstance(outcome, Unknown) and isinstance(outcome.cause, Contradicted):
+        if refused and isinstance(outcome, OutcomeUnknown) and isinstance(outcome.cause, Contradicted):
             raise UploadLost(lost) from outcome.cause
-        if isinstance(outcome, Unknown):
+        if isinstance(outcome, OutcomeUnknown):
             self._doubt = outcome.cause
         return outcome
 

@@ -20,11 +20,11 @@ from fileio.contract import (
     Buffer,
     ByteRange,
     Capabilities,
-    Conflict,
     GetResult,
     NotModified,
     ObjectMeta,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
     Range,
@@ -34,7 +34,7 @@ from fileio.contract import (
 )
 from fileio.env import Env
 from fileio.errors import FileIOError, InvalidConfig, ObjectChanged, Unsupported
-from fileio.upload_parts import Part, PartPool, WholePart, part_size
+from fileio.upload_parts import PartPool, UploadPart, WholePart, part_size
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -104,9 +104,9 @@ class WriteStream(io.RawIOBase):
         self._position = 0
         self._number = 1
         self._parts = PartPool(settings.spill_directory)
-        self._filling: Part | None = None
+        self._filling: UploadPart | None = None
         self._upload: Upload | None = None
-        self._sending: deque[tuple[Future[None], Part]] = deque()
+        self._sending: deque[tuple[Future[None], UploadPart]] = deque()
         self._sending_max = settings.parallelism if self._capabilities.parallel_parts else 1
         self._outcome: PutOutcome | None = None
         self._failure: BaseException | None = None
@@ -254,7 +254,7 @@ class WriteStream(io.RawIOBase):
         if self._filling is not None and self._filling.is_full:
             self._send(self._filling)
 
-    def _send(self, part: Part) -> None:
+    def _send(self, part: UploadPart) -> None:
         self._wait_for_room()
         upload, number = self._started(), self._number
         self._filling = None
@@ -302,7 +302,7 @@ class WriteStream(io.RawIOBase):
         wait([future for future, _ in self._sending])
         self._collect()
         outcome = upload.complete()
-        if isinstance(outcome, Conflict):
+        if isinstance(outcome, PreconditionFailed):
             with suppress(FileIOError):
                 upload.abort()
         return outcome

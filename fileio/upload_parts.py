@@ -26,7 +26,7 @@ def part_size(number: int, *, first_bytes: int, capabilities: Capabilities) -> i
     return min(-(-wanted // multiple) * multiple, most)
 
 
-class Part(Protocol):
+class UploadPart(Protocol):
     """A buffer of `size` bytes that is filled from its beginning."""
 
     size: int
@@ -50,10 +50,10 @@ class PartPool:
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
-        self._all: list[Part] = []
-        self._free: list[Part] = []
+        self._all: list[UploadPart] = []
+        self._free: list[UploadPart] = []
 
-    def take(self, size: int) -> Part:
+    def take(self, size: int) -> UploadPart:
         """An empty part of `size` bytes."""
         while self._free:
             part = self._free.pop()
@@ -66,7 +66,7 @@ class PartPool:
         self._all.append(part)
         return part
 
-    def give_back(self, part: Part) -> None:
+    def give_back(self, part: UploadPart) -> None:
         """The content of `part` is not needed any more."""
         if not isinstance(part, WholePart):
             self._free.append(part)
@@ -166,4 +166,4 @@ class _SpilledPart:
         self._file.close()
 
 
-__all__ = ["GROWTH_STEPS", "Part", "PartPool", "WholePart", "part_size"]
+__all__ = ["GROWTH_STEPS", "PartPool", "UploadPart", "WholePart", "part_size"]

@@ -1,4 +1,5 @@
-"""Wrappers that are themselves backends: `Metered` counts every request, `Prefixed` narrows a bucket to the keys below a prefix."""
+"""Wrappers that are themselves backends: `MeteredBackend` counts every request, `PrefixedBackend` narrows a bucket to the keys below a
+prefix."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from fileio.contract import (
     ListPage,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
     PutMode,
     PutOutcome,
-    Unknown,
     Update,
     Upload,
     Version,
@@ -105,7 +106,7 @@ class Metrics:
             self._retries += 1
 
 
-class Metered(Backend):
+class MeteredBackend(Backend):
     """Counts the requests, bytes, errors and seconds of another backend."""
 
     def __init__(self, inner: Backend, metrics: Metrics, env: Env) -> None:
@@ -155,7 +156,7 @@ class Metered(Backend):
         bytes_read = 0
         try:
             result = call()
-            failed = isinstance(result, Unknown)
+            failed = isinstance(result, OutcomeUnknown)
             bytes_read = len(result.data) if isinstance(result, GetResult) else 0
             return result
         finally:
@@ -163,7 +164,7 @@ class Metered(Backend):
 
 
 class _MeteredUpload(Upload):
-    def __init__(self, inner: Upload, meter: Metered) -> None:
+    def __init__(self, inner: Upload, meter: MeteredBackend) -> None:
         self._inner = inner
         self._meter = meter
 
@@ -177,7 +178,7 @@ class _MeteredUpload(Upload):
         self._meter._measure("upload_abort", self._inner.abort)
 
 
-class Prefixed(Backend):
+class PrefixedBackend(Backend):
     """The keys of another backend that begin with `<prefix>/`, under their names without it.
 
     Raises InvalidKey for keys that are too long together with the prefix.

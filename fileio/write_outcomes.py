@@ -4,15 +4,14 @@ A conditional write whose response was lost is asked again with the same bytes a
 failed", the object is read back, and the write id and the base that every write leaves in the object's metadata tell whose it is:
 
 - our write id: the first attempt had landed. `Written`.
-- a foreign object that replaced *the very version that we meant to replace*: ours never landed. `Conflict`.
-- any other foreign object: if no attempt of ours was ambiguous, `Conflict`; else ours may have landed and been replaced since, and only
-  `Unknown` is true.
+- a foreign object that replaced *the very version that we meant to replace*: ours never landed. `PreconditionFailed`.
+- any other foreign object: if no attempt of ours was ambiguous, `PreconditionFailed`; else ours may have landed and been replaced since,
+  and only `OutcomeUnknown` is true.
 
 Two things are taken for granted. An object that is created or swapped under a condition is not deleted while its writers are at work: a
 deletion removes the proof. And nothing between us and the store repeats a request unseen *while* another client replaces the object: if
-that happens, the failed condition of the repetition looks like a competitor's, and the verdict is `Conflict` although ours was there for
-a moment.
-"""
+that happens, the failed condition of the repetition looks like a competitor's, and the verdict is `PreconditionFailed` although ours was
+there for a moment."""
 
 from __future__ import annotations
 
@@ -23,13 +22,13 @@ from typing import TypeAlias, TypeVar
 from fileio.contract import (
     WRITE_BASE,
     WRITE_ID,
-    Conflict,
     Create,
     ObjectMeta,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
-    Unknown,
     Update,
     Version,
     Written,
@@ -66,7 +65,7 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class WriteIsOurs:
     """The object carries our write id."""
 
     version: Version
@@ -85,7 +84,7 @@ class Absent:
     """There is no object."""
 
 
-Evidence: TypeAlias = Ours | Foreign | Absent
+Evidence: TypeAlias = WriteIsOurs | Foreign | Absent
 
 
 class Contradicted(Throttled):
@@ -109,7 +108,7 @@ def evidence_of(meta: ObjectMeta, write_id: str, mode: PutMode) -> Evidence:
     """What an object that is there says about our write of `write_id` under `mode`."""
     written_by = meta.metadata.get(WRITE_ID)
     if written_by == write_id:
-        return Ours(meta.version)
+        return WriteIsOurs(meta.version)
     base = meta.metadata.get(WRITE_BASE)
     replaced = write_metadata(write_id, mode)[WRITE_BASE]
     return Foreign(meta.version, came_instead=base == replaced and not isinstance(mode, Overwrite))
@@ -143,7 +142,7 @@ def retry(call: Callable[[], T], *, policy: RetryPolicy, env: Env, on_retry: Cal
     raise failure
 
 
-def settle(
+def resolve_write_outcome(
     attempt: Callable[[], PutOutcome],
     read_back: Callable[[], Evidence],
     *,
@@ -156,7 +155,7 @@ def settle(
     """Repeat one write until its outcome is certain, within bounds.
 
     attempt: sends the same request with the same write id each time. read_back: one look at the object, after retries of its own. mode: an
-    `Overwrite` has no condition that could fail, so for it the answer `Conflict` means that the upload is gone.
+    `Overwrite` has no condition that could fail, so for it the answer `PreconditionFailed` means that the upload is gone.
     doubt: why an earlier settling of the same write ended as Unknown, so that its attempts may have landed.
     Returns Written, Conflict (provably not ours) or Unknown. Raises only when it is certain that no attempt had an effect.
     """
@@ -175,9 +174,9 @@ def settle(
         match outcome:
             case Written():
                 return outcome
-            case Unknown(cause):
+            case OutcomeUnknown(cause):
                 ambiguous = cause
-            case Conflict():
+            case PreconditionFailed():
                 verdict = _judge(read_back, mode=mode, ambiguous=ambiguous)
                 if verdict is not None:
                     return verdict
@@ -202,18 +201,20 @@ def _judge(read_back: Callable[[], Evidence], *, mode: PutMode, ambiguous: Excep
     try:
         found = read_back()
     except FileIOError as error:
-        return Unknown(error)
+        return OutcomeUnknown(error)
     match found:
-        case Ours(version):
+        case WriteIsOurs(version):
             return Written(version)
         case Foreign() if isinstance(mode, Overwrite):
-            return Unknown(ambiguous or UploadLost("the store no longer knows the upload, and another object is there: write it again"))
+            return OutcomeUnknown(
+                ambiguous or UploadLost("the store no longer knows the upload, and another object is there: write it again")
+            )
         case Foreign(version, came_instead):
-            return Conflict(version) if came_instead or ambiguous is None else Unknown(ambiguous)
+            return PreconditionFailed(version) if came_instead or ambiguous is None else OutcomeUnknown(ambiguous)
         case Absent():
             if isinstance(mode, (Create, Overwrite)):
                 return None
-            return Conflict(None) if ambiguous is None else Unknown(ambiguous)
+            return PreconditionFailed(None) if ambiguous is None else OutcomeUnknown(ambiguous)
 
 
 def _last_look(read_back: Callable[[], Evidence], cause: Exception) -> PutOutcome:
@@ -221,14 +222,14 @@ def _last_look(read_back: Callable[[], Evidence], cause: Exception) -> PutOutcom
     try:
         found = read_back()
     except FileIOError:
-        return Unknown(cause)
+        return OutcomeUnknown(cause)
     match found:
-        case Ours(version):
+        case WriteIsOurs(version):
             return Written(version)
         case Foreign(version, came_instead=True):
-            return Conflict(version)
+            return PreconditionFailed(version)
         case _:
-            return Unknown(cause)
+            return OutcomeUnknown(cause)
 
 
 __all__ = [
@@ -236,11 +237,11 @@ __all__ = [
     "Contradicted",
     "Evidence",
     "Foreign",
-    "Ours",
     "RetryPolicy",
+    "WriteIsOurs",
     "attempts",
     "evidence_of",
+    "resolve_write_outcome",
     "retry",
-    "settle",
     "write_metadata",
 ]

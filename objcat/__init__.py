@@ -15,7 +15,7 @@ from objcat.common.progress import Progress, report_progress
 from objcat.lake.lake import Lake, connect
 from objcat.lake.standalone import create_table_at, table_at
 from objcat.maintenance.compaction_strategy import CompactionStrategy
-from objcat.maintenance.maintain import Maintained
+from objcat.maintenance.maintain import MaintenanceReport
 from objcat.metadata.schema_evolution import AddColumn, DropColumn, DropNotNull, MoveColumn, RenameColumn, WidenColumn
 from objcat.metadata.table_spec import Bloom, Bucket, Memory, Record, Simple
 from objcat.table.scan import Scan
@@ -37,7 +37,7 @@ __all__ = [
     "DropColumn",
     "DropNotNull",
     "Lake",
-    "Maintained",
+    "MaintenanceReport",
     "Memory",
     "MoveColumn",
     "Progress",

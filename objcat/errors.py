@@ -201,7 +201,7 @@ class SharedTransaction(ObjcatError):
     """Another operation has the same transaction id. Nothing of this one is visible; nothing was deleted, since it may be the other's."""
 
 
-class Fenced(ObjcatError):
+class WriterFenced(ObjcatError):
     """The transaction was rolled back by another process before it committed."""
 
 

@@ -23,7 +23,7 @@ from objcat.planning.changes import ChangesPlan
 from objcat.spark.engine import arrow_schema
 from objcat.tasks.changes import CHANGE_TYPE, COMMIT_SLOT, COMMIT_TIME, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, read_changed
 from objcat.timeline.entry import Action, Entry
-from pyspark_objcat.options import FOLLOWING, INCREMENTAL, FormatOptions, Said
+from pyspark_objcat.options import FOLLOWING, INCREMENTAL, FormatOptions, TableAtLoad
 
 TASKS_MAX = 4096
 WINDOW_SLOTS = 256
@@ -53,7 +53,7 @@ LIMITS_KNOWN: bool = TYPE_CHECKING or ReadAllAvailable is not None
 class TableStream(Limited):
     """Reads what commits did, between slots. One lives on the driver as long as the query; others, pickled, read in tasks."""
 
-    def __init__(self, options: FormatOptions, schema: StructType, said: Said | None) -> None:
+    def __init__(self, options: FormatOptions, schema: StructType, said: TableAtLoad | None) -> None:
         """said: None where Spark was given a schema. Raises InvalidInput for options that do not go together, or that this PySpark cannot
         do."""
         self._options = options
@@ -119,9 +119,8 @@ class TableStream(Limited):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Raises SnapshotExpired when slots of the range were cleaned, and InvalidInput for a table, or columns, that are others now.
 
-        Columns are those of when the stream was loaded, as `Said` has them, whatever they were called at the end of a range that lies
-        before that.
-        """
+        Columns are those of when the stream was loaded, as `TableAtLoad` has them, whatever they were called at the end of a range that
+        lies before that."""
         table = self._opened()
         first, last = self._slot(start), self._slot(end)
         table.refresh()
@@ -169,7 +168,7 @@ class TableStream(Limited):
         if self._said is None:
             snapshot = source.snapshot(source.view.slot)
             _check_types(self._options.followed(snapshot.spec), arrow_schema(self._schema))
-            self._said = Said(table.id, snapshot.slot, snapshot.spec.table_schema)
+            self._said = TableAtLoad(table.id, snapshot.slot, snapshot.spec.table_schema)
         now = source.snapshot(last).spec.table_schema
         self._said.check(table, last, now, self._schema.fieldNames(), path=self._options.path)
         if self._options.chosen is None:

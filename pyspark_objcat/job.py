@@ -27,15 +27,15 @@ from objcat.datafile.batch_checks import check_columns, check_delete_columns
 from objcat.datafile.casting import named
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.datafile.parquet import base_pieces, log_pieces
-from objcat.errors import Fenced, InvalidInput, ObjcatError, StreamRewound
-from objcat.maintenance.auto import Upkeep
+from objcat.errors import InvalidInput, ObjcatError, StreamRewound, WriterFenced
+from objcat.maintenance.auto import AutoMaintenance
 from objcat.metadata.files import BaseFile, LogObject
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema import columns_from_arrow
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.parse import parse_predicate
 from objcat.spark.engine import schema_of_struct
-from objcat.table.context import Standing
+from objcat.table.context import LatestView
 from objcat.tasks.model import OP_FIELD, Operation, WriteResult, WriteTask
 from objcat.tasks.write_batches import write_unrouted
 from objcat.tasks.write_log_rows import written_columns
@@ -43,16 +43,16 @@ from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Txn, data_prefix, new_txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import AppVersion
-from objcat.write.table_writer import Change, Part
-from objcat.write.transaction import CommitResult, commit_parts
-from pyspark_objcat.options import COPY_ON_WRITE_REFUSED, LOCATED_REFUSED, FormatOptions, Made, refused
+from objcat.write.table_writer import TableWriter, WriteBatch
+from objcat.write.transaction import CommitResult, commit_write
+from pyspark_objcat.options import COPY_ON_WRITE_REFUSED, LOCATED_REFUSED, CreatedTable, FormatOptions, refused
 
 logger = logging.getLogger("objcat")
 
 QUERY_KEY = "sql.streaming.queryId"
 """Where Spark tells tasks which streaming query they are of: an id that its checkpoint keeps."""
 
-_UPKEEP = Upkeep()
+_UPKEEP = AutoMaintenance()
 """Of the process in which Spark commits, one after the other of a stream's batches too, until it has been idle for a minute."""
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
@@ -60,7 +60,7 @@ _RESULTS = msgspec.msgpack.Decoder(WriteResult)
 
 
 @dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """What one task did. number: of the task. task: what it was asked to write. result: files, encoded. error: pickled; then there is no
     result. query: of which streaming query it was."""
 
@@ -81,9 +81,9 @@ class WriteJob:
     schema: pa.Schema
     mode: SchemaMode
     task: WriteTask
-    made: Made | None
+    made: CreatedTable | None
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
         """In a task: write its rows. What is wrong with them is told in the message: Spark would repeat the task, which mends nothing."""
         context = TaskContext.get()
         number = 0 if context is None else context.partitionId()
@@ -94,10 +94,10 @@ class WriteJob:
                     fileio, self.task, f"spark-{number}", (batch.rename_columns(self.schema.names) for batch in batches)
                 )
         except (ObjcatError, FileIOError) as error:
-            return Written(number, self.task, None, pickle.dumps(error), query)
-        return Written(number, self.task, msgspec.msgpack.encode(result), None, query)
+            return WrittenFiles(number, self.task, None, pickle.dumps(error), query)
+        return WrittenFiles(number, self.task, msgspec.msgpack.encode(result), None, query)
 
-    def commit(self, written: Sequence[Written], *, app: AppVersion | None, metadata: Mapping[str, str]) -> CommitResult | None:
+    def commit(self, written: Sequence[WrittenFiles], *, app: AppVersion | None, metadata: Mapping[str, str]) -> CommitResult | None:
         """On the driver: commit what the tasks wrote; None when they had no rows. Raises what a task met, and as `Table.upsert`.
 
         Whatever it raises but CommitUnknown, the files are gone.
@@ -113,23 +113,23 @@ class WriteJob:
         result = sum((_RESULTS.decode(one.result) for one in written if one.result is not None), WriteResult())
         if not result.rows:
             return None
-        given = Given(table.fileio, self.schema, task, result)
-        change = Change(given, None, task.operation, self.mode, task.delete_when)
-        standing = Standing(table.timeline, table.timeline.open())
+        given = WrittenFilesEngine(table.fileio, self.schema, task, result)
+        change = WriteBatch(given, None, task.operation, self.mode, task.delete_when)
+        standing = LatestView(table.timeline, table.timeline.open())
         before = standing.view.outcomes.find(table.fileio, task.txn)
         if before is not None and before.committed:
             # Whoever asks twice has what he asks for.
             return None
         if before is not None:
             _remove(table.fileio, task.txn)
-            raise Fenced(
+            raise WriterFenced(
                 f"{task.txn} was rolled back at slot {before.slot}, since its writer had written no file for long and was thought dead: "
                 "write again"
             )
-        part, began_slot = Part(table.fileio, table.manifests, table.id, [change]), standing.view.slot
+        part, began_slot = TableWriter(table.fileio, table.manifests, table.id, [change]), standing.view.slot
         committer = Committer(table.fileio)
         try:
-            done, followed = commit_parts(table.timeline, committer, [part], standing.view, metadata=metadata, app=app, txn=task.txn)
+            done, followed = commit_write(table.timeline, committer, [part], standing.view, metadata=metadata, app=app, txn=task.txn)
         except StreamRewound:
             _remove(table.fileio, task.txn)
             raise
@@ -179,8 +179,8 @@ def _plan(options: FormatOptions, table: objcat.Table, given: pa.Schema) -> tupl
             raise InvalidInput("the table has no key, so nothing says which rows to delete: leave out the option delete_when")
         delete_when = parse_predicate(options.own["delete_when"], columns_from_arrow(given))
     mode = options.schema_mode_of(spec)
-    change = Change(Given(table.fileio, given), None, operation, mode, delete_when)
-    (task,) = Part(table.fileio, table.manifests, table.id, [change]).tasks(table.snapshot, new_txn(table.fileio.env))
+    change = WriteBatch(WrittenFilesEngine(table.fileio, given), None, operation, mode, delete_when)
+    (task,) = TableWriter(table.fileio, table.manifests, table.id, [change]).tasks(table.snapshot, new_txn(table.fileio.env))
     check = check_delete_columns if operation is Operation.DELETE else check_columns
     check(written_columns(given.names, task.spec, delete_when), task.spec)
     return mode, task
@@ -207,7 +207,7 @@ def _remove(fileio: FileIO, txn: Txn) -> None:
         remove_files(fileio, keys, why=txn)
 
 
-class Given:
+class WrittenFilesEngine:
     """An engine for files that are there already.
 
     When the table has changed since they were planned so that they do not fit (other columns, partitions or buckets), their rows are

@@ -15,7 +15,7 @@ from fileio.errors import FileIOError, InvalidConfig
 from fileio.options import nearest
 from objcat.common.validation import KeyScope, ScanMode, TableType, one_of
 from objcat.errors import InvalidInput, ObjcatError, TableNotFound
-from objcat.lake.create import take_back
+from objcat.lake.create import drop_created_table
 from objcat.lake.urls import find_table
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema import TableSchema, all_nullable, nullable_schema
@@ -23,7 +23,7 @@ from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import COPY_ON_WRITE, MERGE_ON_READ, TableSpec
 from objcat.planning.incremental import HIDDEN, chosen_columns
 from objcat.planning.scan import MODES, SNAPSHOT
-from objcat.table.change_feed import Feed, changes, incremental
+from objcat.table.change_feed import ChangeFeed, changes, incremental
 from objcat.table.scan import Scan
 from objcat.tasks.changes import change_schema, increment_schema
 from objcat.tasks.model import Operation
@@ -62,7 +62,7 @@ CHANGES, NET_CHANGES, INCREMENTAL = FOLLOWING = ("changes", "net_changes", "incr
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CreatedTable:
     """A table that was created for a write. table: its id. opened: the slot that created it."""
 
     table: str
@@ -70,7 +70,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TableAtLoad:
     """What Spark was told of a table when a frame or a stream was loaded. table: its id. schema: as of the slot."""
 
     table: str
@@ -118,7 +118,7 @@ class FormatOptions:
                 raise
             raise InvalidInput(f"the format objcat has no option {unknown!r}: {nearest(unknown, OWN)}") from error
 
-    def table_for(self, schema: pa.Schema) -> tuple[objcat.Table, Made | None]:
+    def table_for(self, schema: pa.Schema) -> tuple[objcat.Table, CreatedTable | None]:
         """The table to write to, created, with columns that may be null, when it is not there and the options say of which
         key: then with what was made.
 
@@ -153,15 +153,15 @@ class FormatOptions:
             kind=cast("TableType", own.get("kind", MERGE_ON_READ)),
             key_scope=cast("KeyScope", own.get("key_scope", "table")),
         )
-        return table, Made(table.id, table.snapshot.slot)
+        return table, CreatedTable(table.id, table.snapshot.slot)
 
-    def take_back(self, made: Made) -> None:
+    def take_back(self, made: CreatedTable) -> None:
         """Drop a table that was created for a write that is refused, unless somebody has written to it meanwhile. Never raises."""
         above, _, _ = self.path.rstrip("/").rpartition("/")
         try:
             table = self.table()
             if table.id == made.table:
-                take_back(objcat.connect(above, dict(self.store)).catalog, table.timeline, table.id, opened=made.opened)
+                drop_created_table(objcat.connect(above, dict(self.store)).catalog, table.timeline, table.id, opened=made.opened)
         except (ObjcatError, FileIOError) as error:
             logger.warning("the table at %s was created for a write that was refused, and may be there: %s", self.path, error)
 
@@ -235,18 +235,24 @@ class FormatOptions:
         """Where to end; the newest commit when None."""
         return _point(self.own["until"]) if "until" in self.own else None
 
-    def feed(self, table: objcat.Table, since: int | str, until: int | str | None, columns: Sequence[str], schema: TableSchema) -> Feed:
+    def feed(
+        self, table: objcat.Table, since: int | str, until: int | str | None, columns: Sequence[str], schema: TableSchema
+    ) -> ChangeFeed:
         """What a read follows. columns: of this schema, without those that say of a change what it is. Raises as `Table.changes`."""
         mode = self.mode
         if mode == INCREMENTAL:
             where = self.own.get("where")
-            return table._standing.reliably(lambda: incremental(table._source(), since, until, where=where, columns=columns, schema=schema))
+            return table._standing.retry_on_new_checkpoint(
+                lambda: incremental(table._source(), since, until, where=where, columns=columns, schema=schema)
+            )
         if "where" in self.own:
             raise InvalidInput(
                 f'changes take no filter, but the option where is given: use .option("mode", "{INCREMENTAL}"), or df.where()'
             )
         net = mode == NET_CHANGES
-        return table._standing.reliably(lambda: changes(table._source(), since, until, columns=columns, net=net, schema=schema))
+        return table._standing.retry_on_new_checkpoint(
+            lambda: changes(table._source(), since, until, columns=columns, net=net, schema=schema)
+        )
 
     def end(self, table: objcat.Table) -> Snapshot:
         """Where a read that follows a table ends, the newest slot when nothing is said. Raises InvalidInput, SnapshotExpired."""
@@ -255,7 +261,7 @@ class FormatOptions:
             source = table._source()
             return source.snapshot(source.slots(self.since, self.until)[1])
 
-        return table._standing.reliably(found)
+        return table._standing.retry_on_new_checkpoint(found)
 
     def followed(self, spec: TableSpec) -> pa.Schema:
         """The columns that a read which follows a table gives: also of slots at which more of them may be null. Raises InvalidInput."""

@@ -35,8 +35,8 @@ from objcat.tasks.changes import read_changed
 from objcat.tasks.scan import scan_groups
 from objcat.timeline.log_state import AppVersion
 from pyspark_objcat.follow import TableStream, as_declared, columns_of
-from pyspark_objcat.job import WriteJob, Written, begin_job, give_up
-from pyspark_objcat.options import FOLLOWING, FormatOptions, Said, parse_options
+from pyspark_objcat.job import WriteJob, WrittenFiles, begin_job, give_up
+from pyspark_objcat.options import FOLLOWING, FormatOptions, TableAtLoad, parse_options
 
 TASKS_MAX = 64 * 1024
 
@@ -67,7 +67,7 @@ class DefaultSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._parsed = parse_options(dict(options))
-        self._said: Said | None = None
+        self._said: TableAtLoad | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -85,7 +85,7 @@ class DefaultSource(DataSource):
         else:
             scan = parsed.scan(table)
             found, snapshot = scan.schema, scan.plan.snapshot
-        self._said = Said(table.id, snapshot.slot, snapshot.spec.table_schema)
+        self._said = TableAtLoad(table.id, snapshot.slot, snapshot.spec.table_schema)
         return from_arrow_schema(pa.schema([field.remove_metadata() for field in found]), prefer_timestamp_ntz=True)
 
     @told
@@ -126,7 +126,7 @@ class DefaultSource(DataSource):
 class _Reader(DataSourceReader):
     """Pickled to the workers before it plans, once, for the first action. said: None where Spark was given a schema."""
 
-    def __init__(self, options: FormatOptions, schema: StructType, said: Said | None) -> None:
+    def __init__(self, options: FormatOptions, schema: StructType, said: TableAtLoad | None) -> None:
         self._options = options
         self._schema = schema
         self._said = said
@@ -230,6 +230,6 @@ class _StreamWriter(DataSourceStreamArrowWriter):
             give_up(self._job.options, txn)
 
 
-def _written(messages: Sequence[Any]) -> list[Written]:
+def _written(messages: Sequence[Any]) -> list[WrittenFiles]:
     """Those of tasks that ended well."""
-    return [message for message in messages if isinstance(message, Written)]
+    return [message for message in messages if isinstance(message, WrittenFiles)]

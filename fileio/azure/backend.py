@@ -24,18 +24,18 @@ from fileio.contract import (
     Buffer,
     ByteRange,
     Capabilities,
-    Conflict,
     Create,
     DeleteResult,
     GetResult,
     ListPage,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
     Suffix,
-    Unknown,
     Update,
     Upload,
     Version,
@@ -249,7 +249,7 @@ class AzureBackend(Backend):
         blob = self._blob(key)
         if offset == 0:
             created = self._mutate("create", key, Create(), lambda: blob.create_append_blob(**self._missing, **self._writing))
-            if isinstance(created, Unknown) or (isinstance(created, Written) and not data):
+            if isinstance(created, OutcomeUnknown) or (isinstance(created, Written) and not data):
                 return created
         # The position is a condition of every append: a repeated request after a lost response cannot add the bytes twice.
         if not data:
@@ -257,7 +257,7 @@ class AzureBackend(Backend):
                 meta = self.head(key)
             except Unavailable as error:
                 raise Throttled(f"nothing was appended to {self._url}/{key}, its size is not known: {error}") from error
-            return Written(meta.version) if meta.size == offset else Conflict(meta.version)
+            return Written(meta.version) if meta.size == offset else PreconditionFailed(meta.version)
         body = bytes(data)
         return self._mutate(
             "append to",
@@ -358,19 +358,19 @@ class AzureBackend(Backend):
         except AzureError as error:
             status, code = _status(error), _code(error)
             if not isinstance(mode, Overwrite) and (code in _CONDITION_CODES or (code is None and status in (409, 412))):
-                return Conflict(None)
+                return PreconditionFailed(None)
             failure = self._failure(error, what, key)
             if isinstance(failure, Unavailable):
-                return Unknown(failure)
+                return OutcomeUnknown(failure)
             if isinstance(mode, Update) and _is_gone(failure):
-                return Conflict(None)
+                return PreconditionFailed(None)
             if isinstance(mode, Create) and _is_gone(failure):
                 # It needs nothing but the container: what gave that answer may have sent the write on before.
-                return Unknown(Unavailable(f"{failure}, says the answer to a write of it: check what stands before the service"))
+                return OutcomeUnknown(Unavailable(f"{failure}, says the answer to a write of it: check what stands before the service"))
             raise failure from None
         etag = answer.get("etag")
         if etag is None:
-            return Unknown(Unavailable(f"{self._url}: no etag in the answer to {what} {key!r}: is the endpoint Azure Blob Storage?"))
+            return OutcomeUnknown(Unavailable(f"{self._url}: no etag in the answer to {what} {key!r}: is the endpoint Azure Blob Storage?"))
         return Written(_version(etag), _ms(answer.get("date")))
 
     def _failure(self, error: AzureError, what: str, key: str) -> FileIOError:
@@ -459,8 +459,8 @@ class _AzureUpload(Upload):
             # Any write to the key drops uncommitted blocks: an earlier completion of ours, or a competitor.
             if isinstance(self._mode, Overwrite) and not self._ambiguous:
                 raise error from None
-            return Conflict(None)
-        self._ambiguous = self._ambiguous or isinstance(outcome, Unknown)
+            return PreconditionFailed(None)
+        self._ambiguous = self._ambiguous or isinstance(outcome, OutcomeUnknown)
         return outcome
 
     def abort(self) -> None:

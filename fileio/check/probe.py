@@ -15,16 +15,16 @@ from typing import Any, TypeAlias
 
 from fileio.contract import (
     WRITE_ID,
-    Conflict,
     Create,
     GetResult,
     NotModified,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
     Range,
     Suffix,
-    Unknown,
     Update,
     Version,
     Written,
@@ -222,11 +222,11 @@ def _scratch(fileio: FileIO) -> Iterator[Scratch]:
 def _refused(outcome: PutOutcome) -> Finding:
     """A write that had to be refused."""
     match outcome:
-        case Conflict():
+        case PreconditionFailed():
             return KEPT
         case Written():
             return Verdict.IGNORED, "the write was accepted although its condition did not hold"
-        case Unknown(cause):
+        case OutcomeUnknown(cause):
             return Verdict.FAILED, f"the outcome is not known: {cause}"
 
 
@@ -235,9 +235,9 @@ def _accepted(outcome: PutOutcome) -> Finding:
     match outcome:
         case Written():
             return KEPT
-        case Conflict():
+        case PreconditionFailed():
             return Verdict.REFUSED, "the write was refused although its condition held"
-        case Unknown(cause):
+        case OutcomeUnknown(cause):
             return Verdict.FAILED, f"the outcome is not known: {cause}"
 
 
@@ -398,7 +398,7 @@ def _race(scratch: Scratch, name: str, act: Callable[[str, bytes, Version | None
         bodies = [f"client {number} in round {round_number}".encode() for number in range(RACE_CLIENTS)]
         outcomes = _at_once([_bound(act, key, body, base) for body in bodies])
         errors = [outcome for outcome in outcomes if isinstance(outcome, FileIOError)]
-        unknown = [outcome for outcome in outcomes if isinstance(outcome, Unknown)]
+        unknown = [outcome for outcome in outcomes if isinstance(outcome, OutcomeUnknown)]
         winners = [body for body, outcome in zip(bodies, outcomes, strict=True) if isinstance(outcome, Written)]
         if len(winners) > 1:
             return Verdict.IGNORED, f"{len(winners)} of {RACE_CLIENTS} clients were told that they alone had won"

@@ -26,17 +26,17 @@ from fileio.contract import (
     Buffer,
     ByteRange,
     Capabilities,
-    Conflict,
     Create,
     DeleteResult,
     GetResult,
     ListPage,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
-    Unknown,
     Update,
     Upload,
     Version,
@@ -248,7 +248,7 @@ class GCSBackend(Backend):
         try:
             upload = self.start_upload(key, mode, metadata)
         except Unavailable as error:
-            return Unknown(error)
+            return OutcomeUnknown(error)
         upload.put_part(1, data)
         return upload.complete()
 
@@ -259,18 +259,18 @@ class GCSBackend(Backend):
             )
         if offset == 0:
             created = self.put(key, data, Create(), {})
-            if not isinstance(created, Conflict):
+            if not isinstance(created, PreconditionFailed):
                 return created
         try:
             present = self.head(key)
         except BucketNotFound:
             raise
         except NotFound:
-            return Conflict(None)
+            return PreconditionFailed(None)
         except Unavailable as error:
             raise Throttled(f"nothing was appended to {self.url}/{key}, its size is not known: {error}") from error
         if present.size != offset:
-            return Conflict(present.version)
+            return PreconditionFailed(present.version)
         return self._compose(key, data, present)
 
     def _compose(self, key: str, data: Buffer, present: ObjectMeta) -> PutOutcome:
@@ -280,9 +280,9 @@ class GCSBackend(Backend):
             match self.put(extra_key, data, Create(), {}):
                 case Written(version):
                     extra_version = version
-                case Conflict():
+                case PreconditionFailed():
                     raise Throttled(f"nothing was appended to {self.url}/{key}: {extra_key!r} is in the way; append again")
-                case Unknown(cause):
+                case OutcomeUnknown(cause):
                     raise Throttled(f"nothing was appended to {self.url}/{key}: its new bytes were not stored: {cause}") from cause
 
             def send() -> PutOutcome:
@@ -441,16 +441,16 @@ class GCSBackend(Backend):
         try:
             return self._read(key, call)
         except ConditionFailed:
-            return Conflict(None)
+            return PreconditionFailed(None)
         except Unavailable as error:
-            return Unknown(error)
+            return OutcomeUnknown(error)
         except NotFound as error:
             self._check_bucket(error)
             if isinstance(mode, Update):
-                return Conflict(None)
+                return PreconditionFailed(None)
             if isinstance(mode, Create):
                 # It needs nothing but the bucket: that is no answer of the store, and what gave it may have sent the write on before.
-                return Unknown(Unavailable(f"{error}, says the answer to a write of it: check what stands before the store"))
+                return OutcomeUnknown(Unavailable(f"{error}, says the answer to a write of it: check what stands before the store"))
             raise
 
     def _check_bucket(self, missing: NotFound) -> None:
@@ -478,7 +478,7 @@ class GCSBackend(Backend):
 
 def _written(blob: Any) -> PutOutcome:
     if blob.generation is None or blob.updated is None:
-        return Unknown(Unavailable(f"the store's answer does not tell the generation of {blob.name!r}"))
+        return OutcomeUnknown(Unavailable(f"the store's answer does not tell the generation of {blob.name!r}"))
     return Written(Version(str(blob.generation)), milliseconds(blob.updated))
 
 

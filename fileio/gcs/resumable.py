@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from fileio.contract import Buffer, Conflict, Overwrite, PutMode, PutOutcome, Unknown, Upload, Version, Written
+from fileio.contract import Buffer, OutcomeUnknown, Overwrite, PreconditionFailed, PutMode, PutOutcome, Upload, Version, Written
 from fileio.errors import BucketNotFound, FileIOError, NotFound, Unavailable, UploadLost
 from fileio.gcs.client import ConditionFailed, Refused, bytes_reached, crc32c, crc32c_header, milliseconds
 
@@ -89,13 +89,13 @@ class ResumableUpload(Upload):
 
     def complete(self) -> PutOutcome:
         if self._session_url is None:
-            return Conflict(None)
+            return PreconditionFailed(None)
         try:
             return self._backend._write(self._name, Overwrite(), self._send_last)
         except BucketNotFound:
             raise
         except NotFound:
-            return Conflict(None)
+            return PreconditionFailed(None)
 
     def _send_last(self) -> PutOutcome:
         total = self._offset + len(self._held)
@@ -108,11 +108,11 @@ class ResumableUpload(Upload):
                 break
             now = bytes_reached(response)
             if now <= reached:
-                return Unknown(Unavailable(f"the store took no byte of {self._name!r} after {reached}"))
+                return OutcomeUnknown(Unavailable(f"the store took no byte of {self._name!r} after {reached}"))
             reached = now
         resource = response.json()
         if "generation" not in resource:
-            return Conflict(None)  # the read-back tells
+            return PreconditionFailed(None)  # the read-back tells
         if int(resource["size"]) != total:
             raise FileIOError(
                 f"{self._name!r} has {resource['size']} bytes in the store, but {total} were sent: delete it and write it again"

@@ -36,16 +36,16 @@ from fileio.contract import (
     Buffer,
     ByteRange,
     Capabilities,
-    Conflict,
     Create,
     DeleteResult,
     GetResult,
     ListPage,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
-    Unknown,
     Update,
     Upload,
     Version,
@@ -220,7 +220,7 @@ class LocalBackend(Backend):
             try:
                 with self._opened(key, path) as (fd, meta):
                     if meta.size != offset:
-                        return Conflict(meta.version)
+                        return PreconditionFailed(meta.version)
                     floor_ns = os.fstat(fd).st_mtime_ns
                     with self._temporary(path) as temporary:
                         temporary.copy(fd, meta.size)
@@ -228,7 +228,7 @@ class LocalBackend(Backend):
                         temporary.seal(meta.metadata, later_than_ns=floor_ns)
                         return self._place(temporary, Update(meta.version), meta.metadata)
             except NotFound:
-                return self.put(key, data, Create(), {}) if offset == 0 else Conflict(None)
+                return self.put(key, data, Create(), {}) if offset == 0 else PreconditionFailed(None)
 
     def copy(self, source: str, target: str, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
         path = self._path(target)
@@ -289,11 +289,11 @@ class LocalBackend(Backend):
 
     # ---- how a file becomes an object
 
-    def _look(self, path: str, mode: PutMode) -> tuple[Conflict | None, int]:
+    def _look(self, path: str, mode: PutMode) -> tuple[PreconditionFailed | None, int]:
         """A condition that fails before anything is written, and the time (ns) that the new version must be later than."""
         current = stat_of(path)
         if current is None or stat.S_ISDIR(current.st_mode):
-            return (Conflict(None) if isinstance(mode, Update) else None), 0
+            return (PreconditionFailed(None) if isinstance(mode, Update) else None), 0
         return refusal_of(current, mode), current.st_mtime_ns
 
     def _place(self, temporary: Temporary, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
@@ -306,7 +306,7 @@ class LocalBackend(Backend):
                         raise InvalidKey(f"{path!r} cannot be an object: other keys begin with it and a slash; choose another key")
                     outcome = self._link(temporary, fd) if isinstance(mode, Create) else self._replace(temporary, fd, mode, metadata)
                     if isinstance(outcome, Written) and not self._confirmed(fd):
-                        return Unknown(Unavailable(f"the disk did not confirm the write of {path!r}: it may be lost in a crash"))
+                        return OutcomeUnknown(Unavailable(f"the disk did not confirm the write of {path!r}: it may be lost in a crash"))
                     if outcome is not None:
                         return outcome
             except (FileNotFoundError, IsADirectoryError):
@@ -316,7 +316,7 @@ class LocalBackend(Backend):
             except OSError as error:
                 if not temporary.placed or error.errno is None:
                     raise
-                return Unknown(error_of(error, path))
+                return OutcomeUnknown(error_of(error, path))
         raise Throttled(f"the directories of {path!r} are made and removed as fast as they are used: write again later")
 
     def _link(self, temporary: Temporary, fd: int) -> PutOutcome | None:
@@ -326,7 +326,7 @@ class LocalBackend(Backend):
             os.link(temporary.path, name, dst_dir_fd=fd)
         except FileExistsError:
             current = stat_of(name, fd)
-            return None if current is None or stat.S_ISDIR(current.st_mode) else Conflict(version_of(current))
+            return None if current is None or stat.S_ISDIR(current.st_mode) else PreconditionFailed(version_of(current))
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
                 raise Unsupported(
@@ -334,7 +334,7 @@ class LocalBackend(Backend):
                 ) from error
             if error.errno is None or error.errno in _CERTAIN_ERRORS:
                 raise
-            return Unknown(error_of(error, temporary.target))
+            return OutcomeUnknown(error_of(error, temporary.target))
         return temporary.written()
 
     def _replace(self, temporary: Temporary, fd: int, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
@@ -343,7 +343,7 @@ class LocalBackend(Backend):
         with self._locked(fd, temporary.target):
             current = stat_of(name, fd)
             if current is None and isinstance(mode, Update):
-                return Conflict(None)
+                return PreconditionFailed(None)
             if current is not None:
                 refusal = refusal_of(current, mode)
                 if refusal is not None:
@@ -354,7 +354,7 @@ class LocalBackend(Backend):
             except OSError as error:
                 if error.errno is None or error.errno in _CERTAIN_ERRORS:
                     raise
-                return Unknown(error_of(error, temporary.target))
+                return OutcomeUnknown(error_of(error, temporary.target))
             if current is not None:
                 self._metadata_files.drop(current)
             return temporary.written()
@@ -535,7 +535,7 @@ class _LocalUpload(Upload):
         if self._written is not None:
             return self._written
         if self._aborted:
-            return Conflict(None)
+            return PreconditionFailed(None)
         self._backend._seen.check()
         with typed_errors(self._temporary.target):
             refusal, floor_ns = self._backend._look(self._temporary.target, self._mode)

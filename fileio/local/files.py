@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from fileio.contract import Buffer, ByteRange, Conflict, Create, ObjectMeta, Overwrite, PutMode, Suffix, Update, Version, Written
+from fileio.contract import Buffer, ByteRange, Create, ObjectMeta, Overwrite, PreconditionFailed, PutMode, Suffix, Update, Version, Written
 from fileio.env import default_env
 from fileio.errors import BucketNotFound, FileIOError, InvalidKey, PermissionDenied, StoreFull, Throttled, Unavailable, Unsupported
 from fileio.local.listing import HIDDEN
@@ -68,13 +68,13 @@ def read_bytes(fd: int, start: int, end: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def refusal_of(current: os.stat_result, mode: PutMode) -> Conflict | None:
+def refusal_of(current: os.stat_result, mode: PutMode) -> PreconditionFailed | None:
     """The conflict of a condition with the file that is there."""
     match mode:
         case Create():
-            return Conflict(version_of(current))
+            return PreconditionFailed(version_of(current))
         case Update(version):
-            return None if version == version_of(current) else Conflict(version_of(current))
+            return None if version == version_of(current) else PreconditionFailed(version_of(current))
         case Overwrite():
             return None
 

@@ -18,19 +18,19 @@ from fileio.contract import (
     Buffer,
     ByteRange,
     Capabilities,
-    Conflict,
     Create,
     DeleteResult,
     GetResult,
     ListPage,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
     Range,
     Suffix,
-    Unknown,
     Update,
     Upload,
     Version,
@@ -166,7 +166,7 @@ class S3Backend(Backend):
             )
         except Failure as failure:
             if failure.condition_failed(mode):
-                return Conflict(None)
+                return PreconditionFailed(None)
             return failure.as_unknown(absent=True)
         return _written(response, key, response)
 
@@ -177,7 +177,7 @@ class S3Backend(Backend):
             response = self._client.send("put_object", key, Key=key, Body=self._sendable(data), WriteOffsetBytes=offset, **self._encrypt)
         except Failure as failure:
             if failure.code == "InvalidWriteOffset" or failure.status == 412 or (failure.absent and offset > 0):
-                return Conflict(None)
+                return PreconditionFailed(None)
             if failure.code == "TooManyParts":
                 raise Unsupported(f"{key!r} in {self.url} has taken 10,000 appends: go on in another object") from None
             return failure.as_unknown()
@@ -194,7 +194,7 @@ class S3Backend(Backend):
                 # Which key is absent is not said: a missing source is the caller's error, a missing target is a conflict.
                 self.head(source)
             if failure.condition_failed(mode):
-                return Conflict(None)
+                return PreconditionFailed(None)
             return failure.as_unknown()
         return _written(response.get("CopyObjectResult", {}), target, response)
 
@@ -296,7 +296,7 @@ class _S3Upload(Upload):
             response = self._backend._client.send("complete_multipart_upload", self._key, **arguments)
         except Failure as failure:
             if failure.condition_failed(self._mode) or failure.code == "NoSuchUpload":
-                return Conflict(None)
+                return PreconditionFailed(None)
             if failure.code in ("ConditionalRequestConflict", "InvalidPart"):
                 raise self._lost(failure) from None
             return failure.as_unknown()
@@ -332,7 +332,7 @@ def _written(answer: Mapping[str, Any], key: str, response: Mapping[str, Any]) -
     """Written, by the part of the response that names the etag."""
     version = str(answer.get("ETag", "")).strip('"')
     if not version:
-        return Unknown(Unavailable(f"the store's answer to a write of {key!r} names no etag"))
+        return OutcomeUnknown(Unavailable(f"the store's answer to a write of {key!r} names no etag"))
     return Written(Version(version), _sent_ms(response))
 
 

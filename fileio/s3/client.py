@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from fileio.contract import Overwrite, PutMode, Unknown, Update
+from fileio.contract import OutcomeUnknown, Overwrite, PutMode, Update
 from fileio.env import on_fork
 from fileio.errors import (
     BucketNotFound,
@@ -262,16 +262,16 @@ class Failure(Exception):
         """The same, of a read whose answers have a body: an object is not absent because something else on the way says 404."""
         return Failure(self.code, self.status, self._unusable()) if self.foreign and self.status == 404 else self
 
-    def as_unknown(self, *, absent: bool = False) -> Unknown:
+    def as_unknown(self, *, absent: bool = False) -> OutcomeUnknown:
         """The outcome of a write that got this answer; raises when it certainly had no effect.
 
         What is on the way may have sent the write on before it refused it, or a repetition of it. absent: so is it with an answer that
         something is absent, to a write that needs nothing but the bucket.
         """
         if isinstance(self.error, Unavailable):
-            return Unknown(self.error)
+            return OutcomeUnknown(self.error)
         if self.foreign or (absent and self.absent):
-            return Unknown(self._unusable())
+            return OutcomeUnknown(self._unusable())
         raise self.error from None
 
     def _unusable(self) -> Unavailable:

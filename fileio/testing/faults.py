@@ -26,12 +26,12 @@ from fileio.contract import (
     ListPage,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
     Overwrite,
     PutMode,
     PutOutcome,
     Range,
     Suffix,
-    Unknown,
     Upload,
     Version,
     Written,
@@ -45,7 +45,7 @@ class Fault(Enum):
     """What may go wrong with one request."""
 
     BEFORE = "before"
-    """No effect and no answer: a write is `Unknown`, everything else raises Unavailable."""
+    """No effect and no answer: a write is `OutcomeUnknown`, everything else raises Unavailable."""
     AFTER = "after"
     """The effect takes place, the answer is lost."""
     LATER = "later"
@@ -362,7 +362,7 @@ class FaultyBackend(Backend):
         try:
             outcome = self._do(request, hit, effect)
         except Unavailable as error:
-            return Unknown(error)
+            return OutcomeUnknown(error)
         if fault is Fault.WRONG_VERSION and isinstance(outcome, Written):
             return replace(outcome, version=Version(outcome.version + "-wrong"))
         return outcome

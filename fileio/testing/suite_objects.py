@@ -13,11 +13,11 @@ from fileio.contract import (
     WRITE_ID,
     Buffer,
     ByteRange,
-    Conflict,
     Create,
     GetResult,
     NotModified,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     Range,
     Suffix,
@@ -197,7 +197,7 @@ def test_put(store: FileIO, case: str) -> None:
         assert store.head("object").version == written(outcome).version != current
         assert store.read("object") == b"third"
     else:
-        assert outcome == Conflict(current)
+        assert outcome == PreconditionFailed(current)
         assert (store.read("object") if present else None) == (b"second" if present else None)
         assert store.exists("object") == present
 
@@ -219,7 +219,7 @@ def test_copy(store: FileIO, case: str) -> None:
         assert head.metadata["owner"] == "me"
         assert head.metadata[WRITE_ID] != store.head("source").metadata[WRITE_ID]
     else:
-        assert outcome == Conflict(current)
+        assert outcome == PreconditionFailed(current)
         assert store.exists("target") == present
     assert store.head("source").version == source.version
 
@@ -231,7 +231,7 @@ def test_append(store: FileIO, case: str) -> None:
             store.append("log", b"x", offset=0)
         return
     if case == "missing":
-        assert store.append("log", b"x", offset=5) == Conflict(None)
+        assert store.append("log", b"x", offset=5) == PreconditionFailed(None)
         assert not store.exists("log")
         return
     first = written(store.append("log", b"<one>", offset=0))
@@ -244,9 +244,9 @@ def test_append(store: FileIO, case: str) -> None:
         assert store.head("log").version == third.version
     elif case == "wrong offset":
         for offset in (3, 6):
-            assert store.append("log", b"<two>", offset=offset) == Conflict(first.version)
+            assert store.append("log", b"<two>", offset=offset) == PreconditionFailed(first.version)
     elif case == "create over something":
-        assert store.append("log", b"<else>", offset=0) == Conflict(first.version)
+        assert store.append("log", b"<else>", offset=0) == PreconditionFailed(first.version)
     if case != "grow":
         assert store.read("log") == b"<one>"
 
@@ -275,13 +275,13 @@ def test_a_refused_write_brings_what_is_there_when_it_asks_for_it(store: FileIO)
     before = store.metrics.snapshot()
     outcome = store.put("object", b"late", Create(), want_found=True)
     sent = (store.metrics.snapshot() - before).requests
-    assert isinstance(outcome, Conflict)
+    assert isinstance(outcome, PreconditionFailed)
     assert outcome.found is not None
     assert outcome.found.data == BODY
     assert outcome.found.meta.version == first.version
     assert outcome.found.meta.metadata["owner"] == "me"
     assert sent == {"put_create": 1, "get": 1}
-    assert store.put("object", b"late", Create()) == Conflict(first.version)
+    assert store.put("object", b"late", Create()) == PreconditionFailed(first.version)
 
 
 @pytest.mark.parametrize("case", ["bytes", "bytearray", "memoryview", "1 MiB"])
@@ -300,7 +300,7 @@ def test_bodies(store: FileIO, case: str) -> None:
 def test_key(store: FileIO, case: str) -> None:
     key = KEYS[case]
     outcome = written(store.put(key, case.encode(), Create()))
-    assert isinstance(store.put(key, b"", Create()), Conflict)
+    assert isinstance(store.put(key, b"", Create()), PreconditionFailed)
     assert store.read(key) == case.encode()
     assert store.head(key).key == key
     assert [(meta.key, meta.version) for page in store.list() for meta in page.objects] == [(key, outcome.version)]

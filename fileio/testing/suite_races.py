@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fileio.contract import Conflict, Create, GetResult, PutMode, PutOutcome, Range, Suffix, Update, Written
+from fileio.contract import Create, GetResult, PreconditionFailed, PutMode, PutOutcome, Range, Suffix, Update, Written
 from fileio.env import default_env
 from fileio.errors import Unsupported
 from fileio.store import FileIO
@@ -21,7 +21,7 @@ def exactly_one(store: FileIO, key: str, outcomes: list[PutOutcome]) -> int:
     assert len(winners) == 1, f"{len(winners)} writers of {key!r} were told that they won: {outcomes}"
     winner = outcomes[winners[0]]
     assert isinstance(winner, Written) and store.head(key).version == winner.version
-    assert all(isinstance(outcome, Conflict) for number, outcome in enumerate(outcomes) if number not in winners), outcomes
+    assert all(isinstance(outcome, PreconditionFailed) for number, outcome in enumerate(outcomes) if number not in winners), outcomes
     assert store.read(key) == body(winners[0])
     return winners[0]
 
@@ -138,7 +138,7 @@ def test_a_counter_raised_by_many_loses_nothing(place: Place) -> None:
                 found = stores[client].get("counter")
                 assert isinstance(found, GetResult)
                 outcome = stores[client].put("counter", found.data + mark, Update(found.meta.version))
-                assert isinstance(outcome, Written | Conflict), outcome
+                assert isinstance(outcome, Written | PreconditionFailed), outcome
                 if isinstance(outcome, Written):
                     break
                 defeats += 1

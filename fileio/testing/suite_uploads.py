@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from fileio.contract import Conflict, Create, Overwrite, PutMode, PutOutcome
+from fileio.contract import Create, Overwrite, PreconditionFailed, PutMode, PutOutcome
 from fileio.errors import NotFound, NotWritten, Unsupported
 from fileio.store import FileIO
 from fileio.streams import StreamSettings
@@ -32,7 +32,7 @@ def send(store: FileIO, key: str, mode: PutMode, parts: int) -> PutOutcome:
         upload.put_part(number, part(store, number))
     upload.put_part(parts + 1, b"tail")
     outcome = upload.complete()
-    if isinstance(outcome, Conflict):
+    if isinstance(outcome, PreconditionFailed):
         upload.abort()
     return outcome
 
@@ -50,7 +50,7 @@ def test_upload(place: Place, store: FileIO, case: str) -> None:
         assert store.head("object").version == written(outcome).version != current
         assert store.read("object") == b"tail"
     else:
-        assert outcome == Conflict(current)
+        assert outcome == PreconditionFailed(current)
         assert store.exists("object") == present
     nothing_left(place)
 
@@ -112,7 +112,7 @@ def test_an_upload_that_loses_leaves_the_winner(place: Place, store: FileIO) -> 
     upload = store.start_upload("object", Create())
     upload.put_part(1, b"loser")
     winner = written(store.put("object", b"winner", Create()))
-    assert upload.complete() == Conflict(winner.version)
+    assert upload.complete() == PreconditionFailed(winner.version)
     upload.abort()
     assert store.read("object") == b"winner"
     nothing_left(place)
@@ -141,7 +141,7 @@ def test_small_stream(store: FileIO, case: str) -> None:
         assert head.metadata["owner"] == "me"
         assert store.read("object") == b"third"
     else:
-        assert outcome == Conflict(current)
+        assert outcome == PreconditionFailed(current)
         assert store.exists("object") == present
 
 
@@ -162,7 +162,7 @@ def test_large_stream(place: Place, store: FileIO, case: str) -> None:
         assert store.head("object").version == written(outcome).version != current
         assert store.read("object") == body
     else:
-        assert outcome == Conflict(current)
+        assert outcome == PreconditionFailed(current)
         assert store.read("object") == b"second"
     nothing_left(place)
 
@@ -188,7 +188,7 @@ def test_a_stream_that_is_closed_without_being_written_says_so(store: FileIO) ->
     stream.write(b"second")
     with pytest.raises(NotWritten) as caught:
         stream.close()
-    assert caught.value.outcome == Conflict(taken.version)
+    assert caught.value.outcome == PreconditionFailed(taken.version)
 
 
 def test_an_empty_stream_is_an_empty_object(store: FileIO) -> None:

@@ -30,11 +30,11 @@ from objcat.errors import (
     ObjcatError,
     TableNotFound,
 )
-from objcat.timeline.commit import Candidate, Committed, Committer
+from objcat.timeline.commit import CommitAttempt, Committed, Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Count, Entry, Footprint, SideObject, TimeMs, Txn, check_writable, is_path, new_txn
 from objcat.timeline.json_objects import RESTORE, decode_json
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.side_objects import read_intact, side_object
 
 logger = logging.getLogger("objcat")
@@ -88,7 +88,7 @@ def log_prefix(name: str, nonce: str) -> str:
 # ---- what the catalog holds --------------------------------------------------------------------------------------
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NameBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A name and the table that it means.
 
     name: as it was written. table: its id. prefix: of its log, relative to the lake. domain: whose tables share that log; empty: the table
@@ -102,10 +102,10 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     opened: Count = 0
 
 
-class Bound(msgspec.Struct, frozen=True, kw_only=True):
+class TableEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A binding in force. slot, txn, at_ms: of the entry of the catalog that made it."""
 
-    binding: Binding
+    binding: NameBinding
     slot: Count
     txn: Txn
     at_ms: TimeMs
@@ -118,7 +118,7 @@ class DroppedTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     is_purged: its files were deleted for good; what is left is its log.
     """
 
-    binding: Binding
+    binding: NameBinding
     closed: Count
     slot: Count
     txn: Txn
@@ -157,22 +157,22 @@ class NamesDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     removes: tuple[str, ...] = ()
     creates: tuple[Namespace, ...] = ()
     properties: dict[str, dict[str, str | None]] = {}
-    binds: tuple[Binding, ...] = ()
+    binds: tuple[NameBinding, ...] = ()
     domains: dict[str, str] = {}
 
 
-class Names(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogNames(msgspec.Struct, frozen=True, kw_only=True):
     """All names of a lake as of one slot of its catalog. tables, namespaces, domains: by folded name; dropped: by table id."""
 
-    tables: dict[str, Bound] = {}
+    tables: dict[str, TableEntry] = {}
     namespaces: dict[str, Namespace] = {}
     domains: dict[str, str] = {}
     dropped: dict[str, DroppedTable] = {}
 
-    def table(self, name: str) -> Bound | None:
+    def table(self, name: str) -> TableEntry | None:
         return self.tables.get(folded(name))
 
-    def table_of(self, table: str) -> Bound | None:
+    def table_of(self, table: str) -> TableEntry | None:
         """What is bound to a table, by its id."""
         return next((bound for bound in self.tables.values() if bound.binding.table == table), None)
 
@@ -204,7 +204,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
         held = [bound.binding.name for key, bound in self.tables.items() if key.startswith(below)]
         return sorted([*held, *(found.name for key, found in self.namespaces.items() if key.startswith(below))])
 
-    def missing_namespaces(self, name: str, first: Names) -> tuple[Namespace, ...]:
+    def missing_namespaces(self, name: str, first: CatalogNames) -> tuple[Namespace, ...]:
         """The namespaces that a name stands in and that do not exist yet, outermost first.
 
         first: the names when the operation began. Raises NamespaceNotFound for a namespace that was there then: whoever dropped it would
@@ -221,10 +221,10 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(map(Namespace, missing))
 
 
-NO_NAMES = Names()
+NO_NAMES = CatalogNames()
 
 
-def advance_names(names: Names, delta: NamesDelta, *, slot: int, txn: Txn, at_ms: int) -> Names:
+def advance_names(names: CatalogNames, delta: NamesDelta, *, slot: int, txn: Txn, at_ms: int) -> CatalogNames:
     """The names after one more entry. Raises CorruptTable for one that is of names which are not there."""
     _check_known(names, delta, slot=slot)
     tables, namespaces, dropped = dict(names.tables), dict(names.namespaces), dict(names.dropped)
@@ -245,13 +245,13 @@ def advance_names(names: Names, delta: NamesDelta, *, slot: int, txn: Txn, at_ms
         merged = {**before.properties, **changes}
         namespaces[folded(name)] = Namespace(before.name, {key: value for key, value in merged.items() if value is not None})
     for binding in delta.binds:
-        tables[folded(binding.name)] = Bound(binding=binding, slot=slot, txn=txn, at_ms=at_ms)
+        tables[folded(binding.name)] = TableEntry(binding=binding, slot=slot, txn=txn, at_ms=at_ms)
         dropped.pop(binding.table, None)
     domains = {**names.domains, **{folded(domain): prefix for domain, prefix in delta.domains.items()}}
-    return Names(tables=tables, namespaces=namespaces, domains=domains, dropped=dropped)
+    return CatalogNames(tables=tables, namespaces=namespaces, domains=domains, dropped=dropped)
 
 
-def _check_known(names: Names, delta: NamesDelta, *, slot: int) -> None:
+def _check_known(names: CatalogNames, delta: NamesDelta, *, slot: int) -> None:
     """Whether what a change refers to is there, and logs lie within the lake."""
     bound = {one.binding.table for one in names.tables.values()} if delta.drops else set[str]()
     created = {folded(namespace.name) for namespace in delta.creates}
@@ -266,7 +266,7 @@ def _check_known(names: Names, delta: NamesDelta, *, slot: int) -> None:
         raise CorruptTable(f"slot {slot} of the catalog says {unknown[0]}, which is not there or not within the lake: {RESTORE}")
 
 
-def footprint_of(names: Names, delta: NamesDelta) -> Footprint:
+def footprint_of(names: CatalogNames, delta: NamesDelta) -> Footprint:
     """What a change relies on and touches. Domains and tables count as names too, marked by a word that no name can begin with."""
     binds = [binding.name for binding in delta.binds]
     created = [namespace.name for namespace in delta.creates]
@@ -308,10 +308,10 @@ class CatalogState:
     """
 
     object: SideObject | None = None
-    names: Names | None = NO_NAMES
+    names: CatalogNames | None = NO_NAMES
     steps: tuple[_Step, ...] = ()
 
-    def read(self, fileio: FileIO) -> Names:
+    def read(self, fileio: FileIO) -> CatalogNames:
         """The names: one GET when they stand on an object. Raises CorruptTable, CheckpointCollected."""
         names = self.names
         if names is None:
@@ -325,13 +325,13 @@ class CatalogState:
 class _Root(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a checkpoint's root holds: the names, or where they are."""
 
-    names: Names | None = None
+    names: CatalogNames | None = None
     object: SideObject | None = None
 
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
 _DELTAS = msgspec.json.Decoder(NamesDelta)
-_NAMES = msgspec.json.Decoder(Names)
+_NAMES = msgspec.json.Decoder(CatalogNames)
 _ROOTS = msgspec.json.Decoder(_Root)
 
 
@@ -406,11 +406,11 @@ class Catalog:
         self.where = lake.url
         self._committer = Committer(self.fileio)
         self._lock = threading.Lock()
-        self._view: View[CatalogState] | None = None
+        self._view: LogView[CatalogState] | None = None
         self._names = NO_NAMES
 
     @property
-    def names(self) -> Names:
+    def names(self) -> CatalogNames:
         """The names that this handle has seen last. No request."""
         return self._names
 
@@ -419,7 +419,7 @@ class Catalog:
         """The slot of `names`; -1 while there is none."""
         return -1 if self._view is None else self._view.slot
 
-    def refresh(self) -> Names:
+    def refresh(self) -> CatalogNames:
         """The newest names: one GET when nothing is new and the handle has been used before."""
         return self._newest()[1]
 
@@ -429,8 +429,8 @@ class Catalog:
             check_writable(self._view.log.writer_features, where=self.fileio.url)
 
     def change(
-        self, plan: Callable[[Names], NamesDelta | None], *, txn: Txn | None = None, metadata: Mapping[str, str] | None = None
-    ) -> Names:
+        self, plan: Callable[[CatalogNames], NamesDelta | None], *, txn: Txn | None = None, metadata: Mapping[str, str] | None = None
+    ) -> CatalogNames:
         """Commit what `plan` makes of the newest names; None: there is nothing to do.
 
         Returns the names with it; those before it, should the store not show them after the commit.
@@ -476,7 +476,7 @@ class Catalog:
         self.timeline.after_commit(view, self._rebase)
         return names
 
-    def _newest(self) -> tuple[View[CatalogState], Names]:
+    def _newest(self) -> tuple[LogView[CatalogState], CatalogNames]:
         view = self._view
         try:
             return self._keep(self.timeline.open() if view is None else self.timeline.refresh(view))
@@ -489,7 +489,7 @@ class Catalog:
             self.timeline.pass_over_all()
             return self._keep(self.timeline.open())
 
-    def _keep(self, view: View[CatalogState]) -> tuple[View[CatalogState], Names]:
+    def _keep(self, view: LogView[CatalogState]) -> tuple[LogView[CatalogState], CatalogNames]:
         """Keep a view unless another thread has kept a newer one meanwhile. Returns this view with its names."""
         with self._lock:
             if self._view is not None and self._view.slot == view.slot:
@@ -502,7 +502,7 @@ class Catalog:
                 self._view, self._names = known, names
         return known, names
 
-    def _rebase(self, standing: View[CatalogState]) -> None:
+    def _rebase(self, standing: LogView[CatalogState]) -> None:
         """Let the handle stand on a checkpoint that is newer than its own, wherever it is by now."""
         while (view := self._view) is not None:
             rebased = self.timeline.rebase(view, standing)
@@ -512,8 +512,8 @@ class Catalog:
                     return
 
 
-def _candidate(txn: Txn, view: View[CatalogState], names: Names, delta: NamesDelta, metadata: Mapping[str, str]) -> Candidate:
-    return Candidate(
+def _candidate(txn: Txn, view: LogView[CatalogState], names: CatalogNames, delta: NamesDelta, metadata: Mapping[str, str]) -> CommitAttempt:
+    return CommitAttempt(
         txn=txn,
         action=Action.COMMIT,
         base=view.log,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from objcat.catalog.catalog import Binding, DroppedTable, Names, NamesDelta, namespace_of
+from objcat.catalog.catalog import CatalogNames, DroppedTable, NameBinding, NamesDelta, namespace_of
 from objcat.common.validation import folded
 from objcat.errors import NamespaceNotEmpty, ObjcatError, TableExists, TableNotFound
 
 
-class Elsewhere(ObjcatError):
+class PlanOutdated(ObjcatError):
     """What the plan was made for is another by now: begin again."""
 
 
-def refuse_taken(names: Names, name: str, *, where: str, error: type[ObjcatError] = TableExists) -> None:
+def check_name_free(names: CatalogNames, name: str, *, where: str, error: type[ObjcatError] = TableExists) -> None:
     """Raises TableExists when the name, or one that it would stand in, means a table, and `error` when it means a namespace."""
     bound = names.table(name)
     if bound is not None:
@@ -29,30 +29,30 @@ def refuse_taken(names: Names, name: str, *, where: str, error: type[ObjcatError
         outer = namespace_of(outer)
 
 
-def plan_create(names: Names, binding: Binding, *, first: Names, where: str) -> NamesDelta:
+def plan_create(names: CatalogNames, binding: NameBinding, *, first: CatalogNames, where: str) -> NamesDelta:
     """Bind a new table. first: the names when the operation began. Raises TableExists, NamespaceNotFound, Elsewhere."""
-    refuse_taken(names, binding.name, where=where)
+    check_name_free(names, binding.name, where=where)
     domains: dict[str, str] = {}
     if binding.domain:
         known = names.domains.get(folded(binding.domain))
         if known not in (None, binding.prefix):
-            raise Elsewhere
+            raise PlanOutdated
         domains = {} if known is not None else {binding.domain: binding.prefix}
     return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,), domains=domains)
 
 
-def plan_rename(names: Names, before: Binding, new_name: str, *, first: Names, where: str) -> NamesDelta:
+def plan_rename(names: CatalogNames, before: NameBinding, new_name: str, *, first: CatalogNames, where: str) -> NamesDelta:
     """Bind a table to another name. before: its binding when the operation began. Raises TableNotFound, TableExists, NamespaceNotFound."""
     bound = names.table(before.name)
     if bound is None or bound.binding.table != before.table:
         raise names.not_found(before.name, where=where)
     if folded(before.name) != folded(new_name):
-        refuse_taken(names, new_name, where=where)
+        check_name_free(names, new_name, where=where)
     creates = names.missing_namespaces(new_name, first)
     return NamesDelta(unbinds=(bound.binding.name,), creates=creates, binds=(renamed(bound.binding, new_name),))
 
 
-def plan_drop(names: Names, table: str, closed: int) -> NamesDelta | None:
+def plan_drop(names: CatalogNames, table: str, closed: int) -> NamesDelta | None:
     """Take the name from a table that was closed at a slot of its log, whatever the name is by now.
 
     Where the table was brought back and bound anew after that slot, there is nothing left to do. Where it is not bound, the entry still
@@ -65,20 +65,20 @@ def plan_drop(names: Names, table: str, closed: int) -> NamesDelta | None:
     return NamesDelta(drops={table: closed}) if dropped is not None and dropped.closed < closed else None
 
 
-def plan_undrop(names: Names, dropped: DroppedTable, binding: Binding, *, first: Names, where: str) -> NamesDelta:
+def plan_undrop(names: CatalogNames, dropped: DroppedTable, binding: NameBinding, *, first: CatalogNames, where: str) -> NamesDelta:
     """Bind a table that was brought back. Raises TableExists, NamespaceNotFound, and Elsewhere when somebody has dropped or bound it."""
     if names.dropped.get(dropped.table) != dropped:
-        raise Elsewhere
-    refuse_taken(names, binding.name, where=where)
+        raise PlanOutdated
+    check_name_free(names, binding.name, where=where)
     return NamesDelta(creates=names.missing_namespaces(binding.name, first), binds=(binding,))
 
 
-def plan_purge(names: Names, dropped: DroppedTable) -> NamesDelta | None:
+def plan_purge(names: CatalogNames, dropped: DroppedTable) -> NamesDelta | None:
     """Note that the files of a dropped table are deleted. Where somebody has noted it, there is nothing left to do."""
     return NamesDelta(purges=(dropped.table,)) if names.dropped.get(dropped.table) == dropped else None
 
 
-def plan_drop_namespace(names: Names, name: str, *, where: str) -> NamesDelta:
+def plan_drop_namespace(names: CatalogNames, name: str, *, where: str) -> NamesDelta:
     """Remove a namespace that holds nothing. Raises NamespaceNotFound, NamespaceNotEmpty."""
     found = names.namespace(name)
     held = names.held_by(name)
@@ -88,7 +88,7 @@ def plan_drop_namespace(names: Names, name: str, *, where: str) -> NamesDelta:
     return NamesDelta(removes=(found.name,))
 
 
-def find_dropped(names: Names, name: str, table: str | None, *, where: str) -> DroppedTable:
+def find_dropped(names: CatalogNames, name: str, table: str | None, *, where: str) -> DroppedTable:
     """The table of that id, or the one of that name that was dropped last. Raises TableExists, TableNotFound."""
     found = [d for d in names.dropped.values() if (folded(d.name) == folded(name) if table is None else d.table == table)]
     left = [dropped for dropped in found if not dropped.is_purged]
@@ -104,9 +104,9 @@ def find_dropped(names: Names, name: str, table: str | None, *, where: str) -> D
     raise TableNotFound(f"no table {name!r} was dropped from {where}: {hint}")
 
 
-def renamed(binding: Binding, name: str, *, opened: int | None = None) -> Binding:
+def renamed(binding: NameBinding, name: str, *, opened: int | None = None) -> NameBinding:
     """The binding under another name. opened: a later slot at which the table was open, None to keep it."""
-    return Binding(
+    return NameBinding(
         name=name,
         table=binding.table,
         prefix=binding.prefix,

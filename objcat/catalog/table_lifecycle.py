@@ -19,29 +19,29 @@ from objcat.metadata.schema_evolution import ColumnChange, changed_ids, evolve
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_spec import TableSpec, check_key_scope
 from objcat.metadata.table_state import Tables
-from objcat.timeline.commit import Candidate, CommitPolicy, Committed, Committer
+from objcat.timeline.commit import CommitAttempt, CommitRetryPolicy, Committed, Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Footprint, SchemaChange, Txn, new_txn
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 
 logger = logging.getLogger("objcat")
 
 ATTEMPTS_MAX = 100
-AT_HEAD = CommitPolicy(slots_max=1)
+AT_HEAD = CommitRetryPolicy(slots_max=1)
 """For a commit that must stand on the very slot that it was planned from: a lost slot means that it is planned again."""
 
 
-def create(timeline: Timeline[Tables], base: View[Tables], spec: TableSpec, txn: Txn) -> View[Tables]:
+def create(timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, txn: Txn) -> LogView[Tables]:
     """Create a table in a log: as its slot 0 where `base` is empty, else beside the tables that are there. Returns the view with it.
 
     Raises CommitConflict where the log is not empty any more, CommitUnknown, and storage errors that certainly had no effect.
     """
     changes = {spec.table: encode_delta(TableDelta(spec=spec))}
-    candidate = Candidate(txn=txn, action=Action.CREATE, base=base.log, changes=changes, footprint={spec.table: Footprint()})
+    candidate = CommitAttempt(txn=txn, action=Action.CREATE, base=base.log, changes=changes, footprint={spec.table: Footprint()})
     return _commit(timeline, base, candidate, Committer(timeline.fileio))
 
 
-def close(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[Tables]:
+def close(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> LogView[Tables]:
     """Close a table: from that slot on nothing changes it. A table that is closed already stays so. Returns a view in which it is closed.
 
     Safe beside writers: what committed before the slot is there when the table comes back; what comes later is refused.
@@ -50,7 +50,7 @@ def close(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[Ta
         if view.log.marks(table).closed_at is not None:
             return view
         txn = new_txn(timeline.fileio.env)
-        candidate = Candidate(txn=txn, action=Action.CLOSE, base=view.log, changes={}, footprint={table: Footprint()})
+        candidate = CommitAttempt(txn=txn, action=Action.CLOSE, base=view.log, changes={}, footprint={table: Footprint()})
         try:
             return _commit(timeline, view, candidate, Committer(timeline.fileio))
         except CommitConflict as error:
@@ -60,14 +60,14 @@ def close(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[Ta
     raise _contended(timeline, view, f"table {table} could not be closed")
 
 
-def close_unchanged(timeline: Timeline[Tables], view: View[Tables], table: str) -> int | None:
+def close_unchanged(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> int | None:
     """Close a table where nothing was committed to it above `view`. Returns the slot; None where something was, and it stays.
 
     Safe beside writers: the CLOSE stands right above entries that are known to be of others, so that no commit is between.
     """
     for _ in range(ATTEMPTS_MAX):
         txn = new_txn(timeline.fileio.env)
-        candidate = Candidate(txn=txn, action=Action.CLOSE, base=view.log, changes={}, footprint={table: Footprint()})
+        candidate = CommitAttempt(txn=txn, action=Action.CLOSE, base=view.log, changes={}, footprint={table: Footprint()})
         try:
             return _claim(candidate, Committer(timeline.fileio, AT_HEAD)).entry.slot
         except CommitConflict:
@@ -78,7 +78,7 @@ def close_unchanged(timeline: Timeline[Tables], view: View[Tables], table: str) 
     raise _contended(timeline, view, f"table {table} could not be closed")
 
 
-def reopen(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[Tables]:
+def reopen(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> LogView[Tables]:
     """Bring a closed table back as it was before its CLOSE. One that is open stays as it is. Returns a view in which it is open.
 
     Raises SnapshotExpired when its files were cleaned away.
@@ -92,7 +92,7 @@ def reopen(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[T
             raise SnapshotExpired(
                 f"table {table} at {timeline.fileio.url} was dropped at slot {marks.closed_at} and then cleaned: it cannot come back"
             )
-        candidate = Candidate(
+        candidate = CommitAttempt(
             txn=new_txn(timeline.fileio.env),
             action=Action.RESTORE,
             base=view.log,
@@ -110,12 +110,12 @@ def reopen(timeline: Timeline[Tables], view: View[Tables], table: str) -> View[T
 
 def change_properties(
     timeline: Timeline[Tables],
-    view: View[Tables],
+    view: LogView[Tables],
     table: str,
     *,
     set_: Mapping[str, str],
     unset: Iterable[str],
-) -> View[Tables]:
+) -> LogView[Tables]:
     """Set and take away properties of a table, as one commit; others that changed meanwhile stay. Returns the view with them, see
     `_change`.
 
@@ -134,7 +134,7 @@ def change_properties(
     return _change_spec(timeline, view, table, plan, what="properties")
 
 
-def change_schema(timeline: Timeline[Tables], view: View[Tables], table: str, changes: Sequence[ColumnChange]) -> View[Tables]:
+def change_schema(timeline: Timeline[Tables], view: LogView[Tables], table: str, changes: Sequence[ColumnChange]) -> LogView[Tables]:
     """Change columns of a table, as one commit that touches no file; what others changed meanwhile stays. Returns the view with it, see
     `_change`.
 
@@ -145,15 +145,15 @@ def change_schema(timeline: Timeline[Tables], view: View[Tables], table: str, ch
 
 
 def _change_spec(
-    timeline: Timeline[Tables], view: View[Tables], table: str, plan: Callable[[TableSpec], TableSpec], *, what: str
-) -> View[Tables]:
+    timeline: Timeline[Tables], view: LogView[Tables], table: str, plan: Callable[[TableSpec], TableSpec], *, what: str
+) -> LogView[Tables]:
     """Commit the spec that `plan` makes of the present one, and of a newer one when another commit changed it first."""
     for _ in range(ATTEMPTS_MAX):
         spec = snapshot_of(view, table, where=timeline.fileio.url).spec
         changed = plan(spec)
         if changed == spec:
             return view
-        candidate = Candidate(
+        candidate = CommitAttempt(
             txn=new_txn(timeline.fileio.env),
             action=Action.SCHEMA,
             base=view.log,
@@ -170,8 +170,8 @@ def _change_spec(
 
 
 def change_partitioning(
-    timeline: Timeline[Tables], view: View[Tables], table: str, manifests: Manifests, partition_by: Sequence[str]
-) -> View[Tables]:
+    timeline: Timeline[Tables], view: LogView[Tables], table: str, manifests: Manifests, partition_by: Sequence[str]
+) -> LogView[Tables]:
     """Have new rows dealt to partitions in another way, as one commit; rows that are there stay where they are. Returns the view with it,
     see `_change`.
 
@@ -183,7 +183,7 @@ def change_partitioning(
         if changed is None:
             return view
         columns = tuple(column.id for column in changed.partition_columns)
-        candidate = Candidate(
+        candidate = CommitAttempt(
             txn=new_txn(timeline.fileio.env),
             action=Action.SCHEMA,
             base=view.log,
@@ -224,12 +224,12 @@ def check_changes(set_: Mapping[str, str], unset: Iterable[str]) -> frozenset[st
     return removed
 
 
-def _commit(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate, committer: Committer) -> View[Tables]:
+def _commit(timeline: Timeline[Tables], view: LogView[Tables], candidate: CommitAttempt, committer: Committer) -> LogView[Tables]:
     committed = _claim(candidate, committer)
     return timeline.advance(view, [*committed.read, committed.entry])
 
 
-def _change(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate) -> View[Tables]:
+def _change(timeline: Timeline[Tables], view: LogView[Tables], candidate: CommitAttempt) -> LogView[Tables]:
     """Commit a change that is whole with its slot. Returns the view with it; `view`, should the store not show what others changed."""
     committed = _claim(candidate, Committer(timeline.fileio))
     try:
@@ -240,14 +240,14 @@ def _change(timeline: Timeline[Tables], view: View[Tables], candidate: Candidate
         return view
 
 
-def _claim(candidate: Candidate, committer: Committer) -> Committed:
+def _claim(candidate: CommitAttempt, committer: Committer) -> Committed:
     session = CommitSession(committer, candidate.txn, waits=True)
     skew_ms = session.announce(candidate.action, candidate.base, engine="local")
     with session:
         return session.commit(candidate, skew_ms=skew_ms())
 
 
-def _contended(timeline: Timeline[Tables], view: View[Tables], what: str) -> Contention:
+def _contended(timeline: Timeline[Tables], view: LogView[Tables], what: str) -> Contention:
     return Contention(
         f"{what} in {ATTEMPTS_MAX} attempts, the last one at slot {view.slot} of {timeline.fileio.url}: others keep changing it, "
         "try again later",

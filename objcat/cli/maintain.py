@@ -18,7 +18,7 @@ from objcat.errors import InvalidInput, ObjcatError, TableNotFound
 from objcat.inspection.verify_files import VERIFIED_BYTES
 from objcat.lake.lake import Lake, connect
 from objcat.lake.urls import find_table
-from objcat.maintenance.maintain import Maintained
+from objcat.maintenance.maintain import MaintenanceReport
 from objcat.maintenance.metrics import prometheus_text, samples_of
 from objcat.table.table import Table
 
@@ -97,7 +97,7 @@ def _lake(url: str, options: dict[str, str]) -> Lake | None:
     return None
 
 
-def _print(done: Sequence[Maintained], *, as_json: bool) -> bool:
+def _print(done: Sequence[MaintenanceReport], *, as_json: bool) -> bool:
     """Returns whether a service failed."""
     for maintained in done:
         if as_json:

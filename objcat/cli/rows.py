@@ -126,7 +126,7 @@ def _format_of(file: str, given: str | None) -> str:
     return found
 
 
-class _Rows(Protocol):
+class _ShownRows(Protocol):
     """What writes batches in one format."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
@@ -164,13 +164,13 @@ def _opened(part: Path) -> Any:
         raise InvalidInput(f"{part.parent} cannot be written to ({error.strerror}): make that folder, or name another one") from error
 
 
-def _rows_of(format_name: str, sink: Any, schema: pa.Schema) -> _Rows:
+def _rows_of(format_name: str, sink: Any, schema: pa.Schema) -> _ShownRows:
     match format_name:
         case "parquet":
             return _Parquet(sink, schema)
         case "csv":
             try:
-                writer: _Rows = pa_csv.CSVWriter(sink, schema)
+                writer: _ShownRows = pa_csv.CSVWriter(sink, schema)
                 return writer
             except pa.ArrowException as error:
                 raise InvalidInput(

@@ -11,7 +11,7 @@ from fileio.env import on_fork
 V = TypeVar("V")
 
 
-class Kept(Generic[V]):
+class BoundedCache(Generic[V]):
     """Values by the path of what they were read from. Safe for many threads.
 
     bytes_max: of all of them, the longest unused go first.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.common.validation import nearest_name
-from objcat.datafile.casting import fit, nulls, relabelled
+from objcat.datafile.casting import cast_column, nulls, relabelled
 from objcat.errors import InvalidBatch, NullKey
 from objcat.metadata.schema import Column, arrow_type, is_list, type_text
 from objcat.metadata.table_spec import TableSpec
@@ -195,7 +195,7 @@ def _cast(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
         _check_fields(values.type, wanted, column.name)
         _refuse_change_of_meaning(values.type, wanted, column)
         try:
-            values = fit(values, wanted, _cast_exactly)
+            values = cast_column(values, wanted, _cast_exactly)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InvalidBatch(
                 f"the column {column.name!r} is {values.type} in the batch and {type_text(column.type)} in the table, and does not cast "

@@ -22,7 +22,7 @@ _APART_BYTES_MAX = 4096
 """Two filters that lie no further apart are read together."""
 
 
-class Source(Protocol):
+class FilterFile(Protocol):
     """The bytes of a file."""
 
     def seek(self, offset: int, /) -> int: ...
@@ -89,7 +89,7 @@ class FileFilters:
         return bool(len(keys))
 
 
-def read_filters(footer: pq.FileMetaData, source: Source, probe: Probe) -> FileFilters:
+def read_filters(footer: pq.FileMetaData, source: FilterFile, probe: Probe) -> FileFilters:
     """The filters of a file: one read of its bytes, where they lie together as our own do. Raises what `source` raises."""
     ranges = ranges_of(footer, probe.columns) if probe.columns else None
     if ranges is None:
@@ -106,7 +106,7 @@ def read_filters(footer: pq.FileMetaData, source: Source, probe: Probe) -> FileF
     return FileFilters(footer.num_row_groups, bounds, blocks, known=True, bytes=size)
 
 
-def _read(source: Source, ranges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
+def _read(source: FilterFile, ranges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
     """The bytes of some ranges (offset, length), in order."""
     runs: list[list[tuple[int, int]]] = []
     for one in ranges:

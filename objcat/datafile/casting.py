@@ -19,19 +19,20 @@ Cast = Callable[[pa.Array, pa.DataType], pa.Array]
 """A plain array in another plain type."""
 
 
-def fitted(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+def cast_rows(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """Rows of a file of any age as a newer schema has them, by physical names, in nested columns too.
 
     What the file lacks is null, what it has beyond `wanted` is left out, and a narrower type becomes the wider one.
     """
     given = set(rows.column_names)
     columns = [
-        fit(rows.column(field.name), field.type, _widen) if field.name in given else nulls(rows.num_rows, field.type) for field in wanted
+        cast_column(rows.column(field.name), field.type, _widen) if field.name in given else nulls(rows.num_rows, field.type)
+        for field in wanted
     ]
     return pa.Table.from_arrays(columns, schema=wanted)
 
 
-def fit(values: pa.ChunkedArray, wanted: pa.DataType, cast: Cast) -> pa.ChunkedArray:
+def cast_column(values: pa.ChunkedArray, wanted: pa.DataType, cast: Cast) -> pa.ChunkedArray:
     """A column in another type: the fields of structs match by name, and one that is not given is null; `cast` fits what is not nested."""
     if values.type.equals(wanted):
         return values
@@ -94,7 +95,7 @@ def plain(rows: Rows) -> Rows:
     types = [_plain_type(data_type) for data_type in rows.schema.types]
     if types == rows.schema.types:
         return rows
-    to_type = fit if isinstance(rows, pa.Table) else _fit
+    to_type = cast_column if isinstance(rows, pa.Table) else _fit
     columns = [to_type(values, wanted, _widen) for values, wanted in zip(rows.columns, types, strict=True)]
     fields = [field.with_type(wanted) for field, wanted in zip(rows.schema, types, strict=True)]
     return rows.from_arrays(columns, schema=pa.schema(fields))

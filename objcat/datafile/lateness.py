@@ -14,7 +14,7 @@ from objcat.metadata.table_spec import TableSpec
 DAY_MS = 86_400_000
 
 
-def timely(rows: pa.Table, spec: TableSpec, committed_at_ms: int) -> pa.Table:
+def drop_late_rows(rows: pa.Table, spec: TableSpec, committed_at_ms: int) -> pa.Table:
     """The rows that do not come too late for a slot; those without an ordering value never do.
 
     rows: with the ordering column, under its physical name. committed_at_ms: of the slot; 0 where rows are not measured.

@@ -11,7 +11,7 @@ ROWS_MAX = 32 * 1024
 """Of a batch that is copied: Arrow's scanners cut longer ones again."""
 
 
-def uncut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def compact_nested_slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows, without an offset into columns in which a struct lies in a struct, however deep; those are copied.
 
     A part of a longer column is that column and an offset. DuckDB forgets the offset below the outer struct, be it a column or what a list

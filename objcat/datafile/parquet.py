@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from fileio.contract import Create, ObjectMeta, Version
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
-from objcat.common.bounded_cache import Kept
+from objcat.common.bounded_cache import BoundedCache
 from objcat.datafile.bloom import options_of
-from objcat.datafile.bloom_lookup import FileFilters, Probe, Source, read_filters
-from objcat.datafile.casting import fitted
+from objcat.datafile.bloom_lookup import FileFilters, FilterFile, Probe, read_filters
+from objcat.datafile.casting import cast_rows
 from objcat.datafile.digest_sink import DigestingSink
 from objcat.datafile.merge import OP_COLUMN
-from objcat.datafile.prefetch import Excerpt, chunk_spans
+from objcat.datafile.prefetch import PrefetchedFile, chunk_spans
 from objcat.datafile.statistics import bounds_of, row_groups_that_may_match
 from objcat.datafile.verification import DataFile, check_count, check_rows, decoding, not_as_committed, read_footer, reading, whole_bytes
 from objcat.errors import CorruptTable
@@ -32,7 +32,7 @@ from objcat.metadata.manifest import Pruning
 from objcat.metadata.properties import Statistics
 from objcat.metadata.schema import FIELD_ID_KEY, TableSchema
 from objcat.metadata.table_spec import TableSpec
-from objcat.timeline.entry import Home, Txn
+from objcat.timeline.entry import FileGroupId, Txn
 
 TXN_COLUMN = "_objcat_txn"
 """Hidden column of base files: the transaction that wrote the row."""
@@ -60,7 +60,7 @@ NOT_SAID = Statistics()
 """Where nobody says which columns matter: the first ones."""
 
 
-def base_path(txn: Txn, home: Home, *, file_id: str, attempt: str) -> str:
+def base_path(txn: Txn, home: FileGroupId, *, file_id: str, attempt: str) -> str:
     """Where the base file of a home lies. It ends in the bucket, as Spark expects of bucketed files; the file id begins with it."""
     return f"{_folder(txn, home.partition)}{home.bucket:08d}-{file_id}-{attempt}_{home.bucket:05d}.parquet"
 
@@ -79,7 +79,7 @@ def txn_of_path(path: str) -> Txn:
     return Txn(path.split("/", 2)[1])
 
 
-def write_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *, statistics: Statistics = NOT_SAID) -> BaseFile:
+def write_base(fileio: FileIO, path: str, rows: pa.Table, home: FileGroupId, txn: Txn, *, statistics: Statistics = NOT_SAID) -> BaseFile:
     """Write the rows of one home, which are sorted by key with each key once. Raises NotWritten and storage errors.
 
     Rows keep the transaction in their `_objcat_txn`; without that column it is `txn`. statistics: of which columns the file says bounds.
@@ -105,7 +105,7 @@ class BaseWriter:
         fileio: FileIO,
         path: str,
         schema: pa.Schema,
-        home: Home,
+        home: FileGroupId,
         *,
         statistics: Statistics = NOT_SAID,
         filtered: Collection[int] = (),
@@ -244,7 +244,7 @@ def as_of_schema(rows: pa.Table, columns: Sequence[str], schema: TableSchema | N
     if schema is None:
         return rows
     fields = {field.name: field for field in schema.to_arrow_physical(nullable=True, only=columns)}
-    return fitted(rows, pa.schema([fields.get(name) or rows.schema.field(name) for name in columns]))
+    return cast_rows(rows, pa.schema([fields.get(name) or rows.schema.field(name) for name in columns]))
 
 
 def base_pieces(
@@ -318,7 +318,7 @@ def picked_row_groups(
                 found = fileio.get_ranges(file.path, spans, gap_bytes=GAP_BYTES_MAX)
                 if any(len(data) != end - start for data, (start, end) in zip(found, spans, strict=True)):
                     raise CorruptTable(not_as_committed(fileio, file, "it ends before the rows that its footer names"))
-                excerpt = Excerpt(file.bytes, spans, found)
+                excerpt = PrefetchedFile(file.bytes, spans, found)
                 checked = pq.ParquetFile(excerpt, metadata=footer, pre_buffer=False, page_checksum_verification=True)
                 with decoding(fileio, file.path), checked as part:
                     rows = part.read_row_groups(numbers, columns=list(columns), use_threads=False)
@@ -331,7 +331,7 @@ def picked_row_groups(
 
 
 def key_pieces(
-    fileio: FileIO, base: BaseFile, columns: Sequence[str], probe: Probe, kept: Kept[FileFilters], spec: TableSpec
+    fileio: FileIO, base: BaseFile, columns: Sequence[str], probe: Probe, kept: BoundedCache[FileFilters], spec: TableSpec
 ) -> Iterator[pa.Table]:
     """Columns of the row groups of a base file in which some keys may lie, by its bloom filters; of all of them where it has none.
 
@@ -473,7 +473,7 @@ def _open(fileio: FileIO, file: DataFile) -> Iterator[pq.ParquetFile]:
 
 
 @contextmanager
-def _opened(fileio: FileIO, file: DataFile) -> Iterator[tuple[pq.ParquetFile, Source]]:
+def _opened(fileio: FileIO, file: DataFile) -> Iterator[tuple[pq.ParquetFile, FilterFile]]:
     """A Parquet file to read from, in one request when it is small, and its bytes.
 
     Of a small file all bytes are verified, of another its footer, and each page when it is read; both as far as the entry and the file have

@@ -25,7 +25,7 @@ def chunk_spans(footer: pq.FileMetaData, numbers: Sequence[int], columns: Sequen
     return sorted(spans)
 
 
-class Excerpt(io.RawIOBase):
+class PrefetchedFile(io.RawIOBase):
     """A file of `size` bytes of which some spans are known, ascending and apart. For one thread. A read of others raises ValueError."""
 
     def __init__(self, size: int, spans: Sequence[Span], data: Sequence[bytes]) -> None:

@@ -13,10 +13,10 @@ import pyarrow.types as pt
 
 from objcat.metadata.files import BaseFile, Bound
 from objcat.metadata.manifest import Pruning
-from objcat.metadata.manifest_rows import Change, rows_of
+from objcat.metadata.manifest_rows import ManifestChange, rows_of
 from objcat.metadata.schema import FIELD_ID_KEY
 from objcat.metadata.table_spec import TableSpec
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 BOUND_BYTES_MAX = 64
 """Of a text, in UTF-8: what is longer is cut, and an upper bound rounded up."""
@@ -66,8 +66,8 @@ def row_groups_that_may_match(
         found = {column_id: _bound([group.column(at)], data_type) for column_id, (at, data_type) in leaves.items()}
         known = {column_id: bound for column_id, bound in found.items() if bound is not None}
         # Bounds are compared as a manifest's are: a row group stands for a file.
-        home = Home("", number, footer.num_row_groups)
-        changes.append(Change(home, base=BaseFile(path="", bytes=0, rows=group.num_rows, home=home, bounds=known)))
+        home = FileGroupId("", number, footer.num_row_groups)
+        changes.append(ManifestChange(home, base=BaseFile(path="", bytes=0, rows=group.num_rows, home=home, bounds=known)))
     return [numbers[at] for at in np.flatnonzero(where.may_match(rows_of(changes, spec), spec)).tolist()]
 
 

@@ -22,7 +22,7 @@ def cut_sorted(sources: Sequence[Iterable[pa.Table]], *, key: Sequence[str]) -> 
     table of a source may have a key several times). Cuts come by ascending key. Holds one table of every source, and takes a next one only
     when it is needed.
     """
-    heads = [_Head(source, key) for source in sources]
+    heads = [_RunHead(source, key) for source in sources]
     while True:
         for head in heads:
             head.fill()
@@ -42,7 +42,7 @@ def sort_by_key(rows: pa.Table, *, key: Sequence[str]) -> pa.Table:
     return rows.take(pc.sort_indices(rows.select(list(key)), sort_keys=[(pc.field(name), "ascending") for name in key]))
 
 
-class _Head:
+class _RunHead:
     """What is at hand of one source. rows: not empty; None when the source has come to its end."""
 
     def __init__(self, source: Iterable[pa.Table], key: Sequence[str]) -> None:

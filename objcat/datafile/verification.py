@@ -13,7 +13,7 @@ from fileio.env import map_io
 from fileio.errors import NotFound, ObjectChanged
 from fileio.store import FileIO
 from fileio.streams import ReadStream
-from objcat.common.bounded_cache import Kept
+from objcat.common.bounded_cache import BoundedCache
 from objcat.common.memory_errors import is_full
 from objcat.errors import CorruptTable
 from objcat.metadata.file_digest import FileHash, digest_of, footer_digest_of, is_verifiable
@@ -101,7 +101,7 @@ def read_footer(fileio: FileIO, file: DataFile, stream: ReadStream) -> pq.FileMe
         return pq.read_metadata(pa.BufferReader(_MAGIC + data))
 
 
-def check_footers(fileio: FileIO, groups: Iterable[FileGroup], checked: Kept[bool]) -> None:
+def check_footers(fileio: FileIO, groups: Iterable[FileGroup], checked: BoundedCache[bool]) -> None:
     """Verify the footers of the files of some groups, for readers that are not ours: so they meet no file in the place of another, and none
     of other rows than its entry says.
 

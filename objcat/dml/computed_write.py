@@ -21,10 +21,10 @@ from objcat.predicate.parse import Predicate
 from objcat.tasks.model import Operation
 from objcat.timeline.entry import Action, Txn
 from objcat.timeline.log_state import AppVersion
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.write.index_lookup import COMPUTED_AGAIN
-from objcat.write.service_commit import Done, Proposal, Service, perform
-from objcat.write.table_writer import Change, Engine, Part
+from objcat.write.service_commit import Service, ServiceCommit, ServiceResult, run_service
+from objcat.write.table_writer import Engine, TableWriter, WriteBatch
 from objcat.write.transaction import CommitResult
 
 DELETED = "_objcat_deleted"
@@ -35,7 +35,7 @@ _DELETED = Predicate(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ComputedRows:
     """The rows that a write comes to, each key once. engine: writes `data`, which has all columns of the table, and `DELETED` when rows are
     deleted. inserted, updated, deleted: how many of them are what, as of the snapshot that they were computed from. close: gives up what
     was kept for it."""
@@ -48,15 +48,15 @@ class Outcome:
     close: Callable[[], None] = lambda: None
 
 
-Work: TypeAlias = Callable[[Txn], Proposal | None]
+Work: TypeAlias = Callable[[Txn], ServiceResult | None]
 """Reads a table, writes files under a transaction, and says what to commit; None when nothing changes."""
 
 
-Renew: TypeAlias = Callable[[Proposal, Snapshot, Snapshot], Proposal | None]
+Renew: TypeAlias = Callable[[ServiceResult, Snapshot, Snapshot], ServiceResult | None]
 """What a proposal for one snapshot becomes for a later one, with the same files; None when they are not right there."""
 
 
-class Written(Protocol):
+class WriteTarget(Protocol):
     """A table that computed writes go to."""
 
     name: str
@@ -72,12 +72,12 @@ class Written(Protocol):
     def spec(self) -> TableSpec:
         """What the handle last saw of it."""
 
-    def committed(self, write: Callable[[], Done[Any] | None], *, spark: Any = None) -> CommitResult | None:
+    def committed(self, write: Callable[[], ServiceCommit[Any] | None], *, spark: Any = None) -> CommitResult | None:
         """Run a write; the handle has seen its slot. spark: the session that writes."""
 
 
 def run(
-    table: Written,
+    table: WriteTarget,
     prepare: Callable[[Snapshot], Work | None],
     *,
     metadata: Mapping[str, str] | None,
@@ -86,13 +86,14 @@ def run(
     spark: Any = None,
     renew: Renew | None = None,
 ) -> CommitResult | None:
-    """Run a computed write of a table, as one commit. spark: the session that computes it. renew: as of `recompute`, as what it raises."""
+    """Run a computed write of a table, as one commit. spark: the session that computes it. renew: as of `run_computed_write`, as what it
+    raises."""
     told = text_mapping({} if metadata is None else metadata, what="metadata")
     if app is not None:
         instance(app, AppVersion, what="app", such_as="an objcat.AppVersion(app='...', version=...)")
 
-    def write() -> Done[Work] | None:
-        return recompute(table.timeline, table.id, prepare, metadata=told, action=action, app=app, renew=renew)
+    def write() -> ServiceCommit[Work] | None:
+        return run_computed_write(table.timeline, table.id, prepare, metadata=told, action=action, app=app, renew=renew)
 
     return table.committed(write, spark=spark)
 
@@ -103,7 +104,7 @@ def former_of(snapshot: Snapshot, manifests: Manifests) -> frozenset[str]:
     return frozenset(filter(spec.is_former, snapshot.live_partitions(manifests))) if spec.former else frozenset()
 
 
-def recompute(
+def run_computed_write(
     timeline: Timeline[Tables],
     table: str,
     prepare: Callable[[Snapshot], Work | None],
@@ -112,7 +113,7 @@ def recompute(
     action: Action | None = None,
     app: AppVersion | None = None,
     renew: Renew | None = None,
-) -> Done[Work] | None:
+) -> ServiceCommit[Work] | None:
     """Write what is computed from a table, as one commit; None when nothing is.
 
     prepare: checks what is asked against a snapshot, and returns what does it; None when there is nothing to do. Where another commit
@@ -124,7 +125,7 @@ def recompute(
     """
     where = timeline.fileio.url
 
-    def run(work: Work, txn: Txn) -> Proposal:
+    def run(work: Work, txn: Txn) -> ServiceResult:
         proposal = work(txn)
         if proposal is None:
             raise _NothingComputed
@@ -134,7 +135,7 @@ def recompute(
     if action is None:
         action = Action.COMMIT if snapshot_of(view, table, where=where).spec.rewrites else Action.DELTA_COMMIT
 
-    def renewed(proposal: Proposal, before: View[Tables], after: View[Tables]) -> Proposal | None:
+    def renewed(proposal: ServiceResult, before: LogView[Tables], after: LogView[Tables]) -> ServiceResult | None:
         assert renew is not None
         return renew(proposal, snapshot_of(before, table, where=where), snapshot_of(after, table, where=where))
 
@@ -147,7 +148,7 @@ def recompute(
         app=app,
     )
     try:
-        return perform(timeline, service, view)
+        return run_service(timeline, service, view)
     except _NothingComputed:
         return None
 
@@ -156,10 +157,10 @@ class _NothingComputed(Exception):
     """Rows that might have changed do not."""
 
 
-def written(fileio: FileIO, outcome: Outcome, snapshot: Snapshot, txn: Txn) -> Proposal:
+def written(fileio: FileIO, outcome: ComputedRows, snapshot: Snapshot, txn: Txn) -> ServiceResult:
     """Write an outcome to a table with a key. Raises as a write, and storage errors."""
-    change = Change(outcome.engine, outcome.data, Operation.UPSERT, delete_when=_DELETED if outcome.deleted else None)
-    part = Part(fileio, Manifests(fileio), snapshot.spec.table, [change])
+    change = WriteBatch(outcome.engine, outcome.data, Operation.UPSERT, delete_when=_DELETED if outcome.deleted else None)
+    part = TableWriter(fileio, Manifests(fileio), snapshot.spec.table, [change])
     try:
         part.write(snapshot, txn)
     finally:
@@ -169,6 +170,6 @@ def written(fileio: FileIO, outcome: Outcome, snapshot: Snapshot, txn: Txn) -> P
         raise InvalidBatch(COMPUTED_AGAIN)
     if summary.inserted is None:
         summary = msgspec.structs.replace(summary, inserted=outcome.inserted, updated=outcome.updated, deleted=outcome.deleted)
-    return Proposal(
+    return ServiceResult(
         footprint=part.footprint(snapshot, computed=True), changes=encode_delta(delta), summary=summary, files=tuple(delta.paths)
     )

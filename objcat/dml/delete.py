@@ -18,9 +18,9 @@ from objcat.planning.scan import ScanPlan, plan_scan
 from objcat.tasks.model import Operation, WriteResult, WriteTask
 from objcat.tasks.regroup_rows import DeleteTask
 from objcat.timeline.entry import Action, Txn
-from objcat.timeline.log_view import Timeline, View
-from objcat.write.index_lookup import Placing, keys_of
-from objcat.write.service_commit import Done, Proposal, Service, perform
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.index_lookup import LookupContext, keys_of
+from objcat.write.service_commit import Service, ServiceCommit, ServiceResult, run_service
 from objcat.write.service_result import proposal_of
 
 
@@ -36,7 +36,7 @@ class KeyEngine(Protocol):
     def rewrite(self, task: DeleteTask) -> WriteResult:
         """Run the task over all of its file groups, perhaps in pieces."""
 
-    def write_located(self, place: Placing, data: Any, task: WriteTask) -> WriteResult:
+    def write_located(self, place: LookupContext, data: Any, task: WriteTask) -> WriteResult:
         """Write the batch where the index is no hash."""
 
 
@@ -57,7 +57,7 @@ def delete_where(
     engine: KeyEngine,
     metadata: Mapping[str, str],
     outright: bool = False,
-) -> Done[Deletion] | None:
+) -> ServiceCommit[Deletion] | None:
     """Delete the rows for which a filter is true, as one commit; None when there are none.
 
     outright: leave no delete behind that a compaction has to keep; older rows that come late are let in again then.
@@ -69,7 +69,7 @@ def delete_where(
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 
-    def work_of(view: View[Tables]) -> Deletion | None:
+    def work_of(view: LogView[Tables]) -> Deletion | None:
         snapshot = snapshot_of(view, table, where=fileio.url)
         spec = snapshot.spec
         plan = plan_scan(snapshot, manifests, where=where, columns=_columns(spec, outright=outright))
@@ -81,11 +81,11 @@ def delete_where(
     view = timeline.open()
     action = Action.DELTA_COMMIT if not snapshot_of(view, table, where=fileio.url).spec.rewrites else Action.COMMIT
 
-    def run(work: Deletion, txn: Txn) -> Proposal:
+    def run(work: Deletion, txn: Txn) -> ServiceResult:
         return replace(_run(fileio, manifests, engine, work, txn, outright=outright), metadata=metadata)
 
     try:
-        return perform(timeline, Service(action=action, table=table, plan=work_of, run=run), view)
+        return run_service(timeline, Service(action=action, table=table, plan=work_of, run=run), view)
     except _NothingToDelete:
         return None
 
@@ -101,7 +101,7 @@ def _columns(spec: TableSpec, *, outright: bool) -> list[str]:
     return list(dict.fromkeys(column.name for column in columns))
 
 
-def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion, txn: Txn, *, outright: bool) -> Proposal:
+def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion, txn: Txn, *, outright: bool) -> ServiceResult:
     snapshot, spec = work.snapshot, work.snapshot.spec
     if spec.is_keyless:
         assert work.plan.where is not None, "a delete has a filter"
@@ -120,7 +120,7 @@ def _run(fileio: FileIO, manifests: Manifests, engine: KeyEngine, work: Deletion
     )
     if spec.is_located:
         live = {group.home: group for group in snapshot.file_groups(manifests)}
-        written = engine.write_located(Placing(fileio, manifests, snapshot, live), work.keys, task)
+        written = engine.write_located(LookupContext(fileio, manifests, snapshot, live), work.keys, task)
         return proposal_of(written, snapshot, keys=keys_of(fileio, txn, [written]))
     return proposal_of(engine.write(work.keys, task) if outright else _write(engine, work.keys, task), snapshot)
 

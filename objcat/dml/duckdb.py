@@ -16,16 +16,16 @@ from sqlglot import expressions as sql
 from objcat.common.duckdb_sandbox import connect_duckdb
 from objcat.datafile.batch_checks import conform_delete, located
 from objcat.datafile.bucket_hash import bucket_of
-from objcat.datafile.nested_slices import uncut
+from objcat.datafile.nested_slices import compact_nested_slices
 from objcat.datafile.parquet import constant
-from objcat.dml.program import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Assigned, Program, Tree, source_column, target_column
+from objcat.dml.program import NUMBER, SOURCE_HERE, TARGET_HERE, Assigned, ClauseAction, MergeProgram, Tree, source_column, target_column
 from objcat.engine.spooled_batch import Rows
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
 from objcat.predicate.dialect import spark_sql
 from objcat.predicate.duckdb import duckdb_text
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 PLACE = "_objcat_place"
 """Of a row of an outcome: the partition of the row that it comes from."""
@@ -33,11 +33,11 @@ _KEY, _SOURCE_PLACE, _TARGET_PLACE, _POSITION = "_objcat_key", "_objcat_source_p
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MergeSource:
     """The rows of a merge's source. program: over them. former: partitions of former partitionings that have a file group."""
 
     rows: Rows
-    program: Program
+    program: MergeProgram
     spec: TableSpec
     former: frozenset[str]
 
@@ -61,7 +61,7 @@ class Source:
             position += count
             yield from pa.table(columns, names=schema.names).cast(schema).to_batches()
 
-    def homes(self, snapshot: Snapshot) -> frozenset[Home]:
+    def homes(self, snapshot: Snapshot) -> frozenset[FileGroupId]:
         """Where rows with keys of the source may live. Raises as `batches`."""
         found = set()
         for rows in self._tables():
@@ -72,7 +72,7 @@ class Source:
                 count = snapshot.table.bucket_counts.get(place, self.spec.index.count)
                 chosen = fitted.filter(pa.array(codes == code))
                 buckets = bucket_of([chosen.column(column.physical) for column in self.spec.bucket_columns], count)
-                found |= {Home(place, bucket, count) for bucket in np.unique(buckets).tolist()}
+                found |= {FileGroupId(place, bucket, count) for bucket in np.unique(buckets).tolist()}
         return frozenset(found)
 
     def places(self, found: pa.Table) -> pa.ChunkedArray:
@@ -90,7 +90,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class MergeScope:
     """Which rows of a table a source may match. limits: by key column, the least and the greatest value of the source. buckets: under the
     bucket count of the table's settings; None where the index is no hash. nothing: no key of the source is whole."""
 
@@ -106,7 +106,7 @@ class Reach:
             terms += [sql.GTE(this=column.copy(), expression=_literal(least)), sql.LTE(this=column, expression=_literal(greatest))]
         return spark_sql(sql.and_(*terms)) if terms else None
 
-    def holds(self, home: Home, spec: TableSpec) -> bool:
+    def holds(self, home: FileGroupId, spec: TableSpec) -> bool:
         """Whether a file group may have such rows."""
         return self.buckets is None or home.bucket % spec.index.count in self.buckets
 
@@ -138,7 +138,7 @@ class Evaluated:
     deleted: int
 
 
-def check_program(program: Program, spec: TableSpec, source: pa.Schema | None) -> None:
+def check_program(program: MergeProgram, spec: TableSpec, source: pa.Schema | None) -> None:
     """Refuse expressions that DuckDB does not know, or that give what their columns do not take. Raises InvalidInput, InvalidPredicate and
     MissingDependency."""
     with _Session() as session:
@@ -166,7 +166,7 @@ def _types(session: _Session, expressions: Sequence[Assigned], tables: str) -> l
 
 
 def evaluate(
-    program: Program, snapshot: Snapshot, target: Iterable[pa.RecordBatch], former: frozenset[str], source: Source | None
+    program: MergeProgram, snapshot: Snapshot, target: Iterable[pa.RecordBatch], former: frozenset[str], source: MergeSource | None
 ) -> Evaluated | None:
     """What a program makes of the rows of a table; None when nothing.
 
@@ -186,16 +186,16 @@ def evaluate(
     acts = [program.acts[number] for number in numbers.to_pylist()]
     names = spec.table_schema.names
     rows = found.select([f"c{place}" for place in range(len(names))]).rename_columns(names)
-    deletes = pa.array([act is Act.DELETE for act in acts])
+    deletes = pa.array([act is ClauseAction.DELETE for act in acts])
     places = found.column(PLACE)
     if source is not None:
         _check_once(rows, places, spec)
     if spec.key_scope == PARTITION_SCOPE:
         _check_stays(rows.filter(pc.invert(deletes)), places.filter(pc.invert(deletes)), spec, former)
-    return Evaluated(rows, deletes, acts.count(Act.INSERT), acts.count(Act.UPDATE), acts.count(Act.DELETE))
+    return Evaluated(rows, deletes, acts.count(ClauseAction.INSERT), acts.count(ClauseAction.UPDATE), acts.count(ClauseAction.DELETE))
 
 
-def evaluate_rows(program: Program, spec: TableSpec, rows: pa.Table, zone: str) -> tuple[pa.Array, pa.Table]:
+def evaluate_rows(program: MergeProgram, spec: TableSpec, rows: pa.Table, zone: str) -> tuple[pa.Array, pa.Table]:
     """What an update makes of rows of a table without a key: which of them change, by position, and what they become.
 
     rows: all columns, under logical names. zone: of days and hours, and of times that say none. Raises InvalidInput when an expression
@@ -230,7 +230,7 @@ def _target_batches(spec: TableSpec, target: Iterable[pa.RecordBatch], former: C
         yield from pa.table(columns, names=schema.names).cast(schema).to_batches()
 
 
-def _query(program: Program, spec: TableSpec, *, joined: bool) -> str:
+def _query(program: MergeProgram, spec: TableSpec, *, joined: bool) -> str:
     names = spec.table_schema.names
     chosen = ", ".join(f"{duckdb_text(program.columns[name])} AS c{place}" for place, name in enumerate(names))
     late = "" if program.late is None else f" AND NOT coalesce({duckdb_text(program.late)}, FALSE)"
@@ -245,7 +245,7 @@ def _query(program: Program, spec: TableSpec, *, joined: bool) -> str:
     return f"SELECT {NUMBER}, {place} AS {PLACE}, {chosen} FROM ({numbered}) WHERE {NUMBER} IS NOT NULL{late}"  # noqa: S608 - as above
 
 
-def _folded(program: Program, keys: int) -> str:
+def _folded(program: MergeProgram, keys: int) -> str:
     """The source with each key once where an ordering column says which row of it counts."""
     if program.ordering is None:
         return "SELECT * FROM source"
@@ -314,7 +314,7 @@ class _Session:
 
     def register(self, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Have a stream as a relation, for one query."""
-        self._connection.register(name, pa.RecordBatchReader.from_batches(schema, uncut(self._watched(batches))))
+        self._connection.register(name, pa.RecordBatchReader.from_batches(schema, compact_nested_slices(self._watched(batches))))
 
     def ask(self, query: str, text: str) -> pa.Table:
         """The answer to a query. text: what it is about. Raises InvalidPredicate, InvalidInput, and what a stream raises."""

@@ -16,10 +16,10 @@ from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot
 from objcat.tasks.model import Filter, ScanTask
 from objcat.tasks.scan import scan_groups
-from objcat.timeline.entry import Footprint, Home, Summary, Txn
-from objcat.write.index_lookup import Locator
-from objcat.write.service_commit import Proposal
-from objcat.write.table_writer import Change, Part
+from objcat.timeline.entry import FileGroupId, Footprint, Summary, Txn
+from objcat.write.index_lookup import KeyLookup
+from objcat.write.service_commit import ServiceResult
+from objcat.write.table_writer import TableWriter, WriteBatch
 
 EVERYTHING = ("",)
 """A whole table, as a footprint says it. There may be a partition without a name beside others, of another partitioning: for whoever ends
@@ -29,23 +29,23 @@ Touched: TypeAlias = Callable[[Collection[str]], Collection[str]]
 """Which partitions to replace, when the batch has rows in these."""
 
 
-def replaces(fileio: FileIO, snapshot: Snapshot, change: Change, touched: Touched | None) -> Work:
+def replaces(fileio: FileIO, snapshot: Snapshot, change: WriteBatch, touched: Touched | None) -> Work:
     """Write a batch in the place of all rows of some partitions. touched: None for the whole table. Raises as an insert, when it runs."""
     manifests = Manifests(fileio)
 
-    def work(txn: Txn) -> Proposal:
+    def work(txn: Txn) -> ServiceResult:
         ends: Collection[str] | None = None
         if touched is not None and snapshot.spec.is_global:
             # Rows may go to partitions that stay, out of which their keys move: so those that end are known before.
             ends = touched(_named(change, snapshot, manifests))
-        part = Part(fileio, manifests, snapshot.spec.table, [change], ends=ends, whole=touched is None)
+        part = TableWriter(fileio, manifests, snapshot.spec.table, [change], ends=ends, whole=touched is None)
         part.write(snapshot, txn)
         own = part.footprint(snapshot)
         if touched is not None and not snapshot.spec.is_global:
             ends = touched({home.partition for home in (*own.creates, *own.appends)})
         ended = _ended(snapshot, manifests, ends)
         delta = msgspec.structs.replace(part.delta(snapshot), retires=ended)
-        return Proposal(
+        return ServiceResult(
             footprint=msgspec.structs.replace(own, overwrites=_overwrites(ends), retires=ended),
             changes=encode_delta(delta),
             summary=_summary(part, may_lose=touched is not None and snapshot.spec.is_global and snapshot.spec.ordering is not None),
@@ -56,8 +56,8 @@ def replaces(fileio: FileIO, snapshot: Snapshot, change: Change, touched: Touche
 
 
 def renewed(
-    fileio: FileIO, proposal: Proposal, before: Snapshot, after: Snapshot, ends: Callable[[], Collection[str] | None]
-) -> Proposal | None:
+    fileio: FileIO, proposal: ServiceResult, before: Snapshot, after: Snapshot, ends: Callable[[], Collection[str] | None]
+) -> ServiceResult | None:
     """What a proposal of `replaces` or `ends` for one snapshot becomes for a later one, with the files that it has: it ends what is there
     by then. ends: gives the partitions that end, None for all. None where the rows may have to be written otherwise, or elsewhere.
 
@@ -82,16 +82,16 @@ def _overwrites(partitions: Collection[str] | None) -> tuple[str, ...]:
     return EVERYTHING if partitions is None else tuple(sorted(partitions))
 
 
-def _named(change: Change, snapshot: Snapshot, manifests: Manifests) -> Collection[str]:
+def _named(change: WriteBatch, snapshot: Snapshot, manifests: Manifests) -> Collection[str]:
     engine = change.engine
-    assert isinstance(engine, Locator), f"{engine.name} looks no keys up"
+    assert isinstance(engine, KeyLookup), f"{engine.name} looks no keys up"
     found = engine.partitions_named(change.data, change.grown(snapshot.spec), former_of(snapshot, manifests))
     if not found:
         raise EmptyBatch(f"the batch to {change.operation} is empty: give it rows, or skip the call; nothing was written")
     return found
 
 
-def _summary(part: Part, *, may_lose: bool) -> Summary:
+def _summary(part: TableWriter, *, may_lose: bool) -> Summary:
     """What was written. A row whose key lived in a partition that stays was updated. may_lose: or not, where what is there is newer; which
     rows have lost is not counted."""
     written = part.all
@@ -108,14 +108,14 @@ def ends(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str]) 
     ended = _ended(snapshot, manifests, partitions)
     if not ended:
         return None
-    return lambda _txn: Proposal(
+    return lambda _txn: ServiceResult(
         footprint=Footprint(overwrites=_overwrites(partitions), retires=ended),
         changes=encode_delta(TableDelta(retires=ended)),
         summary=Summary(inserted=0, updated=0, deleted=None),
     )
 
 
-def _ended(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str] | None) -> tuple[Home, ...]:
+def _ended(snapshot: Snapshot, manifests: Manifests, partitions: Collection[str] | None) -> tuple[FileGroupId, ...]:
     """The homes of some partitions, of all when None."""
     return tuple(sorted(snapshot.live_homes(manifests, partitions=partitions)))
 

@@ -47,7 +47,7 @@ class When(enum.StrEnum):
     NOT_MATCHED_BY_SOURCE = "not matched by source"
 
 
-class Act(enum.StrEnum):
+class ClauseAction(enum.StrEnum):
     """What a clause does with them."""
 
     UPDATE = "update"
@@ -63,7 +63,7 @@ class Clause:
     """
 
     when: When
-    act: Act
+    act: ClauseAction
     where: str | Tree | None = None
     values: Mapping[str, Value] | None = None
 
@@ -78,7 +78,7 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class MergeProgram:
     """Clauses as expressions over the joined relation.
 
     acts: of the clauses, by number. number: the clause of a row; null for none. columns: what a row becomes, by column of the table.
@@ -87,7 +87,7 @@ class Program:
     joined relation calls the source's ordering column, if it has one.
     """
 
-    acts: tuple[Act, ...]
+    acts: tuple[ClauseAction, ...]
     number: Tree
     columns: Mapping[str, Tree]
     late: Tree | None
@@ -101,7 +101,7 @@ class Program:
         """The columns of the table that rows of it are read with: all where a row is updated; else what rows are found and measured by, and
         what expressions name."""
         names = spec.table_schema.names
-        if Act.UPDATE in self.acts:
+        if ClauseAction.UPDATE in self.acts:
             return tuple(names)
         ordering = [] if spec.ordering_column is None else [spec.ordering_column]
         needed = {column.name for column in (*spec.key_columns, *spec.partition_columns, *ordering)}
@@ -136,7 +136,7 @@ def target_column(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class MergeColumns:
     """The columns that expressions may name. source: None in an update. aliases: of the source and of the target."""
 
     spec: TableSpec
@@ -207,21 +207,23 @@ def parsed(given: Value) -> tuple[Tree, str]:
         raise InvalidPredicate(f"the expression {shown(given)} is nested too deeply: write it with fewer parentheses") from None
 
 
-def update_program(spec: TableSpec, values: Mapping[str, Value], where: Value, aliases: tuple[str, str] = ("source", "target")) -> Program:
+def update_program(
+    spec: TableSpec, values: Mapping[str, Value], where: Value, aliases: tuple[str, str] = ("source", "target")
+) -> MergeProgram:
     """What `Table.update` does to the rows of a scan. where: what the scan does not filter by; None for all. Raises as `merge_program`."""
-    sides = Sides(spec, None, aliases)
-    clause = Clause(When.NOT_MATCHED_BY_SOURCE, Act.UPDATE, where if isinstance(where, (str, sql.Expression)) else None, values)
+    sides = MergeColumns(spec, None, aliases)
+    clause = Clause(When.NOT_MATCHED_BY_SOURCE, ClauseAction.UPDATE, where if isinstance(where, (str, sql.Expression)) else None, values)
     return _program(sides, [clause], {}, joined=False)
 
 
-def delete_program(spec: TableSpec, where: Value) -> Program:
+def delete_program(spec: TableSpec, where: Value) -> MergeProgram:
     """What a delete by `where` does to the rows of a scan; None for all. Raises as `merge_program`."""
-    return _program(Sides(spec), [Clause(When.NOT_MATCHED_BY_SOURCE, Act.DELETE, where)], {}, joined=False)
+    return _program(MergeColumns(spec), [Clause(When.NOT_MATCHED_BY_SOURCE, ClauseAction.DELETE, where)], {}, joined=False)
 
 
 def merge_program(
     spec: TableSpec, source: Sequence[str], clauses: Sequence[Clause], on: str | Tree | None, aliases: tuple[str, str]
-) -> Program:
+) -> MergeProgram:
     """Clauses over a source with these columns. on: which columns of it are the key; those of the same names when None.
 
     Raises InvalidInput and InvalidPredicate that say which clause, column or expression does not fit.
@@ -230,11 +232,11 @@ def merge_program(
         raise InvalidInput("the merge has no clause: say what to do when rows match, or do not; nothing was written")
     if len({alias.lower() for alias in aliases}) < 2:
         raise InvalidInput(f"source and target are both called {aliases[0]!r}: give them different aliases")
-    sides = Sides(spec, tuple(source), aliases)
+    sides = MergeColumns(spec, tuple(source), aliases)
     return _program(sides, clauses, _located(sides, on), joined=True)
 
 
-def _program(sides: Sides, clauses: Sequence[Clause], located: Mapping[str, str], *, joined: bool) -> Program:
+def _program(sides: MergeColumns, clauses: Sequence[Clause], located: Mapping[str, str], *, joined: bool) -> MergeProgram:
     spec = sides.spec
     schema = spec.table_schema
     numbers, conditions, assigned = sql.Case(), [], []
@@ -253,14 +255,14 @@ def _program(sides: Sides, clauses: Sequence[Clause], located: Mapping[str, str]
         assigned += [one for one in values.values() if one.column]
         for name, one in values.items():
             branches[name].append((number, _stored(one, spec)))
-        if ordering is not None and clause.act is Act.UPDATE and values[ordering.name].column:
+        if ordering is not None and clause.act is ClauseAction.UPDATE and values[ordering.name].column:
             old = sql.column(target_column(schema.names.index(ordering.name)))
             now = sql.LT(this=sql.paren(values[ordering.name].expression.copy()), expression=old)
             late.append(sql.and_(sql.EQ(this=sql.column(NUMBER), expression=sql.convert(number)), now))
     newest = None
     if ordering is not None and sides.source is not None and ordering.name in sides.source:
         newest = source_column(sides.source.index(ordering.name))
-    return Program(
+    return MergeProgram(
         acts=tuple(clause.act for clause in clauses),
         number=numbers,
         columns={name: _chosen(branches[name], target_column(place)) for place, name in enumerate(schema.names)},
@@ -309,24 +311,24 @@ def _stored(one: Assigned, spec: TableSpec) -> Tree:
     return one.expression
 
 
-def _values(sides: Sides, clause: Clause, located: Mapping[str, str], *, source: bool, target: bool) -> dict[str, Assigned]:
+def _values(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, source: bool, target: bool) -> dict[str, Assigned]:
     """What the columns become in rows of a clause; `Assigned.column` is empty where they stay as they are."""
     spec = sides.spec
     names = spec.table_schema.names
     kept = {name: Assigned("", name, sql.column(target_column(place))) for place, name in enumerate(names)}
     match clause.act:
-        case Act.DELETE:
+        case ClauseAction.DELETE:
             found = {column.name: kept[column.name] for column in (*spec.key_columns, *spec.partition_columns)}
             if spec.ordering_column is not None:
                 found |= {spec.ordering_column.name: _ended_at(sides, spec.ordering_column.name, source=source)}
             return found
-        case Act.UPDATE:
+        case ClauseAction.UPDATE:
             return kept | _given(sides, clause, located, source=source, target=target)
-        case Act.INSERT:
+        case ClauseAction.INSERT:
             return _given(sides, clause, located, source=source, target=target)
 
 
-def _ended_at(sides: Sides, name: str, *, source: bool) -> Assigned:
+def _ended_at(sides: MergeColumns, name: str, *, source: bool) -> Assigned:
     """The ordering of a delete: of the row that it ends, or of the source's where that is greater, so that what is older stays out."""
     own = sql.column(target_column(sides.spec.table_schema.names.index(name)))
     if not source or sides.source is None or name not in sides.source:
@@ -335,10 +337,10 @@ def _ended_at(sides: Sides, name: str, *, source: bool) -> Assigned:
     return Assigned(name, name, sql.Greatest(this=own, expressions=[theirs]))
 
 
-def _given(sides: Sides, clause: Clause, located: Mapping[str, str], *, source: bool, target: bool) -> dict[str, Assigned]:
+def _given(sides: MergeColumns, clause: Clause, located: Mapping[str, str], *, source: bool, target: bool) -> dict[str, Assigned]:
     spec, names = sides.spec, sides.spec.table_schema.names
     keys = [column.name for column in spec.key_columns]
-    inserts = clause.act is Act.INSERT
+    inserts = clause.act is ClauseAction.INSERT
     if clause.values is None:
         if not source:
             raise InvalidInput("rows that the source lacks have no columns of it: say what to set")
@@ -369,7 +371,7 @@ def _given(sides: Sides, clause: Clause, located: Mapping[str, str], *, source: 
     return given
 
 
-def _located(sides: Sides, on: str | Tree | None) -> dict[str, str]:
+def _located(sides: MergeColumns, on: str | Tree | None) -> dict[str, str]:
     """Which column of the source says the value of a column by which rows are found."""
     spec, source = sides.spec, sides.source or ()
     homes = [] if spec.is_global else spec.partition_columns
@@ -386,7 +388,7 @@ def _located(sides: Sides, on: str | Tree | None) -> dict[str, str]:
     return found
 
 
-def _pairs(sides: Sides, on: str | Tree, names: Sequence[str]) -> dict[str, str]:
+def _pairs(sides: MergeColumns, on: str | Tree, names: Sequence[str]) -> dict[str, str]:
     tree, text = parsed(on)
     source = sides.source or ()
     pairs: dict[str, str] = {}

@@ -17,15 +17,15 @@ from objcat.common.progress import counted, shown_progress
 from objcat.common.validation import is_unicode, shown
 from objcat.datafile.batch_checks import check_columns, check_delete_columns, check_named_once, located
 from objcat.datafile.casting import plain
-from objcat.engine.spooled_batch import Rows, Spooled, spooled
+from objcat.engine.spooled_batch import Rows, SpooledBatch, spooled
 from objcat.errors import EmptyBatch, InvalidBatch
 from objcat.metadata.schema import TableSchema, arrow_type, is_list
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.parse import Predicate
-from objcat.tasks.key_lookup import NOWHERE, BatchKeys, Gathered, Located, LocateTask, locate, placed, waiting
+from objcat.tasks.key_lookup import NOWHERE, BatchKeys, BatchKeysHandle, KeyLocations, LocateTask, locate, placed, provisional_place
 from objcat.tasks.model import PLACE_COLUMN, Operation, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
-from objcat.tasks.partition_moves import Moving, find_lives, moves_of
+from objcat.tasks.partition_moves import PartitionMoves, find_lives, moves_of
 from objcat.tasks.write_batches import write_routed, write_unrouted
 from objcat.tasks.write_log_rows import written_columns
 
@@ -78,7 +78,7 @@ class LocalEngine:
         # Rows that are routed are taken, and then written home by home.
         passes = 2 if task.routed else 1
         with shown_progress(self._fileio.env, f"objcat: {task.operation}", passes * data.num_rows, unit="rows") as advance:
-            if task.routed or task.spec.is_keyless or isinstance(data, Spooled):
+            if task.routed or task.spec.is_keyless or isinstance(data, SpooledBatch):
                 write_all = write_routed if task.routed else write_unrouted
                 return write_all(self._fileio, task, "local-0", counted(_batches(data), advance, _rows_in))
             pieces = [data.slice(at, SPLIT_ROWS) for at in range(0, data.num_rows, SPLIT_ROWS)]
@@ -92,12 +92,12 @@ class LocalEngine:
             return sum(run_all(self._fileio.env, write, enumerate(pieces), at_once=PIECES_AT_ONCE), WriteResult())
 
     @contextmanager
-    def gathered(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Iterator[Gathered]:
+    def gathered(self, data: Rows, spec: TableSpec, former: Collection[str]) -> Iterator[BatchKeysHandle]:
         """The keys of a batch, all of which are held."""
         keys = BatchKeys.of(spec, _tables(data), former)
-        yield Gathered(_Gathered(data, keys), keys.span(spec))
+        yield BatchKeysHandle(_Gathered(data, keys), keys.span(spec))
 
-    def locate(self, gathered: Gathered, task: LocateTask) -> Located:
+    def locate(self, gathered: BatchKeysHandle, task: LocateTask) -> KeyLocations:
         """Look up where the keys of a batch live. Raises storage errors."""
         batch: _Gathered = gathered.data
         if task.spec.is_global:
@@ -105,24 +105,24 @@ class LocalEngine:
         keys = batch.keys
         return self.located_at(gathered, locate(self._fileio, task, keys, gathered.files))
 
-    def keys_of(self, gathered: Gathered) -> BatchKeys:
+    def keys_of(self, gathered: BatchKeysHandle) -> BatchKeys:
         """The keys of a batch, in its order."""
         batch: _Gathered = gathered.data
         return batch.keys
 
-    def located_at(self, gathered: Gathered, groups: npt.NDArray[np.int64]) -> Located:
+    def located_at(self, gathered: BatchKeysHandle, groups: npt.NDArray[np.int64]) -> KeyLocations:
         """A batch whose keys were looked up elsewhere. groups: of every key, the number of its file group, or `NOWHERE`."""
         batch: _Gathered = gathered.data
         keys = batch.keys
         new = groups < 0
         rows = np.bincount(keys.partition[new], minlength=len(keys.texts)).tolist()
         found = frozenset(np.unique(groups[~new]).tolist())
-        places = np.where(new, waiting(keys.hashes), groups)
+        places = np.where(new, provisional_place(keys.hashes), groups)
         counts = {text: count for text, count in zip(keys.texts, rows, strict=True) if count}
-        return Located(_Found(batch.data, places, keys.partition, keys.texts), counts, found)
+        return KeyLocations(_Found(batch.data, places, keys.partition, keys.texts), counts, found)
 
-    def _locate_moves(self, data: Rows, task: LocateTask) -> Located:
-        moving = Moving.of(task.spec, map(plain, _tables(data)), task.former, task.operation, task.delete_when)
+    def _locate_moves(self, data: Rows, task: LocateTask) -> KeyLocations:
+        moving = PartitionMoves.of(task.spec, map(plain, _tables(data)), task.former, task.operation, task.delete_when)
         keys = moving.keys
         partitions = [group.home.partition for group in task.groups]
         moves = moves_of(find_lives(self._fileio, task, moving), keys, moving.deleted, partitions)
@@ -133,7 +133,7 @@ class LocalEngine:
         found = frozenset(np.unique(np.concatenate((moves.places[counts & ~new], moves.left[leaving]))).tolist())
         # A row that does not count has no place, and needs none.
         places = np.where(counts, moves.places, 0)
-        return Located(
+        return KeyLocations(
             _Found(data, places, keys.partition, keys.texts, counts, np.where(leaving, moves.left, NOWHERE)),
             {text: count for text, count in zip(keys.texts, rows, strict=True) if count},
             found,
@@ -141,7 +141,7 @@ class LocalEngine:
             moved=int((moves.was_row & counts).sum()),
         )
 
-    def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
+    def write_placed(self, located: KeyLocations, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """As `write`."""
         found: _Found = located.data
         places = placed(found.places, found.partition, found.texts, targets)
@@ -200,14 +200,14 @@ def _batches(data: Rows) -> Iterable[pa.RecordBatch]:
     return data.to_batches(max_chunksize=BATCH_ROWS) if isinstance(data, pa.Table) else data.to_batches()
 
 
-def to_rows(data: Any, like: TableSchema | None = None) -> Rows | None:
+def to_arrow_batch(data: Any, like: TableSchema | None = None) -> Rows | None:
     """The rows of whatever holds some in this process: Arrow tables and batches, pandas and polars frames, lists of dicts; and streams,
     such as an Arrow reader or a DuckDB relation, which are read to their end.
 
     like: the columns of the table that they are for. Those of them that hold maps say what is one in rows that have no types: a dict, or
     pairs, as of `to_pylist`. None when it is nothing of the kind (a Spark DataFrame, say).
     """
-    if isinstance(data, (pa.Table, Spooled)):
+    if isinstance(data, (pa.Table, SpooledBatch)):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
@@ -231,7 +231,7 @@ def to_rows(data: Any, like: TableSchema | None = None) -> Rows | None:
 
 
 def is_untyped(data: Any) -> bool:
-    """Whether `to_rows` asks the table what these rows are, and may be asked again: lists of dicts and pandas frames."""
+    """Whether `to_arrow_batch` asks the table what these rows are, and may be asked again: lists of dicts and pandas frames."""
     return isinstance(data, list) or type(data).__module__.split(".")[0] == "pandas"
 
 

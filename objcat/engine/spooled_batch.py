@@ -18,7 +18,7 @@ SPOOL_BYTES_MAX = 256 * 1024**2
 """Arrow bytes of a stream that are held in memory."""
 
 
-class Spooled:
+class SpooledBatch:
     """The rows of a stream in a file of this process, which is gone with the last reference to it. Safe for one thread at a time."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
@@ -49,7 +49,7 @@ class Spooled:
         yield from pa.ipc.open_stream(self._file)
 
 
-Rows: TypeAlias = pa.Table | Spooled
+Rows: TypeAlias = pa.Table | SpooledBatch
 """A batch that is at hand in this process."""
 
 
@@ -61,7 +61,7 @@ def spooled(reader: pa.RecordBatchReader) -> Rows:
         held.append(batch)
         size += batch.nbytes
         if size > SPOOL_BYTES_MAX:
-            return Spooled(reader.schema, _chain(held, reader))
+            return SpooledBatch(reader.schema, _chain(held, reader))
     return pa.Table.from_batches(held, schema=reader.schema)
 
 

@@ -33,7 +33,7 @@ from objcat.metadata.file_digest import is_verifiable
 from objcat.metadata.files import BaseFile, FileGroup, LogObject, decode_delta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.partitioning import partitions_of, shape_of
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
@@ -44,10 +44,10 @@ from objcat.tasks.row_order import lies_otherwise
 from objcat.timeline.archive import unnamed_history
 from objcat.timeline.checkpoint import BrokenRoot, Root, VoidRoot, read_root, root_key
 from objcat.timeline.conflicts import find_conflicts
-from objcat.timeline.entry import Entry, Home, Txn, intent_key, is_txn, log_key
+from objcat.timeline.entry import Entry, FileGroupId, Txn, intent_key, is_txn, log_key
 from objcat.timeline.log import with_changes
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.side_objects import get_digests
 from objcat.timeline.txn_outcomes import outcomes_of
 
@@ -205,7 +205,7 @@ def examine_names(lake: FileIO, *, on_step: Callable[[str], None] | None = None)
         )
     for bound in names.tables.values():
         try:
-            view = Timeline(lake.child(bound.binding.prefix), TablesFold()).open()
+            view = Timeline(lake.child(bound.binding.prefix), TablesReducer()).open()
         except CorruptTable:
             continue  # The examination of that log says what is wrong with it.
         name, table = bound.binding.name, bound.binding.table
@@ -226,7 +226,7 @@ def examine_lake(lake: FileIO, *, deep: bool = False, on_step: Callable[[str], N
     yield examine_names(lake, on_step=on_step)
     places = {bound.binding.prefix for bound in names.tables.values()} | {dropped.binding.prefix for dropped in names.dropped.values()}
     for prefix in sorted(places):
-        yield examine(Timeline(lake.child(prefix), TablesFold()), deep=deep, on_step=on_step)
+        yield examine(Timeline(lake.child(prefix), TablesReducer()), deep=deep, on_step=on_step)
 
 
 def _check_log(
@@ -310,10 +310,10 @@ def _check_conflicts(fileio: FileIO, report: Report, entries: Sequence[Entry]) -
         report.counts["entries judged"] += 1
 
 
-def _fold(own: Examination) -> View[Tables] | None:
+def _fold(own: Examination) -> LogView[Tables] | None:
     """P9: what the log says can be folded, and a handle that opens by the shortest way gets the same."""
     try:
-        folded = own.timeline.advance(View(LogState(), {}), own.entries)
+        folded = own.timeline.advance(LogView(LogState(), {}), own.entries)
         groups = {snapshot.spec.table: snapshot.all_groups(own.manifests) for snapshot in _snapshots(folded)}
     except ObjcatError as error:
         own.report.broken("P9", "the fold of the log", str(error))
@@ -364,7 +364,7 @@ def _bare(groups: Sequence[FileGroup]) -> list[FileGroup]:
     ]
 
 
-def _opened(own: Examination) -> tuple[View[Tables], Mapping[str, Sequence[FileGroup]]]:
+def _opened(own: Examination) -> tuple[LogView[Tables], Mapping[str, Sequence[FileGroup]]]:
     """The view that a handle opens, and the file groups that it finds, whatever checkpoints it has to pass over. Those that are damaged are
     told here, those that lack objects where checkpoints are looked at."""
     while True:
@@ -426,14 +426,14 @@ def _check_checkpoint(own: Examination, root: Root, state: Tables) -> None:
         own.report.broken("P9", root_key(root.slot), "says other outcomes of transactions than the log", CACHE)
 
 
-def _snapshots(view: View[Tables]) -> Iterator[Snapshot]:
+def _snapshots(view: LogView[Tables]) -> Iterator[Snapshot]:
     """Of every table that is open."""
     for table, state in view.state.items():
         if view.log.marks(table).closed_at is None:
             yield Snapshot(view.log, state)
 
 
-def _check_files(own: Examination, view: View[Tables]) -> dict[str, DataFile]:
+def _check_files(own: Examination, view: LogView[Tables]) -> dict[str, DataFile]:
     """P7: every file that a readable snapshot needs is there, with the size that its entry gives. Returns these files."""
     files: dict[str, DataFile] = {}
     for table in view.state:
@@ -619,13 +619,17 @@ def _check_index(own: Examination, index: Snapshot, placed: npt.NDArray[np.uint6
         own.report.broken("P9", f"the record index of table {index.spec.table}", says, remedy)
 
 
-def _base_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec) -> Iterator[tuple[str, pa.Table, int, Home]]:
+def _base_parts(
+    fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec
+) -> Iterator[tuple[str, pa.Table, int, FileGroupId]]:
     base: BaseFile | None = group.base
     if base is not None:
         yield base.path, read_base(fileio, base, columns, spec.table_schema), base.rows, base.home
 
 
-def _log_parts(fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec) -> Iterator[tuple[str, pa.Table, int, Home]]:
+def _log_parts(
+    fileio: FileIO, group: FileGroup, columns: Sequence[str], spec: TableSpec
+) -> Iterator[tuple[str, pa.Table, int, FileGroupId]]:
     for rows in group.logs:
         (table,) = read_log(fileio, rows.object, [(rows.start, rows.end)], columns, spec.table_schema)
         yield rows.object.path, table, rows.end - rows.start, rows.home
@@ -636,7 +640,7 @@ def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
     return bool(np.array_equal(np.asarray(order), np.arange(rows.num_rows)))
 
 
-def _strays(rows: pa.Table, spec: TableSpec, home: Home) -> bool:
+def _strays(rows: pa.Table, spec: TableSpec, home: FileGroupId) -> bool:
     """Whether a row is of another partition than the home that it was written for, or its key hashes elsewhere. That home may have been
     split since: its rows then belong to several of today."""
     if rows.num_rows == 0:

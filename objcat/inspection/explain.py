@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from objcat.inspection.snapshot_stats import Survey, survey_of
+from objcat.inspection.snapshot_stats import SnapshotStats, survey_of
 from objcat.metadata.manifest import Manifests
 from objcat.planning.scan import ScanPlan
 
@@ -35,8 +35,8 @@ class Explanation:
     where: str | None
     columns: tuple[str, ...]
     limit: int | None
-    total: Survey
-    read: Survey
+    total: SnapshotStats
+    read: SnapshotStats
     pruned: dict[str, Pruned]
 
     @property
@@ -90,7 +90,7 @@ def explain_plan(plan: ScanPlan, manifests: Manifests, *, limit: int | None) -> 
     )
 
 
-def _as_planned(survey: Survey, plan: ScanPlan) -> Survey:
+def _as_planned(survey: SnapshotStats, plan: ScanPlan) -> SnapshotStats:
     """A survey of whole file groups, with those of their log rows only that the plan reads."""
     logs = [part for group in plan.groups for part in group.logs]
     return replace(

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from objcat.metadata.manifest import Manifests, Pruning
 from objcat.metadata.manifest_rows import Ints, bounded_columns, integers
 from objcat.metadata.schema import Column
-from objcat.metadata.snapshot import Live, Snapshot
+from objcat.metadata.snapshot import LiveFiles, Snapshot
 from objcat.planning.scan import READ_OPTIMISED
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 CUT_BYTES_MIN = 61
 """Of a lower bound that was cut, see `objcat.datafile.statistics`: a text of up to 64 bytes, less a last character that did not fit."""
@@ -25,7 +25,7 @@ CUT_BYTES_MIN = 61
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class SnapshotStats:
     """How much some file groups hold.
 
     groups: of them `plain` are one base file of their own. base_files, log_objects: each counted once, whoever shares it. log_rows: that
@@ -53,7 +53,7 @@ def survey_of(
     where: Pruning | None = None,
     hashes: Collection[int] | None = None,
     mode: str = "snapshot",
-) -> Survey:
+) -> SnapshotStats:
     """How much there is in the file groups that `Snapshot.file_groups` would return; mode: as of a scan. Raises as `Manifests.load`."""
     live = snapshot.live(manifests, () if where is None else where.columns, hashes=hashes)
     chosen = live.folded.is_live.copy()
@@ -67,7 +67,7 @@ def survey_of(
     base = np.unique(live.members.row[folded.winner[chosen & folded.has_base]])
     slices = live.slices().take(pa.array(np.flatnonzero(chosen[folded.slice_group]))) if not optimised else live.slices().slice(0, 0)
     rows, sizes, counts = (np.asarray(values, dtype=np.int64) for values in (_lengths(slices), slices.field("bytes"), slices.field("rows")))
-    return Survey(
+    return SnapshotStats(
         groups=int(chosen.sum()),
         plain=int(chosen.sum() if optimised else (chosen & plain).sum()),
         base_files=len(base),
@@ -157,7 +157,7 @@ def files_of(snapshot: Snapshot, manifests: Manifests) -> pa.Table:
     return pa.concat_tables([_base_files(live, snapshot), _log_objects(live)])
 
 
-def _base_files(live: Live, snapshot: Snapshot) -> pa.Table:
+def _base_files(live: LiveFiles, snapshot: Snapshot) -> pa.Table:
     folded = live.folded
     rows = live.rows.take(pa.array(np.unique(live.members.row[folded.winner[folded.is_live & folded.has_base]])))
     # A row of a manifest that names log rows too has bounds over all of them.
@@ -193,7 +193,7 @@ def _texts(values: pa.ChunkedArray) -> list[str | None]:
     return texts
 
 
-def _log_objects(live: Live) -> pa.Table:
+def _log_objects(live: LiveFiles) -> pa.Table:
     slices = live.slices()
     found = pa.table(
         {"path": slices.field("path"), "bytes": slices.field("bytes"), "slot": slices.field("named_at"), "rows": _lengths(slices)}
@@ -274,7 +274,7 @@ def _sums(codes: Ints, values: Ints, count: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class ColumnBound:
     """What is known of the least or greatest value of a column in a file group.
 
     bound: none is beyond; dates and times as numbers; None when nothing is known. none: whether it holds nothing but null. exact: whether
@@ -286,7 +286,7 @@ class Extreme:
     exact: bool
 
 
-UNKNOWN = Extreme(None, none=False, exact=False)
+UNKNOWN = ColumnBound(None, none=False, exact=False)
 
 
 def extremes_of(
@@ -297,7 +297,7 @@ def extremes_of(
     least: bool,
     where: Pruning | None = None,
     hashes: Collection[int] | None = None,
-) -> dict[Home, Extreme]:
+) -> dict[FileGroupId, ColumnBound]:
     """By home of the file groups that `Snapshot.file_groups` would return. Reads manifests only. Raises as `Manifests.load`."""
     live = snapshot.live(manifests, (column.id, *(() if where is None else where.columns)), hashes=hashes)
     folded = live.folded
@@ -312,7 +312,7 @@ def extremes_of(
         members.setdefault(group, []).append(row)
     plain = live.is_plain
     numbers = np.flatnonzero(chosen)
-    found: dict[Home, Extreme] = {}
+    found: dict[FileGroupId, ColumnBound] = {}
     for number, home in zip(numbers.tolist(), live.homes(numbers), strict=True):
         of_group = members.get(number, [])
         some = [row for row in of_group if nulls[row] is None or rows[row] is None or nulls[row] < rows[row]]
@@ -322,7 +322,7 @@ def extremes_of(
             continue
         bound = (min(values) if least else max(values)) if values else None
         exact = bool(plain[number]) and len(of_group) == 1 and rows[of_group[0]] == base_rows[of_group[0]]
-        found[home] = Extreme(bound, none=bool(of_group) and not some, exact=exact and _is_value(bound, least=least))
+        found[home] = ColumnBound(bound, none=bool(of_group) and not some, exact=exact and _is_value(bound, least=least))
     return found
 
 

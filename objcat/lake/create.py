@@ -16,7 +16,7 @@ from objcat.datafile.batch_checks import conform
 from objcat.errors import ObjcatError
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
-from objcat.table.batch_input import change_of
+from objcat.table.batch_input import prepare_batch
 from objcat.tasks.model import Operation
 from objcat.timeline.log_view import Timeline
 
@@ -28,15 +28,15 @@ ROWS_AT_ONCE = 128 * 1024
 def check_rows(fileio: FileIO, data: Any, spec: TableSpec, operation: Operation, *, table: str) -> None:
     """Refuse a batch that a table which is to be created cannot take: the columns of any, and the rows of one in memory.
 
-    table: as users call it. Raises as `change_of`, InvalidBatch and NullKey.
+    table: as users call it. Raises as `prepare_batch`, InvalidBatch and NullKey.
     """
-    rows = change_of(fileio, data, spec, operation, table=table).data
+    rows = prepare_batch(fileio, data, spec, operation, table=table).data
     if isinstance(rows, pa.Table):
         for batch in rows.to_batches(max_chunksize=ROWS_AT_ONCE):
             conform(pa.Table.from_batches([batch]), spec)
 
 
-def take_back(catalog: Catalog, timeline: Timeline[Tables], table: str, *, opened: int) -> bool:
+def drop_created_table(catalog: Catalog, timeline: Timeline[Tables], table: str, *, opened: int) -> bool:
     """Drop a table whose first write was refused, unless somebody has committed to it. Returns whether it was. Never raises.
 
     table: its id. opened: the slot that created it. The slot of the CLOSE decides: a commit of another that has it keeps the table, and one

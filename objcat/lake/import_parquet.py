@@ -44,7 +44,7 @@ class ImportResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ParquetSource:
     """Some Parquet files: keys of one store, in order, each as it was when it was listed."""
 
     fileio: FileIO
@@ -67,7 +67,7 @@ class Source:
             ) from error
 
 
-def find_source(place: str | os.PathLike[str], options: Mapping[str, Any] | None) -> Source:
+def find_source(place: str | os.PathLike[str], options: Mapping[str, Any] | None) -> ParquetSource:
     """One Parquet file, or all below a URL. Raises InvalidInput where there are none."""
     if not isinstance(place, (str, os.PathLike)):
         raise InvalidInput(f"source is {shown(place)}: give one file, or a place with files below it, as a path or a URL")
@@ -77,12 +77,12 @@ def find_source(place: str | os.PathLike[str], options: Mapping[str, Any] | None
         if "*" in name:
             raise InvalidInput(f"source is the pattern {shown(url)}: give the place that holds the files, {shown(above or '.')}")
         fileio = open_store(above or ".", options)
-        return Source(fileio, (fileio.head(name),))
+        return ParquetSource(fileio, (fileio.head(name),))
     fileio = open_store(url, options)
     found = [meta for page in fileio.list() for meta in page.objects if meta.key.endswith(".parquet") and not _is_hidden(meta.key)]
     if not found:
         raise InvalidInput(f"there is no Parquet file below {fileio.url}: give a file that ends in .parquet, or a place with some below it")
-    return Source(fileio, tuple(sorted(found, key=lambda meta: meta.key)))
+    return ParquetSource(fileio, tuple(sorted(found, key=lambda meta: meta.key)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,13 @@ class Inspected:
     free to be null as where Spark reads files; and those that directories say. said: by file, the values of the latter, `day=2026-01-31/`.
     rows: by file, as its footer counts them."""
 
-    source: Source
+    source: ParquetSource
     schema: pa.Schema
     said: Mapping[str, Mapping[str, str | None]]
     rows: Mapping[str, int]
 
 
-def inspect_source(source: Source) -> Inspected:
+def inspect_source(source: ParquetSource) -> Inspected:
     """Read the footer of every file. Raises InvalidInput where a file has other columns than the first, or of another meaning."""
     with source.open(source.files[0]) as file:
         schema = _columns_of(file)
@@ -175,7 +175,7 @@ class _Counted:
 
     def __init__(
         self,
-        source: Source,
+        source: ParquetSource,
         files: Sequence[ObjectMeta],
         schema: pa.Schema,
         constants: Mapping[str, Mapping[str, pa.Scalar]],
@@ -240,7 +240,7 @@ def _chunks(files: Sequence[ObjectMeta], size_max: int) -> Iterator[list[ObjectM
         yield held
 
 
-def _footer(source: Source, file: ObjectMeta, schema: pa.Schema) -> tuple[int, pa.Schema]:
+def _footer(source: ParquetSource, file: ObjectMeta, schema: pa.Schema) -> tuple[int, pa.Schema]:
     """How many rows the file says that it has, and of which columns. Raises InvalidInput for others than those of the first file."""
     with source.open(file) as opened:
         theirs = _columns_of(opened)

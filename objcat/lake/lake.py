@@ -21,9 +21,20 @@ from fileio.options import nearest
 from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.write_outcomes import RetryPolicy
-from objcat.catalog.catalog import Binding, Bound, Catalog, DroppedTable, Names, NamesDelta, Namespace, check_name, log_prefix
+from objcat.catalog.catalog import (
+    Catalog,
+    CatalogNames,
+    DroppedTable,
+    NameBinding,
+    NamesDelta,
+    Namespace,
+    TableEntry,
+    check_name,
+    log_prefix,
+)
 from objcat.catalog.plans import (
-    Elsewhere,
+    PlanOutdated,
+    check_name_free,
     find_dropped,
     plan_create,
     plan_drop,
@@ -31,7 +42,6 @@ from objcat.catalog.plans import (
     plan_purge,
     plan_rename,
     plan_undrop,
-    refuse_taken,
     renamed,
 )
 from objcat.catalog.table_lifecycle import check_changes, close, create, reopen
@@ -49,7 +59,7 @@ from objcat.common.validation import (
     text,
     text_mapping,
 )
-from objcat.engine.local import is_untyped, to_rows
+from objcat.engine.local import is_untyped, to_arrow_batch
 from objcat.errors import (
     CommitUnknown,
     Contention,
@@ -62,15 +72,15 @@ from objcat.errors import (
     TableNotFound,
 )
 from objcat.inspection.verify_files import VERIFIED_BYTES
-from objcat.lake.create import check_rows, take_back
+from objcat.lake.create import check_rows, drop_created_table
 from objcat.lake.import_parquet import COMMIT_BYTES, ImportResult, find_source, import_files, inspect_source
-from objcat.lake.standalone import NO_VIEW, TableSettings, new_spec
-from objcat.maintenance.auto import Upkeep
+from objcat.lake.standalone import EMPTY_LOG_VIEW, TableSettings, new_spec
+from objcat.maintenance.auto import AutoMaintenance
 from objcat.maintenance.clean import CleanResult
-from objcat.maintenance.maintain import Maintained
+from objcat.maintenance.maintain import MaintenanceReport
 from objcat.maintenance.metrics import Sample, prometheus_text, samples_of
 from objcat.maintenance.purge import purge
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_spec import Index, TableSpec
 from objcat.metadata.table_state import Tables
@@ -79,14 +89,14 @@ from objcat.sql.duckdb_runner import LocalRunner
 from objcat.sql.runner import Runner
 from objcat.sql.statements import run_statement
 from objcat.table.batch_input import schema_of_batch, session_of
-from objcat.table.maintenance import maintain_each
+from objcat.table.maintenance import maintain_tables
 from objcat.table.table import Table
 from objcat.table.transaction import Transaction
 from objcat.tasks.model import Operation
 from objcat.timeline.entry import Txn, new_txn, parse_txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import AppVersion
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.rollback import Resolution, resolve
 from objcat.write.transaction import CommitResult
 
@@ -129,8 +139,8 @@ class Lake:
         self.fileio = fileio
         self.catalog = Catalog(fileio)
         self._lock = threading.Lock()
-        self._views: dict[str, View[Tables]] = {}
-        self._upkeep = Upkeep()
+        self._views: dict[str, LogView[Tables]] = {}
+        self._upkeep = AutoMaintenance()
         self._checked = False
 
     def __repr__(self) -> str:
@@ -195,13 +205,13 @@ class Lake:
         for _ in range(ATTEMPTS_MAX):
             place = self._place(name, domain)
             timeline = self._timeline(place.prefix)
-            view = self._create_in(timeline, NO_VIEW if not place.shared else timeline.open(), spec, txn)
-            binding = Binding(name=name, table=spec.table, prefix=place.prefix, domain=domain or "", opened=view.slot)
+            view = self._create_in(timeline, EMPTY_LOG_VIEW if not place.shared else timeline.open(), spec, txn)
+            binding = NameBinding(name=name, table=spec.table, prefix=place.prefix, domain=domain or "", opened=view.slot)
             try:
                 self.catalog.change(partial(plan_create, binding=binding, first=first, where=self.fileio.url), txn=txn)
             except CommitUnknown:
                 raise
-            except Elsewhere:
+            except PlanOutdated:
                 self._abandon(timeline, view, spec.table, shared=place.shared)
                 continue
             except (ObjcatError, FileIOError):
@@ -228,7 +238,7 @@ class Lake:
         @cache
         def rows() -> Any:
             # A stream can be read once; rows without types are read anew, as the table says what is a map in them.
-            return data if is_untyped(data) or session_of(data) is not None else to_rows(data)
+            return data if is_untyped(data) or session_of(data) is not None else to_arrow_batch(data)
 
         def check(spec: TableSpec) -> None:
             check_rows(self.fileio, rows(), spec, operation, table=name)
@@ -356,7 +366,7 @@ class Lake:
             binding = renamed(dropped.binding, target, opened=view.slot)
             try:
                 self.catalog.change(partial(plan_undrop, dropped=dropped, binding=binding, first=names, where=self.fileio.url))
-            except Elsewhere:
+            except PlanOutdated:
                 continue
             return Table(target, timeline, dropped.table, view, upkeep=self._upkeep)
         raise _contended(f"the table {name!r} was dropped and brought back {ATTEMPTS_MAX} times meanwhile", self.catalog)
@@ -396,13 +406,13 @@ class Lake:
         seconds_max: float | None = None,
         verify_bytes_max: int = VERIFIED_BYTES,
         spark: SparkSession | None = None,
-    ) -> list[Maintained]:
+    ) -> list[MaintenanceReport]:
         """Do for every table, of a namespace or of the lake, what `Table.maintain` does for one, within one budget for all of them.
 
         Several machines may do so at once. A table that fails is left, and the result says why. verify_bytes_max: of each table. Raises
         NamespaceNotFound, InvalidInput, and storage errors of reading the catalog.
         """
-        return maintain_each(
+        return maintain_tables(
             self.tables(namespace),
             self.table,
             self.fileio.env,
@@ -428,8 +438,8 @@ class Lake:
         name = check_name(name, what="namespace")
         given = text_mapping({} if properties is None else properties, what="properties")
 
-        def plan(names: Names) -> NamesDelta:
-            refuse_taken(names, name, where=self.fileio.url, error=NamespaceExists)
+        def plan(names: CatalogNames) -> NamesDelta:
+            check_name_free(names, name, where=self.fileio.url, error=NamespaceExists)
             return NamesDelta(creates=(*names.missing_namespaces(name, names), Namespace(name, given)))
 
         self.catalog.change(plan)
@@ -454,7 +464,7 @@ class Lake:
         removed = check_changes(given, unset)
         changes: dict[str, str | None] = {**given, **dict.fromkeys(removed)}
 
-        def plan(names: Names) -> NamesDelta | None:
+        def plan(names: CatalogNames) -> NamesDelta | None:
             found = names.namespace(name)
             return NamesDelta(properties={found.name: changes}) if changes else None
 
@@ -538,7 +548,7 @@ class Lake:
         except (CommitUnknown, SharedTransaction, FileIOError):
             raise
         except Exception:
-            take_back(self.catalog, table.timeline, table.id, opened=opened)
+            drop_created_table(self.catalog, table.timeline, table.id, opened=opened)
             raise
 
     def _found(self, name: str, key: list[str] | None) -> Table | None:
@@ -554,9 +564,9 @@ class Lake:
             self._checked = True
 
     def _timeline(self, prefix: str) -> Timeline[Tables]:
-        return Timeline(self.fileio.child(prefix), TablesFold())
+        return Timeline(self.fileio.child(prefix), TablesReducer())
 
-    def _open(self, prefix: str) -> tuple[Timeline[Tables], View[Tables]]:
+    def _open(self, prefix: str) -> tuple[Timeline[Tables], LogView[Tables]]:
         """A log at its head: from the view of it that was kept, where there is one."""
         timeline = self._timeline(prefix)
         kept = self._views.get(prefix)
@@ -564,14 +574,14 @@ class Lake:
         self._remember(prefix, view)
         return timeline, view
 
-    def _remember(self, prefix: str, view: View[Tables]) -> None:
+    def _remember(self, prefix: str, view: LogView[Tables]) -> None:
         with self._lock:
             kept = self._views.pop(prefix, None)
             self._views[prefix] = view if kept is None or kept.slot <= view.slot else kept
             while len(self._views) > VIEWS_KEPT_MAX:
                 del self._views[next(iter(self._views))]
 
-    def _bound(self, name: str) -> Bound:
+    def _bound(self, name: str) -> TableEntry:
         check_name(name)
         names = self.catalog.refresh()
         bound = names.table(name)
@@ -579,11 +589,11 @@ class Lake:
             raise names.not_found(name, where=self.fileio.url)
         return bound
 
-    def _check_free(self, names: Names, name: str) -> None:
+    def _check_free(self, names: CatalogNames, name: str) -> None:
         """Raises TableExists. A table whose drop was interrupted does not keep its name."""
         bound = names.table(name)
         if bound is None or not self._complete_drop(bound):
-            refuse_taken(names, name, where=self.fileio.url)
+            check_name_free(names, name, where=self.fileio.url)
 
     # ---- how: create
 
@@ -593,7 +603,7 @@ class Lake:
             return _Place(known, shared=True)
         return _Place(log_prefix(domain or name, self.fileio.env.new_id()), shared=False)
 
-    def _create_in(self, timeline: Timeline[Tables], base: View[Tables], spec: TableSpec, txn: Txn) -> View[Tables]:
+    def _create_in(self, timeline: Timeline[Tables], base: LogView[Tables], spec: TableSpec, txn: Txn) -> LogView[Tables]:
         try:
             return create(timeline, base, spec, txn)
         except CommitUnknown as error:
@@ -602,7 +612,7 @@ class Lake:
                 raise error.__cause__ from None
             raise
 
-    def _abandon(self, timeline: Timeline[Tables], view: View[Tables], table: str, *, shared: bool) -> None:
+    def _abandon(self, timeline: Timeline[Tables], view: LogView[Tables], table: str, *, shared: bool) -> None:
         """Take back a table that has no name, and certainly never will. Best effort: what stays is seen by nobody."""
         try:
             if shared:
@@ -614,7 +624,7 @@ class Lake:
 
     # ---- how: drop and undrop
 
-    def _close(self, binding: Binding) -> int:
+    def _close(self, binding: NameBinding) -> int:
         """The slot at which a table is closed from now on. Where its log was deleted by hand, all that is left of it is its name."""
         timeline, view = self._open(binding.prefix)
         if view.slot < 0:
@@ -626,7 +636,7 @@ class Lake:
         self._remember(binding.prefix, view)
         return _closed_at(view, binding.table)
 
-    def _complete_drop(self, bound: Bound) -> bool:
+    def _complete_drop(self, bound: TableEntry) -> bool:
         """Finish a drop that was interrupted between its two steps. Returns whether it was."""
         binding = bound.binding
         _, view = self._open(binding.prefix)
@@ -652,12 +662,12 @@ def _of_key(table: Table, key: list[str] | None) -> Table:
     return table
 
 
-def _below(names: Names, namespace: str | None) -> str:
+def _below(names: CatalogNames, namespace: str | None) -> str:
     """What the folded names in a namespace begin with."""
     return "" if namespace is None else folded(names.namespace(namespace).name) + "."
 
 
-def _closed_at(view: View[Tables], table: str) -> int:
+def _closed_at(view: LogView[Tables], table: str) -> int:
     closed = view.log.marks(table).closed_at
     assert closed is not None
     return closed

@@ -15,7 +15,7 @@ from fileio.store import FileIO
 from objcat.catalog.table_lifecycle import create
 from objcat.common.validation import KeyScope, TableType, instance, name_list, one_of, span_ms, text, text_mapping
 from objcat.errors import CommitConflict, InvalidInput, TableExists, TableNotFound
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.metadata.schema import schema_from_arrow
 from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_spec import KEY_SCOPES, KINDS, Bloom, Bucket, Index, Memory, Record, Simple, TableSpec, make_spec
@@ -25,7 +25,7 @@ from objcat.table.table import Table
 from objcat.timeline.entry import new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,7 +44,7 @@ class TableSettings(TypedDict, total=False):
     domain: str | None
 
 
-NO_VIEW: View[Tables] = View(LogState(), {})
+EMPTY_LOG_VIEW: LogView[Tables] = LogView(LogState(), {})
 """Of a log without a slot."""
 
 
@@ -80,9 +80,9 @@ def create_table_at(  # noqa: PLR0913 - one for each setting that a table has
         properties=properties,
     )
     check_commit_store(fileio)
-    timeline = Timeline(fileio, TablesFold())
+    timeline = Timeline(fileio, TablesReducer())
     try:
-        view = create(timeline, NO_VIEW, spec, new_txn(fileio.env))
+        view = create(timeline, EMPTY_LOG_VIEW, spec, new_txn(fileio.env))
     except CommitConflict as error:
         first = Log(fileio).read_slot(0)
         who = f" (created by {first.txn})" if first else ""
@@ -97,7 +97,7 @@ def table_at(place: str | os.PathLike[str] | FileIO, *, options: Mapping[str, An
     the log: those are opened by name.
     """
     fileio = _opened(place, options)
-    timeline = Timeline(fileio, TablesFold())
+    timeline = Timeline(fileio, TablesReducer())
     view = timeline.open()
     if view.slot < 0:
         raise TableNotFound(

@@ -21,7 +21,7 @@ from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_spec import RecordIndex
 from objcat.metadata.table_state import Tables
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 
 logger = logging.getLogger("objcat")
 
@@ -29,7 +29,7 @@ SLOTS_BETWEEN_LOOKS = 4
 """A writer looks whenever the log passes a multiple of this: often enough for any policy, and for a part of the writes only."""
 
 
-class Upkeep:
+class AutoMaintenance:
     """What writes begin for the upkeep of their tables: of each table one round at a time, in the background. Safe for many threads.
 
     Every write of rows ends with `after`, whoever commits it: handles, transactions, Spark's own writes and streams. A lake has one for all
@@ -48,7 +48,7 @@ class Upkeep:
     def after(
         self,
         timeline: Timeline[Tables],
-        view: View[Tables],
+        view: LogView[Tables],
         table: str,
         manifests: Manifests,
         *,
@@ -97,7 +97,7 @@ class Upkeep:
             self._busy.discard((where, table))
 
 
-def may_be_due(view: View[Tables], table: str, *, since_slot: int) -> bool:
+def may_be_due(view: LogView[Tables], table: str, *, since_slot: int) -> bool:
     """Whether `upkeep_after` might find anything to do. No request. Raises InvalidInput for properties that are no policy."""
     if since_slot // SLOTS_BETWEEN_LOOKS == view.slot // SLOTS_BETWEEN_LOOKS or table not in view.state:
         return False
@@ -109,7 +109,7 @@ def may_be_due(view: View[Tables], table: str, *, since_slot: int) -> bool:
 
 def upkeep_after(
     timeline: Timeline[Tables],
-    view: View[Tables],
+    view: LogView[Tables],
     table: str,
     manifests: Manifests,
     *,

@@ -21,11 +21,11 @@ from objcat.metadata.maintenance_policy import Retention
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
-from objcat.timeline.entry import Action, Entry, Footprint, Home, Summary, Txn, log_key
+from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, log_key
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
-from objcat.timeline.log_view import Timeline, View
-from objcat.write.service_commit import Proposal, Service, perform
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.service_commit import Service, ServiceResult, run_service
 
 logger = logging.getLogger("objcat")
 
@@ -71,7 +71,7 @@ def clean(
     keep_slots: int | None = None,
     before: int | None = None,
     retention: Retention | None = None,
-    view: View[Tables] | None = None,
+    view: LogView[Tables] | None = None,
 ) -> CleanResult:
     """Expire old slots of a table, and delete the files that only they name. Savepoints stay readable.
 
@@ -91,7 +91,7 @@ def clean(
 
     doubts: list[str] = []
 
-    def plan(now: View[Tables]) -> CleanPlan | None:
+    def plan(now: LogView[Tables]) -> CleanPlan | None:
         # A dropped table comes back with all its rows until it is purged, and its newest slot names no file.
         snapshot_of(now, table, where=timeline.fileio.url)
         found = _plan(timeline, now, table, keep_slots=keep_slots, before=before, retention=retention)
@@ -106,9 +106,9 @@ def clean(
 
 def clean_by(
     timeline: Timeline[Tables],
-    view: View[Tables],
+    view: LogView[Tables],
     table: str,
-    plan: Callable[[View[Tables]], CleanPlan | None],
+    plan: Callable[[LogView[Tables]], CleanPlan | None],
     *,
     must_delete: bool = False,
 ) -> CleanResult:
@@ -118,7 +118,7 @@ def clean_by(
     Raises as `clean`, and what `plan` raises.
     """
     service = Service(action=Action.CLEAN, table=table, plan=plan, run=lambda plan, _txn: _run(timeline, plan))
-    done = perform(timeline, service, view)
+    done = run_service(timeline, service, view)
     if done is None:
         return CleanResult(slot=None, txn=None, bound=timeline.refresh(view).log.marks(table).bound, files=0)
     entry = done.entry
@@ -141,7 +141,7 @@ def clean_by(
 
 def plan_clean(
     timeline: Timeline[Tables],
-    view: View[Tables],
+    view: LogView[Tables],
     table: str,
     *,
     keep_slots: int | None = None,
@@ -158,7 +158,13 @@ def plan_clean(
 
 
 def _plan(
-    timeline: Timeline[Tables], view: View[Tables], table: str, *, keep_slots: int | None, before: int | None, retention: Retention | None
+    timeline: Timeline[Tables],
+    view: LogView[Tables],
+    table: str,
+    *,
+    keep_slots: int | None,
+    before: int | None,
+    retention: Retention | None,
 ) -> CleanPlan:
     """As `plan_clean`, also of nothing."""
     doubt = ""
@@ -177,7 +183,7 @@ def _plan(
     return CleanPlan(bound, removes, tuple(sorted(_leftovers(table, recent))), doubt)
 
 
-def is_clean_due(timeline: Timeline[Tables], view: View[Tables], table: str, retention: Retention, *, since_slot: int | None) -> bool:
+def is_clean_due(timeline: Timeline[Tables], view: LogView[Tables], table: str, retention: Retention, *, since_slot: int | None) -> bool:
     """Whether a clean of what a retention lets go is worth its cost now.
 
     since_slot: of whoever has moved the log from there to the view, by a write; None: somebody has asked for it.
@@ -197,7 +203,7 @@ def is_clean_due(timeline: Timeline[Tables], view: View[Tables], table: str, ret
     return retention.hours is None or _slot_before(timeline, view, retention.hours, bound)[0] - bound >= step
 
 
-def _oldest_kept(timeline: Timeline[Tables], view: View[Tables], table: str, retention: Retention, read: _Entries) -> tuple[int, str]:
+def _oldest_kept(timeline: Timeline[Tables], view: LogView[Tables], table: str, retention: Retention, read: _Entries) -> tuple[int, str]:
     """The oldest slot that a retention keeps, that of the bound when it keeps all; and what was not believed.
 
     What the newest N commits left is what can be read from the slot of the N-th newest on.
@@ -229,7 +235,7 @@ def _changes_rows(entry: Entry, table: str) -> bool:
     return bool(changes) and entry.action is not Action.COMPACTION
 
 
-def _slot_before(timeline: Timeline[Tables], view: View[Tables], hours: int, bound: int) -> tuple[int, str]:
+def _slot_before(timeline: Timeline[Tables], view: LogView[Tables], hours: int, bound: int) -> tuple[int, str]:
     """What was the newest slot so many hours before the newest commit, -1 for none; and which times were not believed, in words.
 
     Where the store has a clock, the times of the log are its own. Else they are those of writers, of which one may be wrong: then a slot
@@ -260,11 +266,11 @@ def _slot_before(timeline: Timeline[Tables], view: View[Tables], hours: int, bou
     )
 
 
-def _run(timeline: Timeline[Tables], plan: CleanPlan) -> Proposal:
+def _run(timeline: Timeline[Tables], plan: CleanPlan) -> ServiceResult:
     """What an earlier CLEAN left is deleted before the own slot, which says so."""
     _delete_in_parts(timeline, plan.leftovers, partial(_delete, timeline))
     changes = encode_delta(TableDelta(removes=plan.removes)) if plan.removes else None
-    return Proposal(footprint=Footprint(bound=plan.bound), changes=changes, summary=Summary(files=len(plan.removes)))
+    return ServiceResult(footprint=Footprint(bound=plan.bound), changes=changes, summary=Summary(files=len(plan.removes)))
 
 
 def _delete_in_parts(timeline: Timeline[Tables], paths: Sequence[str], delete: Callable[[Sequence[str]], int]) -> int:
@@ -294,7 +300,7 @@ def _delete(timeline: Timeline[Tables], paths: Sequence[str]) -> int:
 class _Entries:
     """Entries of a log up to a view, with their changes; each is read once."""
 
-    def __init__(self, timeline: Timeline[Tables], view: View[Tables]) -> None:
+    def __init__(self, timeline: Timeline[Tables], view: LogView[Tables]) -> None:
         self._timeline = timeline
         self._known: dict[int, Entry] = {}
         self.view = view
@@ -354,7 +360,7 @@ def _released(table: str, since: Sequence[Entry]) -> set[int]:
 
 
 def _unneeded(
-    timeline: Timeline[Tables], view: View[Tables], table: str, bound: int, unpinned: Collection[int], since: Sequence[Entry]
+    timeline: Timeline[Tables], view: LogView[Tables], table: str, bound: int, unpinned: Collection[int], since: Sequence[Entry]
 ) -> tuple[str, ...]:
     """Files that snapshots below the bound name, but none at or above it, and no saved one.
 
@@ -386,10 +392,10 @@ def _unneeded(
     return tuple(sorted(known - {path for slot in sorted(needed) for path in files.paths(slot)} - listed))
 
 
-def _added(entry: Entry, table: str) -> dict[str, frozenset[Home]]:
+def _added(entry: Entry, table: str) -> dict[str, frozenset[FileGroupId]]:
     """Files that an entry brings, with the homes of their rows."""
     delta = _delta_of(entry, table)
-    found: dict[str, frozenset[Home]] = {}
+    found: dict[str, frozenset[FileGroupId]] = {}
     for part in (delta, *(() if delta.index is None else (delta.index,))):
         found |= {base.path: frozenset([base.home]) for base in part.bases}
         found |= {log.path: frozenset(rows.home for rows in log.homes) for log in part.logs}
@@ -406,11 +412,11 @@ class _Files:
     """Which files the table's state names at a slot; none where there was no table, or it was dropped."""
 
     timeline: Timeline[Tables]
-    view: View[Tables]
+    view: LogView[Tables]
     table: str
     manifests: Manifests
 
-    def paths(self, slot: int, homes: Collection[Home] | None = None) -> Collection[str]:
+    def paths(self, slot: int, homes: Collection[FileGroupId] | None = None) -> Collection[str]:
         """The files of the groups that have keys in common with some homes, of all groups when None."""
         snapshot = self._snapshot(slot)
         if snapshot is None:
@@ -421,7 +427,7 @@ class _Files:
         bases = {group.base.path for group in groups if group.base is not None}
         return bases | {rows.object.path for group in groups for rows in group.logs}
 
-    def of(self, slot: int, homes: Collection[Home]) -> dict[str, frozenset[Home]] | None:
+    def of(self, slot: int, homes: Collection[FileGroupId]) -> dict[str, frozenset[FileGroupId]] | None:
         """The files of the groups that have keys in common with some homes, each with the homes of all its rows; None when the entries that
         say so are not there any more."""
         snapshot = self._snapshot(slot)

@@ -20,7 +20,7 @@ from objcat.datafile.parquet import BaseWriter, base_path
 from objcat.maintenance.cluster_keys import Clustering, check_clustering
 from objcat.maintenance.cluster_order import order_of, reorder
 from objcat.maintenance.cluster_rows import RelocateTask, relocate_groups
-from objcat.maintenance.workers import Advance, Here, Workers
+from objcat.maintenance.workers import Advance, LocalWorkers, Workers
 from objcat.metadata.files import BaseFile, FileGroup, LogObject, TableDelta, decode_delta, encode_delta, features_of
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
@@ -30,10 +30,10 @@ from objcat.planning.scan import plan_scan
 from objcat.tasks.merged_rows import current_cuts, loaded_logs
 from objcat.tasks.model import TXN_FIELD, WriteResult
 from objcat.tasks.row_order import sorted_rows
-from objcat.timeline.entry import Action, Footprint, Home, Summary, Txn
-from objcat.timeline.log_view import Timeline, View
-from objcat.write.file_sizing import homes_apart, pack, size_of
-from objcat.write.service_commit import Proposal, Service, perform
+from objcat.timeline.entry import Action, FileGroupId, Footprint, Summary, Txn
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.file_sizing import assign_file_groups, homes_apart, size_of
+from objcat.write.service_commit import Service, ServiceResult, run_service
 
 SORTED_BYTES_MAX = 256 * 1024**2
 """Of files whose rows are sorted together, and held in memory."""
@@ -72,7 +72,7 @@ class _Work:
 
     snapshot: Snapshot
     parts: tuple[tuple[FileGroup, ...], ...]
-    live: dict[Home, FileGroup]
+    live: dict[FileGroupId, FileGroup]
 
 
 def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, workers: Workers | None = None) -> ClusteringResult | None:
@@ -91,12 +91,12 @@ def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, w
     (writers were faster each time), TableClosed, CommitUnknown, storage errors.
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
-    doing = workers or Here(fileio)
+    doing = workers or LocalWorkers(fileio)
     begin = timeline.open()
     if not snapshot_of(begin, table, where=fileio.url).spec.has_free_homes:
         return _reordered(timeline, table, clustering, begin, doing)
 
-    def plan(view: View[Tables]) -> _Work | None:
+    def plan(view: LogView[Tables]) -> _Work | None:
         snapshot = snapshot_of(view, table, where=fileio.url)
         check_clustering(snapshot.spec, clustering)
         work = _plan(snapshot, manifests, clustering)
@@ -109,7 +109,7 @@ def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, w
         run=lambda work, txn: _run(fileio, doing, work, clustering, txn),
         narrow=_narrow,
     )
-    done = perform(timeline, service, begin)
+    done = run_service(timeline, service, begin)
     if done is None:
         return None
     entry, proposal = done.entry, done.proposal
@@ -125,7 +125,7 @@ def cluster(timeline: Timeline[Tables], table: str, clustering: Clustering, *, w
 
 
 def _reordered(
-    timeline: Timeline[Tables], table: str, clustering: Clustering, view: View[Tables], workers: Workers
+    timeline: Timeline[Tables], table: str, clustering: Clustering, view: LogView[Tables], workers: Workers
 ) -> ClusteringResult | None:
     done = reorder(timeline, table, clustering, view, workers=workers)
     if done is None:
@@ -238,7 +238,7 @@ def _is_sorted(groups: Sequence[FileGroup], ranges: dict[str, _Range]) -> bool:
 # ---- the work ----------------------------------------------------------------------------------------------------
 
 
-def _run(fileio: FileIO, workers: Workers, work: _Work, clustering: Clustering, txn: Txn) -> Proposal:
+def _run(fileio: FileIO, workers: Workers, work: _Work, clustering: Clustering, txn: Txn) -> ServiceResult:
     spec = work.snapshot.spec
     columns = tuple(spec.table_schema.column(name).physical for name in clustering.by)
     draw: Callable[[], int] = lambda: int(fileio.env.new_id(), 16)  # noqa: E731
@@ -252,7 +252,7 @@ def _run(fileio: FileIO, workers: Workers, work: _Work, clustering: Clustering, 
     else:
         tasks = [ClusterTask(spec, txn, part, columns, clustering.zorder) for part in work.parts]
         pieces = workers.run(cluster_groups, tasks, service="cluster", groups=groups)
-        written = pack(spec, pieces, work.live, draw, fills=False).written
+        written = assign_file_groups(spec, pieces, work.live, draw, fills=False).written
     retires = tuple(sorted(group.home for part in work.parts for group in part))
     return _proposal(written, retires, as_of=work.snapshot.slot)
 
@@ -276,7 +276,7 @@ def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> Write
         return WriteResult()
     rows = sorted_rows(rows, task.columns, zorder=task.zorder)
     size = -(-rows.num_rows // _files_of(part, spec))
-    home = Home(part[0].home.partition, 0, spec.index.count)
+    home = FileGroupId(part[0].home.partition, 0, spec.index.count)
     found = []
     for start in range(0, rows.num_rows, size):
         path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
@@ -287,12 +287,12 @@ def cluster_groups(fileio: FileIO, task: ClusterTask, advance: Advance) -> Write
     return WriteResult(tuple(found))
 
 
-def _proposal(written: WriteResult, retires: tuple[Home, ...], *, as_of: int) -> Proposal:
+def _proposal(written: WriteResult, retires: tuple[FileGroupId, ...], *, as_of: int) -> ServiceResult:
     bases = written.bases
     files: list[BaseFile | LogObject] = [*bases, *written.logs, *written.index]
     index = TableDelta(logs=written.index) if written.index else None
     delta = TableDelta(bases=bases, retires=retires, logs=written.logs, as_of=as_of, index=index)
-    return Proposal(
+    return ServiceResult(
         footprint=Footprint(creates=tuple(sorted(base.home for base in bases)), retires=retires),
         changes=encode_delta(delta),
         summary=Summary(rows=sum(base.rows for base in bases), files=len(files), bytes=sum(file.bytes for file in files)),
@@ -301,7 +301,7 @@ def _proposal(written: WriteResult, retires: tuple[Home, ...], *, as_of: int) ->
     )
 
 
-def _narrow(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
+def _narrow(proposal: ServiceResult, taken: frozenset[FileGroupId]) -> ServiceResult | None:
     """The same without the partitions in which others were first. Whose keys a log object of a record index names is not known here. What
     is said of homes that never begin would hide where these keys live, so then all is planned anew."""
     assert proposal.changes is not None

@@ -13,20 +13,20 @@ from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.planning.scan import plan_scan
 from objcat.timeline.entry import Action
-from objcat.timeline.log_view import Timeline, View
-from objcat.write.service_commit import Done, Service, perform
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.service_commit import Service, ServiceCommit, run_service
 
 
 def reorder(
-    timeline: Timeline[Tables], table: str, clustering: Clustering, view: View[Tables], *, workers: Workers
-) -> Done[CompactionWork] | None:
+    timeline: Timeline[Tables], table: str, clustering: Clustering, view: LogView[Tables], *, workers: Workers
+) -> ServiceCommit[CompactionWork] | None:
     """Rewrite file groups whose base files are not in an order; None when all are. view: where to begin. Errors as of `cluster`.
 
     Nothing moves, so to everybody else it is a compaction: no writer ever conflicts with it.
     """
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
 
-    def plan(view: View[Tables]) -> CompactionWork | None:
+    def plan(view: LogView[Tables]) -> CompactionWork | None:
         snapshot = snapshot_of(view, table, where=fileio.url)
         check_clustering(snapshot.spec, clustering)
         order = order_of(snapshot.spec, clustering)
@@ -46,7 +46,7 @@ def reorder(
         run=lambda work, txn: run_compaction(workers, work, txn),
         narrow=narrowed,
     )
-    return perform(timeline, service, view)
+    return run_service(timeline, service, view)
 
 
 def order_of(spec: TableSpec, clustering: Clustering) -> Order | None:

@@ -23,11 +23,11 @@ from objcat.metadata.files import BaseFile, FileGroup, LogRows, Order
 from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD, index_spec
 from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.key_index import put_index
-from objcat.tasks.merged_rows import current_cuts, current_empty, loaded_logs, parted
+from objcat.tasks.merged_rows import current_cuts, current_empty, loaded_logs, split_by_group
 from objcat.tasks.model import TXN_FIELD, Operation, WriteResult, WriteTask
 from objcat.tasks.row_order import sorted_rows
 from objcat.tasks.write_log_rows import log_schema
-from objcat.timeline.entry import Home, Txn
+from objcat.timeline.entry import FileGroupId, Txn
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RelocateTask:
     txn: Txn
     name: str
     groups: tuple[FileGroup, ...]
-    homes: tuple[Home, ...]
+    homes: tuple[FileGroupId, ...]
     order: Order | None
 
 
@@ -48,7 +48,7 @@ def relocate_groups(fileio: FileIO, task: RelocateTask, advance: Advance) -> Wri
     now, for a record index. Holds all rows. advance: is told of every group. Raises CorruptTable, storage errors."""
     spec, schema = task.spec, task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     logs = loaded_logs(fileio, spec, task.groups)
-    cuts = [parted(rows) for group in task.groups for rows, _ in current_cuts(fileio, spec, group, logs)]
+    cuts = [split_by_group(rows) for group in task.groups for rows, _ in current_cuts(fileio, spec, group, logs)]
     rows = pa.concat_tables([current_empty(spec), *(live for live, _ in cuts)]).select(schema.names)
     deletes = pa.concat_tables([current_empty(spec), *(ended for _, ended in cuts)])
     key = [column.physical for column in spec.key_columns]
@@ -85,7 +85,7 @@ def _check_apart(task: RelocateTask, tables: Sequence[pa.Table], key: list[str],
         )
 
 
-def _written(fileio: FileIO, task: RelocateTask, home: Home, rows: pa.Table, schema: pa.Schema) -> BaseFile:
+def _written(fileio: FileIO, task: RelocateTask, home: FileGroupId, rows: pa.Table, schema: pa.Schema) -> BaseFile:
     spec = task.spec
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     with BaseWriter(fileio, path, schema, home, statistics=spec.statistics, filtered=spec.filtered, order=task.order) as writer:
@@ -93,7 +93,7 @@ def _written(fileio: FileIO, task: RelocateTask, home: Home, rows: pa.Table, sch
         return writer.finish()
 
 
-def _entries(keys: pa.Table, home: Home) -> pa.Table:
+def _entries(keys: pa.Table, home: FileGroupId) -> pa.Table:
     """What a record index is told of keys: the home in which they live now."""
     count = keys.num_rows
     keys = keys.append_column(PARTITION_FIELD, constant(home.partition, count))

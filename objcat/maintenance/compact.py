@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.common.validation import instance, instances
-from objcat.datafile.lateness import timely
+from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_files import LogReader
 from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, log_path, write_log
-from objcat.errors import AlreadyDone, CommitConflict, Contention, Fenced, InvalidInput, SnapshotExpired, TableClosed
+from objcat.errors import AlreadyDone, CommitConflict, Contention, InvalidInput, SnapshotExpired, TableClosed, WriterFenced
 from objcat.maintenance.compaction_strategy import EVERYTHING, CompactionStrategy, choose
 from objcat.maintenance.reindex import index_due, of_live_homes
-from objcat.maintenance.workers import Advance, Here, Workers
+from objcat.maintenance.workers import Advance, LocalWorkers, Workers
 from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogRows, Order, TableDelta, decode_delta, encode_delta, features_of
 from objcat.metadata.key_index_table import index_spec, is_of_index
 from objcat.metadata.manifest import Manifests
@@ -25,20 +25,20 @@ from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.planning.scan import parse_filter
-from objcat.tasks.merged_rows import current_cuts, loaded_logs, parted, rewritten_at_once
+from objcat.tasks.merged_rows import current_cuts, loaded_logs, rewritten_at_once, split_by_group
 from objcat.tasks.model import TXN_FIELD, WriteResult
 from objcat.tasks.parallel import run_all
 from objcat.tasks.row_order import in_order, kept_order
 from objcat.tasks.write_log_rows import log_schema
-from objcat.timeline.entry import Action, Footprint, Home, Summary, Txn, requested_key
+from objcat.timeline.entry import Action, FileGroupId, Footprint, Summary, Txn, requested_key
 from objcat.timeline.intents import ADVICE, pending_plans, remove_files, request
 from objcat.timeline.json_objects import decode_json
-from objcat.timeline.log_view import Timeline, View, reopening
+from objcat.timeline.log_view import LogView, Timeline, reopening
 from objcat.timeline.rollback import resolve
-from objcat.write.service_commit import Proposal, Service, perform
+from objcat.write.service_commit import Service, ServiceResult, run_service
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
-_PLANNED = msgspec.json.Decoder(tuple[Home, ...])
+_PLANNED = msgspec.json.Decoder(tuple[FileGroupId, ...])
 GROUPS_PER_TASK = 64
 TASKS_PER_WORKER = 2
 """Where several tasks run at once: so that none of them waits long for the last one."""
@@ -49,7 +49,7 @@ class CompactionPlan:
     """Which file groups to compact, as of which slot. txn: of the plan, when several processes may execute it and one of them shall win."""
 
     slot: int
-    homes: tuple[Home, ...]
+    homes: tuple[FileGroupId, ...]
     txn: Txn | None = None
 
 
@@ -63,7 +63,7 @@ class CompactionResult:
     slot: int
     txn: Txn
     as_of: int
-    homes: tuple[Home, ...]
+    homes: tuple[FileGroupId, ...]
     rows: int
     files: int
     bytes: int
@@ -81,15 +81,15 @@ class CompactTask:
     groups: tuple[FileGroup, ...]
     orders: tuple[Order | None, ...]
     committed_at_ms: int
-    live: frozenset[Home] | None = None
+    live: frozenset[FileGroupId] | None = None
 
 
 def plan_compaction(
-    view: View[Tables],
+    view: LogView[Tables],
     table: str,
     manifests: Manifests,
     *,
-    homes: Collection[Home] | None = None,
+    homes: Collection[FileGroupId] | None = None,
     strategy: CompactionStrategy | None = None,
     whole_index: bool = False,
 ) -> CompactionPlan | None:
@@ -101,7 +101,7 @@ def plan_compaction(
     InvalidPredicate.
     """
     if homes is not None:
-        homes = instances(homes, Home, what="homes", such_as='a list of homes, [objcat.timeline.Home("", 3, 16)]')
+        homes = instances(homes, FileGroupId, what="homes", such_as='a list of homes, [objcat.timeline.Home("", 3, 16)]')
     if strategy is None:
         strategy = EVERYTHING
     else:
@@ -117,7 +117,7 @@ def plan_compaction(
 
 
 def schedule_compaction(
-    timeline: Timeline[Tables], table: str, *, homes: Collection[Home] | None = None, strategy: CompactionStrategy | None = None
+    timeline: Timeline[Tables], table: str, *, homes: Collection[FileGroupId] | None = None, strategy: CompactionStrategy | None = None
 ) -> CompactionPlan | None:
     """Plan a compaction and leave the plan for others to execute, of whom one will win; None when there is nothing to compact.
 
@@ -165,7 +165,7 @@ def execute_scheduled(timeline: Timeline[Tables], table: str, *, workers: Worker
             executed = Executed(plan=plan, why=str(error))
         except (Contention, TableClosed):
             raise
-        except (CommitConflict, SnapshotExpired, Fenced) as error:
+        except (CommitConflict, SnapshotExpired, WriterFenced) as error:
             # Fenced may be the executor alone, taken for dead: then the plan is taken back, so that its trace may go.
             resolve(timeline.fileio, plan.txn)
             executed = Executed(plan=plan, why=str(error))
@@ -179,7 +179,7 @@ def compact(
     timeline: Timeline[Tables],
     table: str,
     *,
-    homes: Collection[Home] | None = None,
+    homes: Collection[FileGroupId] | None = None,
     strategy: CompactionStrategy | None = None,
     plan: CompactionPlan | None = None,
     whole_index: bool = False,
@@ -195,9 +195,9 @@ def compact(
     if plan is not None and (homes is not None or strategy is not None):
         raise InvalidInput("compact() takes homes and a strategy, or a plan: a plan names its homes")
     fileio, manifests = timeline.fileio, Manifests(timeline.fileio)
-    doing = workers or Here(fileio)
+    doing = workers or LocalWorkers(fileio)
 
-    def work_of(view: View[Tables]) -> CompactionWork | None:
+    def work_of(view: LogView[Tables]) -> CompactionWork | None:
         chosen = plan or plan_compaction(view, table, manifests, homes=homes, strategy=strategy, whole_index=whole_index)
         if chosen is None:
             return None
@@ -216,7 +216,7 @@ def compact(
         narrow=narrowed,
     )
     view = timeline.open() if plan is None else timeline.at(plan.slot)
-    done = perform(timeline, service, view, replans=plan is None)
+    done = run_service(timeline, service, view, replans=plan is None)
     if done is None:
         return None
     entry, summary = done.entry, done.proposal.summary
@@ -249,7 +249,7 @@ class CompactionWork:
     groups: tuple[FileGroup, ...]
     committed_at_ms: int
     order_of: Callable[[FileGroup], Order | None]
-    live: frozenset[Home] | None = None
+    live: frozenset[FileGroupId] | None = None
 
     def tasks(self, txn: Txn, *, at_once: int) -> list[CompactTask]:
         """A task for so many groups, fewer where several tasks run at once, and one for the index. Neighbours share log objects."""
@@ -268,14 +268,14 @@ class CompactionWork:
         return tasks
 
 
-def run_compaction(workers: Workers, work: CompactionWork, txn: Txn) -> Proposal:
+def run_compaction(workers: Workers, work: CompactionWork, txn: Txn) -> ServiceResult:
     """The new files of a plan, as a proposal. Raises CorruptTable, storage errors."""
     tasks = work.tasks(txn, at_once=workers.at_once)
     written = workers.run(compact_groups, tasks, service="compact", groups=len(work.groups))
     return _proposal(written.bases, written.logs, as_of=work.plan.slot)
 
 
-def narrowed(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
+def narrowed(proposal: ServiceResult, taken: frozenset[FileGroupId]) -> ServiceResult | None:
     """The same without some homes: base files stand for themselves, and nothing says that a log object's rows must all be named."""
     assert proposal.changes is not None
     delta = decode_delta(proposal.changes)
@@ -288,13 +288,13 @@ def narrowed(proposal: Proposal, taken: frozenset[Home]) -> Proposal | None:
     return _proposal(bases, tuple(log for log in kept if log.homes), as_of=delta.as_of)
 
 
-def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of: int) -> Proposal:
+def _proposal(bases: tuple[BaseFile, ...], logs: tuple[LogObject, ...], *, as_of: int) -> ServiceResult:
     files: list[BaseFile | LogObject] = [*bases, *logs]
     own = tuple(base for base in bases if not is_of_index(base.home))
     of_index = tuple(base for base in bases if is_of_index(base.home))
     index = TableDelta(bases=of_index, as_of=as_of) if of_index else None
     delta = TableDelta(bases=own, logs=logs, as_of=as_of, index=index)
-    return Proposal(
+    return ServiceResult(
         footprint=Footprint(replaces=tuple(sorted(base.home for base in bases))),
         changes=encode_delta(delta),
         summary=Summary(rows=sum(base.rows for base in own), files=len(files), bytes=sum(file.bytes for file in files)),
@@ -344,11 +344,11 @@ def _compact_group(fileio: FileIO, task: CompactTask, group: FileGroup, order: O
 
     def merged() -> Iterator[pa.Table]:
         for rows, _ in current_cuts(fileio, spec, group, logs):
-            live, deletes = parted(rows)
+            live, deletes = split_by_group(rows)
             if task.live is not None:
                 live = of_live_homes(live, task.live)
             # A delete that is older than the horizon as of this slot keeps nothing out any more: what it would is late by itself.
-            kept.append(timely(deletes, spec, task.committed_at_ms).drop_columns([TXN_COLUMN]).cast(log_schema(spec)))
+            kept.append(drop_late_rows(deletes, spec, task.committed_at_ms).drop_columns([TXN_COLUMN]).cast(log_schema(spec)))
             yield live.select(schema.names)
         logs.done(group)
 

@@ -15,7 +15,7 @@ from objcat.timeline.entry import BUCKETS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class CompactionBacklog:
     """Log rows that wait to be merged. commits: that brought them. bytes: of them. base_bytes: of the base files that they wait for.
     oldest_s: how long before the newest commit of the log the first of them was committed. shared: file groups that still read a file in
     common with others, since a split."""
@@ -27,7 +27,7 @@ class Waiting:
     shared: int = 0
 
 
-def waiting_of(groups: Iterable[FileGroup], *, now_ms: int) -> Waiting:
+def waiting_of(groups: Iterable[FileGroup], *, now_ms: int) -> CompactionBacklog:
     """What waits in some file groups. now_ms: the time of the newest commit."""
     slots: dict[int, int] = {}
     size = base = shared = 0
@@ -39,10 +39,10 @@ def waiting_of(groups: Iterable[FileGroup], *, now_ms: int) -> Waiting:
             if part.slot > group.as_of:
                 slots[part.named_at] = part.committed_at_ms
     oldest_ms = min((at_ms for at_ms in slots.values() if at_ms), default=now_ms)
-    return Waiting(commits=len(slots), bytes=size, base_bytes=base, oldest_s=max(0, now_ms - oldest_ms) / 1000, shared=shared)
+    return CompactionBacklog(commits=len(slots), bytes=size, base_bytes=base, oldest_s=max(0, now_ms - oldest_ms) / 1000, shared=shared)
 
 
-def why_compact(waiting: Waiting, policy: Policy) -> str | None:
+def why_compact(waiting: CompactionBacklog, policy: Policy) -> str | None:
     """The trigger of a compaction that has been reached, in words; None when none has."""
     if policy.compact_after_commits is not None and waiting.commits >= policy.compact_after_commits:
         return f"log rows of {waiting.commits:,} commits wait"

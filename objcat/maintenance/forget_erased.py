@@ -35,9 +35,9 @@ from objcat.timeline.entry import Action, Entry, Footprint, Summary, Txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log import WINDOW_SLOTS_MAX, with_changes
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.redaction import Erasing, Redacted, leave, pending, redact, settle
-from objcat.write.service_commit import Proposal, Service, perform
+from objcat.write.service_commit import Service, ServiceResult, run_service
 
 ATTEMPTS_MAX = 5
 """Checkpoints that are written before others let one stand as the oldest."""
@@ -66,7 +66,7 @@ class _Known:
 
 
 def forget(
-    timeline: Timeline[Tables], table: str, view: View[Tables] | None = None, *, advance: Callable[[int], None] = lambda _steps: None
+    timeline: Timeline[Tables], table: str, view: LogView[Tables] | None = None, *, advance: Callable[[int], None] = lambda _steps: None
 ) -> Forgotten:
     """Forget what no readable slot of a table holds any more. Savepoints stay readable, and what they hold is not forgotten.
 
@@ -91,7 +91,7 @@ def forget(
     raise Contention(said, winner_slot=view.slot)
 
 
-def _forget(timeline: Timeline[Tables], table: str, view: View[Tables], advance: Callable[[int], None]) -> Forgotten | None:
+def _forget(timeline: Timeline[Tables], table: str, view: LogView[Tables], advance: Callable[[int], None]) -> Forgotten | None:
     """One attempt at `forget`; None when others came in between."""
     known = _read(timeline, view, table)
     forgets = not known.partitions <= _live_partitions(timeline, view, table, view.slot) | {""}
@@ -127,14 +127,14 @@ STEPS = 5
 """Of `forget`, as it tells of them."""
 
 
-def _entries(timeline: Timeline[Tables], view: View[Tables]) -> Iterator[Entry]:
+def _entries(timeline: Timeline[Tables], view: LogView[Tables]) -> Iterator[Entry]:
     """All entries of a log up to a view, with their changes."""
     for slot in range(-1, view.slot, CHUNK_SLOTS):
         until = min(view.slot, slot + CHUNK_SLOTS)
         yield from with_changes(timeline.fileio, timeline.log.read_after(slot, until=until, window=WINDOW_SLOTS_MAX))
 
 
-def own_files(timeline: Timeline[Tables], table: str, view: View[Tables]) -> list[str]:
+def own_files(timeline: Timeline[Tables], table: str, view: LogView[Tables]) -> list[str]:
     """The data files that are there of a table, with those of its index, and with what nobody has committed. Lists `data/`, and reads the
     log where other tables share it."""
     there = [key for key in timeline.fileio.list_keys("data/") if key.endswith(".parquet")]
@@ -145,7 +145,7 @@ def own_files(timeline: Timeline[Tables], table: str, view: View[Tables]) -> lis
     return [key for key in there if key not in others]
 
 
-def _read(timeline: Timeline[Tables], view: View[Tables], table: str) -> _Known:
+def _read(timeline: Timeline[Tables], view: LogView[Tables], table: str) -> _Known:
     known = _Known()
     for entry in _entries(timeline, view):
         footprint, raw = entry.footprint.get(table), entry.changes.get(table)
@@ -159,7 +159,7 @@ def _read(timeline: Timeline[Tables], view: View[Tables], table: str) -> _Known:
     return known
 
 
-def _states(timeline: Timeline[Tables], view: View[Tables], table: str, bound: int) -> Iterator[Snapshot]:
+def _states(timeline: Timeline[Tables], view: LogView[Tables], table: str, bound: int) -> Iterator[Snapshot]:
     """The table at a slot, and at those below it that savepoints keep. view: whose state is that of the slot."""
     if table in view.state:
         yield Snapshot(view.log, view.state[table])
@@ -169,13 +169,13 @@ def _states(timeline: Timeline[Tables], view: View[Tables], table: str, bound: i
             yield Snapshot(then.log, then.state[table])
 
 
-def _live_partitions(timeline: Timeline[Tables], view: View[Tables], table: str, bound: int) -> frozenset[str]:
+def _live_partitions(timeline: Timeline[Tables], view: LogView[Tables], table: str, bound: int) -> frozenset[str]:
     manifests = Manifests(timeline.fileio)
     found = [snapshot.live_partitions(manifests) for snapshot in _states(timeline, view, table, bound)]
     return frozenset(name for some in found for name in some)
 
 
-def _carry_out(timeline: Timeline[Tables], view: View[Tables], plan: Erasing) -> Redacted:
+def _carry_out(timeline: Timeline[Tables], view: LogView[Tables], plan: Erasing) -> Redacted:
     """Redact the entries below the end of a plan. Bounds of files that the table has at that slot, or at a saved one, stay.
 
     view: whose state is that of the slot at which the plan ends, or a later one: then less is known of files afterwards.
@@ -193,18 +193,18 @@ def _carry_out(timeline: Timeline[Tables], view: View[Tables], plan: Erasing) ->
     return redacted
 
 
-def _push(timeline: Timeline[Tables], table: str, view: View[Tables], *, rooted: bool) -> View[Tables]:
+def _push(timeline: Timeline[Tables], table: str, view: LogView[Tables], *, rooted: bool) -> LogView[Tables]:
     """Bring the log above a view, with slots that say nothing new: as far as the next one that may have a checkpoint, or by one."""
     target = (view.slot // checkpoint.SPACING_SLOTS + 1) * checkpoint.SPACING_SLOTS if rooted else view.slot + 1
     while view.slot < target:
         run = partial(_says_nothing, view.log.marks(table).bound)
-        perform(timeline, Service(action=Action.CLEAN, table=table, plan=lambda now: now.slot < target or None, run=run), view)
+        run_service(timeline, Service(action=Action.CLEAN, table=table, plan=lambda now: now.slot < target or None, run=run), view)
         view = timeline.refresh(view)
     return view
 
 
-def _says_nothing(bound: int, _plan: object, _txn: Txn) -> Proposal:
-    return Proposal(footprint=Footprint(bound=bound))
+def _says_nothing(bound: int, _plan: object, _txn: Txn) -> ServiceResult:
+    return ServiceResult(footprint=Footprint(bound=bound))
 
 
 def _save(timeline: Timeline[Tables], table: str, slot: int, known: _Known) -> bool:
@@ -227,23 +227,23 @@ def _from(bound: int, roots: list[int]) -> set[int]:
     return {slot for slot in roots if slot >= bound}
 
 
-def _claim(timeline: Timeline[Tables], view: View[Tables], table: str, bound: int, *, rooted: bool) -> LogState | None:
+def _claim(timeline: Timeline[Tables], view: LogView[Tables], table: str, bound: int, *, rooted: bool) -> LogState | None:
     """The CLEAN after which nothing below the bound can be read, and no checkpoint below it is stood on. Returns the log as of its slot."""
 
-    def run(plan: CleanPlan) -> Proposal:
+    def run(plan: CleanPlan) -> ServiceResult:
         for result in timeline.fileio.delete(plan.leftovers) if plan.leftovers else ():
             if result.error is not None:
                 raise result.error
         changes = encode_delta(TableDelta(removes=plan.removes)) if plan.removes else None
         footprint = Footprint(bound=plan.bound, root_bound=bound)
-        return Proposal(footprint=footprint, changes=changes, summary=Summary(files=len(plan.removes)))
+        return ServiceResult(footprint=footprint, changes=changes, summary=Summary(files=len(plan.removes)))
 
-    def plan(view: View[Tables]) -> CleanPlan:
+    def plan(view: LogView[Tables]) -> CleanPlan:
         snapshot_of(view, table, where=timeline.fileio.url)
         return plan_clean(timeline, view, table, before=bound) or CleanPlan(max(bound, view.log.marks(table).bound), (), ())
 
     service = Service(action=Action.CLEAN, table=table, plan=plan, run=lambda plan, _txn: run(plan))
-    done = perform(timeline, service, view)
+    done = run_service(timeline, service, view)
     assert done is not None, "there is always something to say"
     remove_files(timeline.fileio, done.plan.removes, why=f"the CLEAN at slot {done.entry.slot}")
     # A checkpoint that somebody wrote in between, not knowing of this, stands on former ones.

@@ -26,7 +26,7 @@ from objcat.metadata.table_state import Tables
 from objcat.timeline.archive import FILE_SLOTS_MAX, archive
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
-from objcat.timeline.dead_writers import has_dead, sweep
+from objcat.timeline.dead_writers import has_dead, rollback_dead_writers
 from objcat.timeline.entry import Action, Intent
 from objcat.timeline.intents import REQUESTED_SUFFIX, decode_intent
 from objcat.timeline.log_view import Timeline, reopening
@@ -51,7 +51,7 @@ COLLECTED_SLOTS_MIN = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class MaintenanceStep:
     """One service of a round. done: whether it ran; else it was left. why: what made it due, or what it was left for. failed: it was left
     since it failed. bytes: that it wrote. slot: of its commit, where it made one."""
 
@@ -64,24 +64,24 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maintained:
+class MaintenanceReport:
     """What a round of upkeep did to a table, and what it left; nothing of what was not due. io_bytes: that compactions read and wrote.
     verified_files, verified_bytes: of files that were read to compare their digests. damaged: what is wrong with those that are not what
     was committed; then there is a step `verify` too, which failed."""
 
     table: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MaintenanceStep, ...] = ()
     io_bytes: int = 0
     verified_files: int = 0
     verified_bytes: int = 0
     damaged: tuple[str, ...] = ()
 
     @property
-    def did(self) -> tuple[Step, ...]:
+    def did(self) -> tuple[MaintenanceStep, ...]:
         return tuple(step for step in self.steps if step.done)
 
     @property
-    def left(self) -> tuple[Step, ...]:
+    def left(self) -> tuple[MaintenanceStep, ...]:
         return tuple(step for step in self.steps if not step.done)
 
 
@@ -94,7 +94,7 @@ def maintain(
     seconds_max: float | None = None,
     verify_bytes_max: int = VERIFIED_BYTES,
     workers: Workers | None = None,
-) -> Maintained:
+) -> MaintenanceReport:
     """Do what the policy of a table says is due: roll back writers that died an hour ago or earlier, execute compactions that were
     scheduled, double buckets, compact, join small file groups, clean, archive, collect checkpoints. Each is a commit of its own, or none.
     Then read some files, drawn at random, to see whether they are what was committed.
@@ -113,7 +113,7 @@ def maintain(
     done = _Round(timeline, table, io_bytes_max, seconds_max, workers)
     done.run()
     verified = done.verify(verify_bytes_max)
-    return Maintained(
+    return MaintenanceReport(
         table=name or table,
         steps=tuple(done.steps),
         io_bytes=done.io_bytes,
@@ -133,7 +133,7 @@ class _Round:
         self._io_bytes_max = io_bytes_max
         self.io_bytes = 0
         self._until_s = None if seconds_max is None else self._env.monotonic_s() + seconds_max
-        self.steps: list[Step] = []
+        self.steps: list[MaintenanceStep] = []
 
     def run(self) -> None:
         services: dict[str, Callable[[], None]] = {
@@ -173,10 +173,10 @@ class _Round:
         return verified
 
     def _did(self, service: str, why: str, *, slot: int | None = None, size: int = 0) -> None:
-        self.steps.append(Step(service=service, done=True, why=why, slot=slot, bytes=size))
+        self.steps.append(MaintenanceStep(service=service, done=True, why=why, slot=slot, bytes=size))
 
     def _leave(self, service: str, why: str, *, failed: bool = False) -> None:
-        self.steps.append(Step(service=service, done=False, why=why, failed=failed))
+        self.steps.append(MaintenanceStep(service=service, done=False, why=why, failed=failed))
 
     def _is_late(self) -> bool:
         return self._until_s is not None and self._env.monotonic_s() >= self._until_s
@@ -189,7 +189,7 @@ class _Round:
     def _roll_back(self) -> None:
         view = self._timeline.open()
         if has_dead(self._timeline, view, older_than_s=DEAD_AFTER_S, begun_within_s=LOOKED_BACK_S):
-            swept = sweep(self._timeline, view, older_than_s=DEAD_AFTER_S, names_of=files_named_by)
+            swept = rollback_dead_writers(self._timeline, view, older_than_s=DEAD_AFTER_S, names_of=files_named_by)
             self._did("rollback", f"{len(swept)} transactions of writers that died were settled")
 
     def _execute(self) -> None:

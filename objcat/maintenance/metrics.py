@@ -15,7 +15,7 @@ from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.timeline.entry import Action, Entry, Txn
 from objcat.timeline.intents import REQUESTED_SUFFIX
-from objcat.timeline.log_view import Timeline, View, reopening
+from objcat.timeline.log_view import LogView, Timeline, reopening
 
 QUANTILES = (0.5, 0.95, 1.0)
 
@@ -63,7 +63,7 @@ def samples_of(timeline: Timeline[Tables], table: str, *, name: str, recent: int
     whole_number(verify_bytes_max, what="verify_bytes_max", least=0)
     env = timeline.fileio.env
 
-    def look() -> tuple[View[Tables], TableStats]:
+    def look() -> tuple[LogView[Tables], TableStats]:
         view = timeline.open()
         return view, stats_of(snapshot_of(view, table, where=timeline.fileio.url), Manifests(timeline.fileio))
 

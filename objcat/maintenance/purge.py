@@ -13,7 +13,7 @@ from objcat.maintenance.clean import CleanPlan, CleanResult, clean_by, plan_clea
 from objcat.metadata.table_state import Tables
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, new_txn
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 
 
 def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> CleanResult:
@@ -29,7 +29,7 @@ def purge(timeline: Timeline[Tables], table: str, *, older_than_s: float) -> Cle
     closed = _closed_at(view, table, where=timeline.fileio.url)
     _check_age(timeline, closed, _store_now_ms(timeline, view), older_than_s)
 
-    def plan(now: View[Tables]) -> CleanPlan | None:
+    def plan(now: LogView[Tables]) -> CleanPlan | None:
         if _closed_at(now, table, where=timeline.fileio.url) != closed:
             raise TableExists(f"table {table} at {timeline.fileio.url} was brought back and dropped again meanwhile: nothing was deleted")
         found = plan_clean(timeline, now, table, before=closed)
@@ -59,7 +59,7 @@ def _check_age(timeline: Timeline[Tables], closed: int, now_ms: int, older_than_
         )
 
 
-def _closed_at(view: View[Tables], table: str, *, where: str) -> int:
+def _closed_at(view: LogView[Tables], table: str, *, where: str) -> int:
     """The slot at which a table was dropped. Raises TableExists, and InvalidInput where a savepoint keeps a slot of it."""
     marks = view.log.marks(table)
     if marks.closed_at is None:
@@ -73,7 +73,7 @@ def _closed_at(view: View[Tables], table: str, *, where: str) -> int:
     return marks.closed_at
 
 
-def _store_now_ms(timeline: Timeline[Tables], view: View[Tables]) -> int:
+def _store_now_ms(timeline: Timeline[Tables], view: LogView[Tables]) -> int:
     """What time it is by the store's clock: announcing oneself tells."""
     fileio = timeline.fileio
     committer, own = Committer(fileio), new_txn(fileio.env)
@@ -81,4 +81,4 @@ def _store_now_ms(timeline: Timeline[Tables], view: View[Tables]) -> int:
     try:
         return fileio.env.now_ms() + intent.result()
     finally:
-        committer.retract(own).result()
+        committer.delete_intent(own).result()

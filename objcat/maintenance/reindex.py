@@ -10,7 +10,7 @@ import pyarrow as pa
 from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot
-from objcat.timeline.entry import BUCKETS_MAX, Home
+from objcat.timeline.entry import BUCKETS_MAX, FileGroupId
 
 LOG_SHARE = 8
 """An index is rewritten when so many times its log rows are as many as its base rows: a row is rewritten about so often as it grows."""
@@ -22,7 +22,7 @@ LOG_OBJECTS_OF_LARGE_MAX = 256
 """But never more than this."""
 
 
-def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False, crowded: bool = False) -> tuple[Home, ...]:
+def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False, crowded: bool = False) -> tuple[FileGroupId, ...]:
     """The homes of the index of a table that a compaction takes along; none where there is no index, or little to merge. whole: all that
     have anything to merge. crowded: only where there are too many log objects."""
     if snapshot.index is None:
@@ -38,7 +38,7 @@ def index_due(snapshot: Snapshot, manifests: Manifests, *, whole: bool = False, 
     return tuple(group.home for group in groups if group.logs)
 
 
-def of_live_homes(rows: pa.Table, live: Collection[Home]) -> pa.Table:
+def of_live_homes(rows: pa.Table, live: Collection[FileGroupId]) -> pa.Table:
     """Rows of an index without those for homes that have no file group: the rows of their keys were taken away whole."""
     partitions = rows.column(PARTITION_FIELD).combine_chunks().dictionary_encode()
     code = {text: number for number, text in enumerate(partitions.dictionary.to_pylist())}

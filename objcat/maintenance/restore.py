@@ -8,8 +8,8 @@ from objcat.errors import InvalidInput
 from objcat.maintenance.savepoint import check_readable, check_slot
 from objcat.metadata.table_state import Tables
 from objcat.timeline.entry import Action, Footprint, Txn
-from objcat.timeline.log_view import Timeline, View
-from objcat.write.service_commit import Proposal, Service, perform
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.service_commit import Service, ServiceResult, run_service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult
         raise InvalidInput(f"table {table} was dropped at slot {marks.closed_at}, so slot {to} has no rows: restore an earlier one")
     apps = {app: reached.version for app, reached in marks.apps.items() if reached.version >= 0}
 
-    def plan(now: View[Tables]) -> int:
+    def plan(now: LogView[Tables]) -> int:
         check_readable(now.log, table, to, where=url)
         return to
 
@@ -48,8 +48,8 @@ def restore(timeline: Timeline[Tables], table: str, *, to: int) -> RestoreResult
         action=Action.RESTORE,
         table=table,
         plan=plan,
-        run=lambda slot, _txn: Proposal(footprint=Footprint(restores=slot), apps=apps),
+        run=lambda slot, _txn: ServiceResult(footprint=Footprint(restores=slot), apps=apps),
     )
-    done = perform(timeline, service, view)
+    done = run_service(timeline, service, view)
     assert done is not None, "a restore always has something to do"
     return RestoreResult(slot=done.entry.slot, txn=done.entry.txn, restored=to)

@@ -13,8 +13,8 @@ from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.timeline.entry import Action, Footprint, Txn
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import Timeline, View
-from objcat.write.service_commit import Proposal, Service, perform
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.service_commit import Service, ServiceResult, run_service
 
 logger = logging.getLogger("objcat.maintenance")
 
@@ -49,7 +49,7 @@ def savepoint(timeline: Timeline[Tables], table: str, *, slot: int | None = None
         raise InvalidInput(f"table {table} did not exist at slot {saved}: save a later one")
     _publish(timeline, then)
 
-    def plan(now: View[Tables]) -> int | None:
+    def plan(now: LogView[Tables]) -> int | None:
         snapshot_of(now, table, where=url)
         if saved in now.log.marks(table).saved:
             return None
@@ -57,7 +57,7 @@ def savepoint(timeline: Timeline[Tables], table: str, *, slot: int | None = None
         return saved
 
     metadata = {NAME_KEY: name} if name else {}
-    return _perform(timeline, table, view, plan, lambda slot, _txn: Proposal(footprint=Footprint(saves=slot), metadata=metadata))
+    return _perform(timeline, table, view, plan, lambda slot, _txn: ServiceResult(footprint=Footprint(saves=slot), metadata=metadata))
 
 
 def release(timeline: Timeline[Tables], table: str, *, slot: int) -> SavepointResult | None:
@@ -68,10 +68,10 @@ def release(timeline: Timeline[Tables], table: str, *, slot: int) -> SavepointRe
     view = timeline.open()
     check_slot(view.log, slot, what="slot", where=timeline.fileio.url)
 
-    def plan(now: View[Tables]) -> int | None:
+    def plan(now: LogView[Tables]) -> int | None:
         return slot if slot in now.log.marks(table).saved else None
 
-    return _perform(timeline, table, view, plan, lambda slot, _txn: Proposal(footprint=Footprint(releases=slot)))
+    return _perform(timeline, table, view, plan, lambda slot, _txn: ServiceResult(footprint=Footprint(releases=slot)))
 
 
 def check_readable(log: LogState, table: str, slot: int, *, where: str) -> None:
@@ -89,7 +89,7 @@ def check_slot(log: LogState, slot: int, *, what: str, where: str) -> None:
         raise InvalidInput(f"the table at {where} has no slot {slot}: slots go from 0 to {log.slot}")
 
 
-def _publish(timeline: Timeline[Tables], view: View[Tables]) -> None:
+def _publish(timeline: Timeline[Tables], view: LogView[Tables]) -> None:
     """Publish the checkpoint of a slot that is to be saved, which pins it: then opening the slot stays cheap. Best effort: without it the
     slot is folded from older ones."""
     try:
@@ -103,11 +103,11 @@ def _publish(timeline: Timeline[Tables], view: View[Tables]) -> None:
 def _perform(
     timeline: Timeline[Tables],
     table: str,
-    view: View[Tables],
-    plan: Callable[[View[Tables]], int | None],
-    run: Callable[[int, Txn], Proposal],
+    view: LogView[Tables],
+    plan: Callable[[LogView[Tables]], int | None],
+    run: Callable[[int, Txn], ServiceResult],
 ) -> SavepointResult | None:
-    done = perform(timeline, Service(action=Action.SAVEPOINT, table=table, plan=plan, run=run), view)
+    done = run_service(timeline, Service(action=Action.SAVEPOINT, table=table, plan=plan, run=run), view)
     if done is None:
         return None
     return SavepointResult(slot=done.entry.slot, txn=done.entry.txn, saved=done.plan)

@@ -12,8 +12,8 @@ from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables, TableState
 from objcat.timeline.entry import BUCKETS_MAX, Action, Footprint, Txn
-from objcat.timeline.log_view import Timeline, View
-from objcat.write.service_commit import Proposal, Service, perform
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.write.service_commit import Service, ServiceResult, run_service
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def split_buckets(timeline: Timeline[Tables], table: str, *, partition: str = ""
         plan=lambda view: _plan(view, table, partition, wanted, where=url),
         run=lambda wanted, _txn: _proposal(partition, wanted),
     )
-    done = perform(timeline, service, view)
+    done = run_service(timeline, service, view)
     if done is None:
         return None
     return SplitResult(slot=done.entry.slot, txn=done.entry.txn, partition=partition, count=wanted)
@@ -76,7 +76,7 @@ def bucket_count(state: TableState, partition: str) -> int:
     return state.bucket_counts.get(partition, state.spec.index.count)
 
 
-def _plan(view: View[Tables], table: str, partition: str, wanted: int, *, where: str) -> int | None:
+def _plan(view: LogView[Tables], table: str, partition: str, wanted: int, *, where: str) -> int | None:
     """The bucket count that the partition gets; None when it has it."""
     present = bucket_count(snapshot_of(view, table, where=where).table, partition)
     if wanted == present:
@@ -90,6 +90,6 @@ def _plan(view: View[Tables], table: str, partition: str, wanted: int, *, where:
     return wanted
 
 
-def _proposal(partition: str, wanted: int) -> Proposal:
+def _proposal(partition: str, wanted: int) -> ServiceResult:
     splits = {partition: wanted}
-    return Proposal(footprint=Footprint(splits=splits), changes=encode_delta(TableDelta(splits=splits)))
+    return ServiceResult(footprint=Footprint(splits=splits), changes=encode_delta(TableDelta(splits=splits)))

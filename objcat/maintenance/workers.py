@@ -30,7 +30,7 @@ class Workers(Protocol):
         """
 
 
-class Here:
+class LocalWorkers:
     """This process: one task after the other, each on all threads."""
 
     at_once = 1

@@ -15,8 +15,8 @@ from objcat.metadata.partitioning import TRANSFORMS, TRUNCATE, transforms_of
 from objcat.metadata.properties import check_properties
 from objcat.metadata.schema import Column, StructType, arrow_type, walk
 from objcat.metadata.table_spec import KEY_SCOPES, KINDS, TIMES, BucketIndex, NoIndex, TableSpec
-from objcat.timeline.commit import Candidate
-from objcat.timeline.entry import FORMAT_VERSION, Entry, Footprint, Home, data_prefix, is_path, log_key
+from objcat.timeline.commit import CommitAttempt
+from objcat.timeline.entry import FORMAT_VERSION, Entry, FileGroupId, Footprint, data_prefix, is_path, log_key
 from objcat.timeline.json_objects import RESTORE
 
 
@@ -38,7 +38,7 @@ def check_delta(delta: TableDelta, entry: Entry, table: str) -> None:
     _check_footprint(delta, _written(delta), entry.footprint.get(table), f"{log_key(entry.slot)}: footprint.{table}")
 
 
-def check_own(delta: TableDelta, candidate: Candidate, table: str) -> None:
+def check_own(delta: TableDelta, candidate: CommitAttempt, table: str) -> None:
     """What a writer is about to say of a table, held against what every reader will check: a slot is for ever.
 
     Raises TypeError, before the slot is asked for, when readers would refuse it.
@@ -75,7 +75,7 @@ def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str 
         raise _wrong(f"{where}.bases", f"two base files of {twice}", "one base file of each home")
     for log in delta.logs:
         end, rows = 0, log.rows
-        before: Home | None = None
+        before: FileGroupId | None = None
         for part in log.homes:
             home = part.home
             if not end <= part.start < part.end <= rows:
@@ -89,7 +89,7 @@ def _check_files(delta: TableDelta, entry: Entry, where: str, *, partition: str 
         _check_home(home, f"{where}.retires", partition)
 
 
-def _check_home(home: Home, where: str, partition: str | None) -> None:
+def _check_home(home: FileGroupId, where: str, partition: str | None) -> None:
     if home.bucket >= home.bucket_count:
         raise _wrong(where, home, "a home whose bucket is below its bucket count")
     if partition is not None and home.partition != partition:
@@ -102,7 +102,7 @@ def _check_nulls(file: BaseFile | LogObject, where: str) -> None:
             raise _wrong(f"{where}: bounds of column {column} of {file.path}", f"{bound[2]:,} nulls", f"at most its {file.rows:,} rows")
 
 
-def _written(delta: TableDelta) -> set[Home]:
+def _written(delta: TableDelta) -> set[FileGroupId]:
     """The homes that an entry writes to, or ends."""
     written = {base.home for base in delta.bases}
     for log in delta.logs:
@@ -114,9 +114,9 @@ def _written(delta: TableDelta) -> set[Home]:
     return written
 
 
-def _check_footprint(delta: TableDelta, written: set[Home], footprint: Footprint | None, where: str) -> None:
+def _check_footprint(delta: TableDelta, written: set[FileGroupId], footprint: Footprint | None, where: str) -> None:
     """What it says that it wrote to, and what it wrote to, are the same homes."""
-    said: set[Home] = set()
+    said: set[FileGroupId] = set()
     if footprint is not None:
         said.update(footprint.creates, footprint.appends, footprint.replaces, footprint.retires)
     if said != written:
@@ -205,5 +205,5 @@ def _check_partitionings(spec: TableSpec, known: dict[int, Column], where: str) 
 
 
 def _wrong(field: str, found: object, expected: str) -> CorruptTable:
-    shown = str(found) if isinstance(found, Home) else repr(found)
+    shown = str(found) if isinstance(found, FileGroupId) else repr(found)
     return CorruptTable(f"{field} says {shown}, but that is to be {expected}: {RESTORE}")

@@ -14,7 +14,7 @@ import msgspec
 
 from objcat.metadata.files import BaseFile, LogObject, TableDelta, decode_delta, encode_delta
 from objcat.metadata.key_index_table import INDEX_PARTITION, is_of_index
-from objcat.timeline.entry import ERASED_PARTITIONS, Digests, Entry, Footprint, Home, Keys, SideObject
+from objcat.timeline.entry import ERASED_PARTITIONS, Digests, Entry, FileGroupId, Footprint, Keys, SideObject
 
 KEPT_METADATA = frozenset({"spark.query"})
 """Metadata of objcat's own, which names no data."""
@@ -63,10 +63,10 @@ class Redaction:
         """Whether a partition, or one below it, holds something."""
         return partition == "" or partition in self.live or any(name.startswith(f"{partition}/") for name in self.live)
 
-    def _stays(self, home: Home) -> bool:
+    def _stays(self, home: FileGroupId) -> bool:
         return is_of_index(home) or self._is_live(home.partition)
 
-    def _homes(self, homes: Iterable[Home]) -> tuple[Home, ...]:
+    def _homes(self, homes: Iterable[FileGroupId]) -> tuple[FileGroupId, ...]:
         return tuple(home for home in homes if self._stays(home))
 
     def _names(self, partitions: Iterable[str]) -> tuple[str, ...]:

@@ -10,36 +10,36 @@ import pyarrow.compute as pc
 
 from objcat.metadata.files import FileGroup
 from objcat.metadata.manifest_rows import BUCKET_BITS, Ints
-from objcat.metadata.snapshot import Live
-from objcat.timeline.entry import Home
+from objcat.metadata.snapshot import LiveFiles
+from objcat.timeline.entry import FileGroupId
 
 
-class LiveGroups(MutableMapping[Home, FileGroup]):
+class FileGroupMap(MutableMapping[FileGroupId, FileGroup]):
     """File groups by home. What is set lies over what the snapshot has. For one thread."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: LiveFiles) -> None:
         self._live = live
-        self._own: dict[Home, FileGroup] = {}
+        self._own: dict[FileGroupId, FileGroup] = {}
         self._numbers = np.flatnonzero(live.folded.is_live)
         self._keys = (live.partition[self._numbers] << BUCKET_BITS) | live.bucket[self._numbers]
         self._codes = {name: code for code, name in enumerate(live.partitions.names)}
 
-    def __getitem__(self, home: Home) -> FileGroup:
+    def __getitem__(self, home: FileGroupId) -> FileGroup:
         found = self.of([home])
         if not found:
             raise KeyError(home)
         return found[home]
 
-    def __setitem__(self, home: Home, group: FileGroup) -> None:
+    def __setitem__(self, home: FileGroupId, group: FileGroup) -> None:
         self._own[home] = group
 
-    def __delitem__(self, home: Home) -> None:
+    def __delitem__(self, home: FileGroupId) -> None:
         raise TypeError("a file group ends by a commit, not here")
 
     def __contains__(self, home: object) -> bool:
-        return isinstance(home, Home) and (home in self._own or self._number(home) is not None)
+        return isinstance(home, FileGroupId) and (home in self._own or self._number(home) is not None)
 
-    def __iter__(self) -> Iterator[Home]:
+    def __iter__(self) -> Iterator[FileGroupId]:
         yield from self._own
         yield from (home for home in self._live.homes(self._numbers) if home not in self._own)
 
@@ -53,13 +53,13 @@ class LiveGroups(MutableMapping[Home, FileGroup]):
         codes = np.unique(self._live.partition[self._numbers]).tolist()
         return frozenset([*(names[code] for code in codes), *(home.partition for home in self._own)])
 
-    def of(self, homes: Collection[Home]) -> dict[Home, FileGroup]:
+    def of(self, homes: Collection[FileGroupId]) -> dict[FileGroupId, FileGroup]:
         """The groups of some homes; those that have none are not there."""
         numbers = [number for home in homes if home not in self._own and (number := self._number(home)) is not None]
         found = {group.home: group for group in self._live.groups(np.array(sorted(numbers), np.int64))}
         return found | {home: self._own[home] for home in homes if home in self._own}
 
-    def smallest(self, partition: str, count: int) -> dict[Home, FileGroup]:
+    def smallest(self, partition: str, count: int) -> dict[FileGroupId, FileGroup]:
         """The groups of a partition that hold the least bytes, so many, and all that were set."""
         first, last = self._range(partition)
         within = self._numbers[first:last]
@@ -78,7 +78,7 @@ class LiveGroups(MutableMapping[Home, FileGroup]):
         """Of all groups that the snapshot has."""
         return int(self._sizes[self._numbers].sum())
 
-    def _number(self, home: Home) -> int | None:
+    def _number(self, home: FileGroupId) -> int | None:
         code = self._codes.get(home.partition)
         if code is None or self._live.counts[code] != home.bucket_count:
             return None

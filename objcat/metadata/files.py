@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from objcat.metadata.table_spec import TableSpec
-from objcat.timeline.entry import Buckets, Count, Entry, Home, Txn
+from objcat.timeline.entry import Buckets, Count, Entry, FileGroupId, Txn
 from objcat.timeline.json_objects import decode_json
 
 Bound: TypeAlias = tuple[bool | int | float | str | None, bool | int | float | str | None, Count]
@@ -50,7 +50,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str
     bytes: Count
     rows: Count
-    home: Home
+    home: FileGroupId
     bounds: dict[int, Bound] = {}
     order: Order | None = None
     digest: str | None = None
@@ -60,7 +60,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class LogRows(msgspec.Struct, frozen=True, array_like=True):
     """The rows `start` to `end` (excluded) of a log object, which are those of one home."""
 
-    home: Home
+    home: FileGroupId
     start: Count
     end: Count
 
@@ -96,7 +96,7 @@ class LogSlice:
     object: LogObject
     start: int
     end: int
-    home: Home
+    home: FileGroupId
     named_at: int
     number: int = 0
     committed_at_ms: int = 0
@@ -115,7 +115,7 @@ class FileGroup:
     was committed after `as_of`. Files carry no bounds here.
     """
 
-    home: Home
+    home: FileGroupId
     base: BaseFile | None = None
     base_slot: int = -1
     base_txn: Txn | None = None
@@ -128,7 +128,7 @@ class FileGroup:
         to rows that come later."""
         return self.base is not None and not self.is_shared(self.base.home) and all(rows.slot <= self.as_of for rows in self.logs)
 
-    def is_shared(self, home: Home) -> bool:
+    def is_shared(self, home: FileGroupId) -> bool:
         """Whether rows addressed to `home`, which is common with this one, may belong to other homes than this: since a split."""
         return home.bucket_count % self.home.bucket_count != 0
 
@@ -147,7 +147,7 @@ class TableDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spec: TableSpec | None = None
     bases: tuple[BaseFile, ...] = ()
     as_of: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None = None
-    retires: tuple[Home, ...] = ()
+    retires: tuple[FileGroupId, ...] = ()
     logs: tuple[LogObject, ...] = ()
     splits: dict[str, Buckets] = {}
     removes: tuple[str, ...] = ()

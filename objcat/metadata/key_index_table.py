@@ -13,7 +13,7 @@ from objcat.metadata.partitioning import Partitioning
 from objcat.metadata.properties import STATISTICS
 from objcat.metadata.schema import Column, TableSchema
 from objcat.metadata.table_spec import MERGE_ON_READ, BucketIndex, RecordIndex, TableSpec
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 INDEX_PARTITION = "_index"
 """Of the homes of an index. Texts of partitions have a name and `=` after it, and a name never begins with `_`."""
@@ -21,7 +21,7 @@ PARTITION_FIELD, BUCKET_FIELD = "_objcat_home_partition", "_objcat_home_bucket"
 """The columns that say in which home a key lives."""
 
 
-def is_of_index(home: Home) -> bool:
+def is_of_index(home: FileGroupId) -> bool:
     """Whether a home is one of an index."""
     return home.partition == INDEX_PARTITION
 
@@ -54,9 +54,9 @@ def _index_spec(table: str, key: tuple[tuple[str, str], ...], buckets: int, sile
     )
 
 
-def home_of(spec: TableSpec, bucket: int) -> Home:
+def home_of(spec: TableSpec, bucket: int) -> FileGroupId:
     """A home of an index, as long as it was not split. spec: as of `index_spec`."""
-    return Home(INDEX_PARTITION, bucket, spec.index.count)
+    return FileGroupId(INDEX_PARTITION, bucket, spec.index.count)
 
 
 __all__ = ["BUCKET_FIELD", "INDEX_PARTITION", "PARTITION_FIELD", "home_of", "index_spec", "is_of_index"]

@@ -24,12 +24,12 @@ from fileio.contract import Create, require_written
 from fileio.env import map_io, on_fork
 from fileio.errors import NotFound
 from fileio.store import FileIO
-from objcat.common.bounded_cache import Kept
+from objcat.common.bounded_cache import BoundedCache
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable
 from objcat.metadata.manifest_rows import CORE, DIGESTS, SLICE, Mask, bounded_columns, check_rows, home_at
 from objcat.metadata.schema import arrow_type
 from objcat.metadata.table_spec import TableSpec
-from objcat.timeline.entry import Count, Home
+from objcat.timeline.entry import Count, FileGroupId
 from objcat.timeline.error_location import says_where
 from objcat.timeline.side_objects import read_intact
 
@@ -72,20 +72,20 @@ class ShardRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sha256: str
     rows: Count
     items: Count
-    first: Home
-    last: Home
+    first: FileGroupId
+    last: FileGroupId
     run: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Junction:
+class ConditionGroup:
     """Conditions that are computed one by one. every: whether all of them must hold, else any."""
 
     terms: tuple[Condition, ...]
     every: bool
 
 
-Condition: TypeAlias = "pc.Expression | Junction"
+Condition: TypeAlias = "pc.Expression | ConditionGroup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Pruning:
 
 def _holds(rows: pa.Table, condition: Condition) -> Mask:
     """Of every row, whether a condition is true. rows: with their number in `position`."""
-    if isinstance(condition, Junction):
+    if isinstance(condition, ConditionGroup):
         masks = np.array([_holds(rows, term) for term in condition.terms], np.bool_)
         return np.asarray(masks.all(axis=0) if condition.every else masks.any(axis=0), np.bool_)
     # Loads pandas where it is there, as a filter of a table would.
@@ -287,8 +287,8 @@ class Manifests:
     def __init__(self, fileio: FileIO, *, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._fileio = fileio
         self._bytes_max = bytes_max
-        self.of_files: Kept[Any] = Kept(bytes_max=FILES_BYTES_MAX)
-        self.footers: Kept[bool] = Kept(bytes_max=FOOTERS_BYTES_MAX)
+        self.of_files: BoundedCache[Any] = BoundedCache(bytes_max=FILES_BYTES_MAX)
+        self.footers: BoundedCache[bool] = BoundedCache(bytes_max=FOOTERS_BYTES_MAX)
         self._kept: OrderedDict[str, Shard] = OrderedDict()
         self._of_states: OrderedDict[tuple[int, frozenset[int] | None], tuple[object, pa.Table]] = OrderedDict()
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ from objcat.metadata.manifest_rows import Ints, Partitions, bounded_by, merge_ro
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import TableState
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_state import LogState
 
 SHARD_ITEMS = 16_384
@@ -82,7 +82,7 @@ def cut(items: Ints, partitions: Ints) -> list[int]:
     return starts
 
 
-def save_table(fileio: FileIO, state: TableState, folder: str) -> TableState:
+def write_manifests(fileio: FileIO, state: TableState, folder: str) -> TableState:
     """The same table without an overlay: what it holds is written as manifests below `folder`. Reads only what is merged."""
     if not state.overlay:
         return state
@@ -131,7 +131,7 @@ def save_table_afresh(fileio: FileIO, state: TableState, folder: str, files: Map
 
 
 def _unknown(path: str, rows: int) -> BaseFile:
-    return BaseFile(path=path, bytes=0, rows=rows or 0, home=Home("", 0, 1))
+    return BaseFile(path=path, bytes=0, rows=rows or 0, home=FileGroupId("", 0, 1))
 
 
 def _fold_into_base(
@@ -160,7 +160,7 @@ def _fold_into_base(
     return refs, changed.filter(pa.array(~np.isin(range_of, due)))
 
 
-def _ranges(rows: pa.Table, firsts: Sequence[Home]) -> Ints:
+def _ranges(rows: pa.Table, firsts: Sequence[FileGroupId]) -> Ints:
     """Of every row, the base shard whose range it falls into; the first one reaches down to the smallest home there can be."""
     homes = pa.table(
         {
@@ -183,5 +183,5 @@ def _items(rows: pa.Table) -> Ints:
     return np.asarray(pc.list_value_length(rows.column("logs")).to_numpy(), dtype=np.int64) + 1
 
 
-def _order(home: Home) -> tuple[str, int, int]:
+def _order(home: FileGroupId) -> tuple[str, int, int]:
     return home.partition, home.bucket_count, home.bucket

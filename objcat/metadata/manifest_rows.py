@@ -33,7 +33,7 @@ from objcat.metadata.file_digest import FILE_BYTES, FOOTER_BYTES, packed
 from objcat.metadata.files import BaseFile, Bound, LogObject, LogSlice, encode_order
 from objcat.metadata.schema import Column, arrow_type
 from objcat.metadata.table_spec import TableSpec
-from objcat.timeline.entry import BUCKETS_MAX, Home, Txn
+from objcat.timeline.entry import BUCKETS_MAX, FileGroupId, Txn
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -81,14 +81,14 @@ BUCKET_BITS = 17
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ManifestChange:
     """What some entries say of one home: one row of a manifest, before it is one.
 
     slot: of the newest event, -1 for none. base: that it brought, None for a retirement. as_of: the slot up to which nothing older counts.
     logs: on top, with the bounds of their objects.
     """
 
-    home: Home
+    home: FileGroupId
     slot: int = -1
     base: BaseFile | None = None
     txn: Txn | None = None
@@ -106,7 +106,7 @@ def _on() -> None:
 
 
 def rows_of(
-    changes: Iterable[Change], spec: TableSpec, columns_bounded: Collection[int] | None = None, *, pause: Callable[[], None] = _on
+    changes: Iterable[ManifestChange], spec: TableSpec, columns_bounded: Collection[int] | None = None, *, pause: Callable[[], None] = _on
 ) -> pa.Table:
     """Changes as rows, with the bounds of every column that has any.
 
@@ -292,7 +292,7 @@ class Members:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class MergedManifest:
     """What is live in every group.
 
     winner: by group, the member with the newest event, any member where there is none. cut: by group, the slot up to which log rows are
@@ -316,11 +316,11 @@ class Folded:
         return live
 
 
-def fold(rows: pa.Table, members: Members) -> Folded:
+def fold(rows: pa.Table, members: Members) -> MergedManifest:
     """Fold the rows of every group. rows: in one chunk. Raises CorruptTable when a base file was written without the rows before it."""
     if not len(members.group):
         none = np.zeros(0, np.int64)
-        return Folded(none, none, none, none, none, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
+        return MergedManifest(none, none, none, none, none, np.zeros(0, np.bool_), np.zeros(0, np.bool_))
     group, row = members.group, members.row
     slot = integers(rows, "slot")[row]
     order = np.lexsort((slot, group))
@@ -346,7 +346,7 @@ def fold(rows: pa.Table, members: Members) -> Folded:
     used = np.zeros(len(row), np.bool_)
     used[member[kept]] = True
     used[winner[has_base]] = True
-    return Folded(winner, cut, position[kept], of_group[kept], row[member[kept]], used, has_base)
+    return MergedManifest(winner, cut, position[kept], of_group[kept], row[member[kept]], used, has_base)
 
 
 def _check_superseded(rows: pa.Table, members: Members, based: Mask, slot: Ints, winner: Ints, cut: Ints) -> None:
@@ -388,10 +388,10 @@ def check_rows(rows: pa.Table, *, rows_expected: int) -> None:
         raise ValueError("a log slice has no rows, or rows beyond those of its file")
 
 
-def home_at(rows: pa.Table, row: int) -> Home:
+def home_at(rows: pa.Table, row: int) -> FileGroupId:
     """The home of a row."""
     partition, bucket, count = (rows.column(name)[row].as_py() for name in ("partition", "bucket", "bucket_count"))
-    return Home(partition, bucket, count)
+    return FileGroupId(partition, bucket, count)
 
 
 def order_keys(rows: pa.Table, partitions: Partitions) -> Ints:
@@ -432,7 +432,7 @@ def _unchanged(rows: pa.Table, group: npt.NDArray[np.intp]) -> pa.Table:
     return rows.take(pa.array(np.argsort(group, kind="stable")))
 
 
-def _merged(rows: pa.Table, members: Members, folded: Folded, pause: Callable[[], None]) -> pa.Table:
+def _merged(rows: pa.Table, members: Members, folded: MergedManifest, pause: Callable[[], None]) -> pa.Table:
     taken = rows.select([name for name in CORE.names if name not in _FOLDED]).take(pa.array(folded.winner))
     lengths = np.bincount(folded.slice_group, minlength=len(folded.winner))
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))

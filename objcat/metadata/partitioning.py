@@ -397,14 +397,14 @@ _NUMBERS: Mapping[str, Callable[[pa.ChunkedArray, int], pa.ChunkedArray]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class PartitionRanges:
     """Ranges of partitions, both ends included: ascending, and none meets another. No range: no partition."""
 
     lows: tuple[str, ...]
     highs: tuple[str, ...]
 
     @classmethod
-    def of(cls, ranges: Iterable[tuple[str, str]]) -> Spans:
+    def of(cls, ranges: Iterable[tuple[str, str]]) -> PartitionRanges:
         lows: list[str] = []
         highs: list[str] = []
         for low, high in sorted(ranges):
@@ -416,7 +416,7 @@ class Spans:
         return cls(tuple(lows), tuple(highs))
 
     @classmethod
-    def of_names(cls, partitions: Iterable[str]) -> Spans:
+    def of_names(cls, partitions: Iterable[str]) -> PartitionRanges:
         names = tuple(sorted(set(partitions)))
         return cls(names, names)
 
@@ -434,7 +434,7 @@ _END = "\x7f"
 """Comes after every character of a partition."""
 
 
-def spans_of(partitionings: Iterable[Partitioning], schema: TableSchema, fixed: Mapping[str, Sequence[Any]]) -> Spans | None:
+def spans_of(partitionings: Iterable[Partitioning], schema: TableSchema, fixed: Mapping[str, Sequence[Any]]) -> PartitionRanges | None:
     """The partitions in which a row can live whose columns have one of some values; None where no column has.
 
     fixed: by the name of a column, its values; null is none.
@@ -465,7 +465,7 @@ def spans_of(partitionings: Iterable[Partitioning], schema: TableSchema, fixed: 
             ranges.append((first, f"{first}{_END}"))
         else:
             ranges += [(f"{begin}/", f"{begin}/{_END}") for begin in begins]
-    return Spans.of(ranges)
+    return PartitionRanges.of(ranges)
 
 
 def leading_bounds(partitioning: Partitioning, schema: TableSchema, first: str, last: str) -> tuple[int, int] | None:

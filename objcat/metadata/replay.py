@@ -13,8 +13,8 @@ from objcat.metadata.consistency import check_delta, check_spec
 from objcat.metadata.files import BaseFile, LogSlice, TableDelta, decode_delta
 from objcat.metadata.key_index_table import index_spec
 from objcat.metadata.manifest import ShardRef
-from objcat.metadata.manifest_levels import save_table
-from objcat.metadata.manifest_rows import Change
+from objcat.metadata.manifest_levels import write_manifests
+from objcat.metadata.manifest_rows import ManifestChange
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables, TableState
 from objcat.timeline.entry import Action, Buckets, Entry, is_path, log_key
@@ -40,7 +40,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
 _SAVED = msgspec.json.Decoder(_Saved)
 
 
-class TablesFold:
+class TablesReducer:
     """What entries mean to tables: the `Fold` of their log."""
 
     def begin(self) -> Tables:
@@ -74,7 +74,7 @@ class TablesFold:
         """Write what changed since the manifests that the state stands on. Raises CheckpointCollected, CorruptTable and storage errors."""
         saved = {
             table: replace(
-                save_table(fileio, known, folder), index=None if known.index is None else save_table(fileio, known.index, folder)
+                write_manifests(fileio, known, folder), index=None if known.index is None else write_manifests(fileio, known.index, folder)
             )
             for table, known in state.items()
         }
@@ -137,9 +137,9 @@ def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
     split = replace(state, spec=delta.spec or state.spec, bucket_counts={**state.bucket_counts, **delta.splits})
     overlay = dict(state.overlay)
     for home in delta.retires:
-        overlay[home] = Change(home, entry.slot, as_of=entry.slot - 1)
+        overlay[home] = ManifestChange(home, entry.slot, as_of=entry.slot - 1)
     for base in delta.bases:
-        overlay[base.home] = _replaced(overlay.get(base.home, Change(base.home)), base, delta, entry, split)
+        overlay[base.home] = _replaced(overlay.get(base.home, ManifestChange(base.home)), base, delta, entry, split)
     rewritten = {base.home for base in delta.bases}
     for number, log in enumerate(delta.logs):
         bare = msgspec.structs.replace(log, homes=())
@@ -148,13 +148,13 @@ def _fold(state: TableState, delta: TableDelta, entry: Entry) -> TableState:
             # they are log rows like all others: a compaction that came in between took nothing of them over.
             kept = delta.as_of is not None and rows.home in rewritten
             slot = delta.as_of if kept and delta.as_of is not None else entry.slot
-            change = overlay.get(rows.home) or Change(rows.home)
+            change = overlay.get(rows.home) or ManifestChange(rows.home)
             part = LogSlice(slot, bare, rows.start, rows.end, rows.home, entry.slot, number, 0 if kept else entry.committed_at_ms)
             overlay[rows.home] = replace(change, logs=(*change.logs, part))
     return replace(split, overlay=overlay)
 
 
-def _replaced(before: Change, base: BaseFile, delta: TableDelta, entry: Entry, state: TableState) -> Change:
+def _replaced(before: ManifestChange, base: BaseFile, delta: TableDelta, entry: Entry, state: TableState) -> ManifestChange:
     home = base.home
     count = state.bucket_count(home.partition)
     if home.bucket_count != count:
@@ -164,7 +164,7 @@ def _replaced(before: Change, base: BaseFile, delta: TableDelta, entry: Entry, s
     if as_of < known and (before.base is not None or delta.as_of is not None):
         raise CorruptTable(f"slot {entry.slot} writes a base file for {home} without the rows of slot {known}")
     cut = max(before.as_of, as_of)
-    return Change(home, entry.slot, base, entry.txn, cut, tuple(part for part in before.logs if part.slot > cut))
+    return ManifestChange(home, entry.slot, base, entry.txn, cut, tuple(part for part in before.logs if part.slot > cut))
 
 
 def _restored(state: TableState, now: TableState | None) -> TableState:

@@ -374,7 +374,7 @@ def _word(kind: type | None) -> str:
 # ---- what a batch asks for ---------------------------------------------------------------------------------------
 
 
-def grown(spec: TableSpec, given: pa.Schema, mode: SchemaMode) -> TableSpec:
+def widened_spec(spec: TableSpec, given: pa.Schema, mode: SchemaMode) -> TableSpec:
     """The spec under which a batch can be written: the same one where the batch brings nothing new, or nothing may change.
 
     given: the columns of the batch. What it has and the table lacks is added at the end, nullable, in nested columns too. Under WIDEN,

@@ -14,15 +14,27 @@ from objcat.errors import CorruptTable, TableClosed, TableNotFound
 from objcat.metadata.file_digest import unpacked
 from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogSlice, decode_order
 from objcat.metadata.manifest import Manifests, Pruning
-from objcat.metadata.manifest_rows import BUCKET_BITS, SLICE, Folded, Ints, Mask, Members, Partitions, aligned, fold, integers, rows_of
-from objcat.metadata.partitioning import Spans, leading_bounds
+from objcat.metadata.manifest_rows import (
+    BUCKET_BITS,
+    SLICE,
+    Ints,
+    Mask,
+    Members,
+    MergedManifest,
+    Partitions,
+    aligned,
+    fold,
+    integers,
+    rows_of,
+)
+from objcat.metadata.partitioning import PartitionRanges, leading_bounds
 from objcat.metadata.schema import Column, arrow_type
 from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables, TableState
 from objcat.timeline.checkpoint import root_key
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import View
+from objcat.timeline.log_view import LogView
 
 BASE_COLUMNS = ("base_path", "base_bytes", "base_rows", "base_txn", "base_order", "base_xxh3", "base_footer_xxh3")
 
@@ -58,8 +70,8 @@ class Snapshot:
         manifests: Manifests,
         *,
         where: Pruning | None = None,
-        homes: Collection[Home] | None = None,
-        partitions: Collection[str] | Spans | None = None,
+        homes: Collection[FileGroupId] | None = None,
+        partitions: Collection[str] | PartitionRanges | None = None,
         hashes: Collection[int] | None = None,
         unmerged: bool = False,
     ) -> list[FileGroup]:
@@ -75,14 +87,14 @@ class Snapshot:
             chosen &= ~live.is_plain
         return live.groups(np.flatnonzero(chosen))
 
-    def all_groups(self, manifests: Manifests, *, homes: Collection[Home] | None = None) -> list[FileGroup]:
+    def all_groups(self, manifests: Manifests, *, homes: Collection[FileGroupId] | None = None) -> list[FileGroup]:
         """The live file groups of the table and of its index, which have homes of their own. Arguments as of `file_groups`."""
         own = self.file_groups(manifests, homes=homes)
         return own if self.index is None else own + self.index.file_groups(manifests, homes=homes)
 
     def live_homes(
-        self, manifests: Manifests, *, homes: Collection[Home] | None = None, partitions: Collection[str] | None = None
-    ) -> frozenset[Home]:
+        self, manifests: Manifests, *, homes: Collection[FileGroupId] | None = None, partitions: Collection[str] | None = None
+    ) -> frozenset[FileGroupId]:
         """The homes that have a file group: what `file_groups` would return, for a fraction of its cost."""
         live = self.live(manifests, (), homes, partitions)
         return frozenset(live.homes(np.flatnonzero(live.folded.is_live)))
@@ -97,7 +109,7 @@ class Snapshot:
         own = self.live(manifests).paths()
         return own if self.index is None else own | self.index.paths(manifests)
 
-    def bounds(self, manifests: Manifests, columns: Iterable[Column], *, homes: Collection[Home] | None = None) -> pa.Table:
+    def bounds(self, manifests: Manifests, columns: Iterable[Column], *, homes: Collection[FileGroupId] | None = None) -> pa.Table:
         """What is known of columns of live files: `base_path`, `rows`, and the bounds of `objcat.metadata.manifest_rows`.
 
         The bounds of a row cover its base file, which may be none (null) or superseded, and log rows on top: all rows of the table lie
@@ -110,19 +122,19 @@ class Snapshot:
         self,
         manifests: Manifests,
         columns: Collection[int] | None = (),
-        homes: Collection[Home] | None = None,
-        partitions: Collection[str] | Spans | None = None,
+        homes: Collection[FileGroupId] | None = None,
+        partitions: Collection[str] | PartitionRanges | None = None,
         hashes: Collection[int] | None = None,
         where: Pruning | None = None,
-    ) -> Live:
+    ) -> LiveFiles:
         """The rows that say something of the chosen homes, folded, for who looks at all of them at once.
 
         columns: ids of those whose bounds are read, None for all. homes, partitions, hashes: as of `file_groups`. where: leaves out
         partitions whose text says that no row in them can pass, and reads no manifest for them.
         """
-        wanted = partitions if partitions is None or isinstance(partitions, Spans) else Spans.of_names(partitions)
+        wanted = partitions if partitions is None or isinstance(partitions, PartitionRanges) else PartitionRanges.of_names(partitions)
         if homes is not None and not self._is_all_in({home.partition for home in homes}):
-            wanted = Spans.of_names(home.partition for home in homes if wanted is None or home.partition in wanted)
+            wanted = PartitionRanges.of_names(home.partition for home in homes if wanted is None or home.partition in wanted)
         chosen = _Chosen(self.spec, wanted, where)
         if chosen.is_all:
             rows = manifests.rows_of_state(self.table, columns, lambda: self._rows(manifests, columns, chosen))
@@ -152,7 +164,7 @@ class Snapshot:
 class _Chosen:
     """Which partitions are asked for. What is known of a partition is left out as a whole, or not at all."""
 
-    def __init__(self, spec: TableSpec, wanted: Spans | None, where: Pruning | None) -> None:
+    def __init__(self, spec: TableSpec, wanted: PartitionRanges | None, where: Pruning | None) -> None:
         self._spec = spec
         self._wanted = wanted
         fields = spec.partitioning.fields
@@ -197,7 +209,7 @@ class _Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveFiles:
     """Rows of manifests, dealt to the live homes that they concern. partition, bucket: of every group; counts: by number of partition."""
 
     rows: pa.Table
@@ -206,12 +218,12 @@ class Live:
     partition: Ints
     bucket: Ints
     members: Members
-    folded: Folded
+    folded: MergedManifest
 
-    def homes(self, chosen: Ints) -> list[Home]:
+    def homes(self, chosen: Ints) -> list[FileGroupId]:
         names, counts = self.partitions.names, self.counts.tolist()
         pairs = zip(self.partition[chosen].tolist(), self.bucket[chosen].tolist(), strict=True)
-        return [Home(names[partition], bucket, counts[partition]) for partition, bucket in pairs]
+        return [FileGroupId(names[partition], bucket, counts[partition]) for partition, bucket in pairs]
 
     def may_match(self, where: Pruning, spec: TableSpec) -> Mask:
         """By group: a row of data lies in one file, whole, so a group is left out when each of its rows that is live rules a match out."""
@@ -270,7 +282,7 @@ class Live:
             if path is None:
                 groups.append(FileGroup(home, as_of=as_of, logs=logs.get(number, ())))
                 continue
-            own = home if (bucket, count) == (home.bucket, home.bucket_count) else Home(partition, bucket, count)
+            own = home if (bucket, count) == (home.bucket, home.bucket_count) else FileGroupId(partition, bucket, count)
             base = BaseFile(
                 path=path, bytes=size, rows=rows, home=own, order=decode_order(order), digest=unpacked(digest), footer=unpacked(footer)
             )
@@ -288,7 +300,7 @@ class Live:
         addressed = zip(*(column.to_pylist() for column in homes.columns), strict=True)
         values = zip(*(slices.field(field.name).to_pylist() for field in SLICE), strict=True)
         objects: dict[str, LogObject] = {}
-        known: dict[tuple[str, int, int], Home] = {}
+        known: dict[tuple[str, int, int], FileGroupId] = {}
         found: dict[int, list[LogSlice]] = {}
         for number, key, (slot, named_at, turn, at_ms, path, size, rows, row_group_rows, start, end, digest, footer) in zip(
             folded.slice_group[kept].tolist(), addressed, values, strict=True
@@ -303,12 +315,12 @@ class Live:
                     digest=unpacked(digest),
                     footer=unpacked(footer),
                 )
-            home = known.setdefault(key, Home(*key))
+            home = known.setdefault(key, FileGroupId(*key))
             found.setdefault(number, []).append(LogSlice(slot, objects[path], start, end, home, named_at, turn, at_ms))
         return {number: tuple(slices) for number, slices in found.items()}
 
 
-def _group(rows: pa.Table, table: TableState, homes: Collection[Home] | None, hashes: Collection[int] | None = None) -> Live:
+def _group(rows: pa.Table, table: TableState, homes: Collection[FileGroupId] | None, hashes: Collection[int] | None = None) -> LiveFiles:
     """Deal rows to the live homes: those of the partition's present bucket count that have keys in common with the row's."""
     partitions = Partitions.of(rows.column("partition"))
     counts = np.array([table.bucket_count(name) for name in partitions.names], dtype=np.int64)
@@ -328,10 +340,10 @@ def _group(rows: pa.Table, table: TableState, homes: Collection[Home] | None, ha
         keys, row = keys[kept], row[kept]
     unique, group = np.unique(keys, return_inverse=True)
     members = Members(group.astype(np.int64), row)
-    return Live(rows, partitions, counts, unique >> BUCKET_BITS, unique & ((1 << BUCKET_BITS) - 1), members, fold(rows, members))
+    return LiveFiles(rows, partitions, counts, unique >> BUCKET_BITS, unique & ((1 << BUCKET_BITS) - 1), members, fold(rows, members))
 
 
-def _keys_of(homes: Collection[Home], partitions: Partitions, counts: Ints) -> Ints:
+def _keys_of(homes: Collection[FileGroupId], partitions: Partitions, counts: Ints) -> Ints:
     """The live homes that have keys in common with some homes."""
     codes: Mapping[str, int] = {name: code for code, name in enumerate(partitions.names)}
     keys: list[int] = []
@@ -352,7 +364,7 @@ def _holds_any(bucket: Ints, count: Ints, hashes: Collection[int]) -> Mask:
     return mask
 
 
-def snapshot_of(view: View[Tables], table: str | None = None, *, where: str) -> Snapshot:
+def snapshot_of(view: LogView[Tables], table: str | None = None, *, where: str) -> Snapshot:
     """One table of a view; the only one when `table` is None.
 
     where: its URL, for the error. Raises TableNotFound when the log does not begin, CorruptTable when it holds no such table, TableClosed

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from objcat.metadata.manifest import ShardRef
-from objcat.metadata.manifest_rows import Change
+from objcat.metadata.manifest_rows import ManifestChange
 from objcat.metadata.table_spec import TableSpec
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class TableState:
     spec: TableSpec
     bucket_counts: Mapping[str, int] = field(default_factory=dict)
     manifest: tuple[ShardRef, ...] = ()
-    overlay: Mapping[Home, Change] = field(default_factory=dict)
+    overlay: Mapping[FileGroupId, ManifestChange] = field(default_factory=dict)
     index: TableState | None = None
     erasures: frozenset[str] = frozenset()
 

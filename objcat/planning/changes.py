@@ -16,10 +16,10 @@ from objcat.metadata.schema_evolution import widest
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TABLE_SCOPE, TableSpec
 from objcat.metadata.table_state import Tables
-from objcat.tasks.changes import COMMIT_SLOT, Changed, ChangeStep, ChangeTask, change_schema, increment_schema
+from objcat.tasks.changes import COMMIT_SLOT, ChangeStep, ChangeTask, RowChanges, change_schema, increment_schema
 from objcat.tasks.model import Filter
-from objcat.timeline.entry import Action, Entry, Home
-from objcat.timeline.log_view import View
+from objcat.timeline.entry import Action, Entry, FileGroupId
+from objcat.timeline.log_view import LogView
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ChangesPlan:
 
     spec: TableSpec
     wide: TableSpec
-    classes: tuple[Changed, ...]
+    classes: tuple[RowChanges, ...]
     columns: tuple[str, ...]
     net: bool
     latest: bool = False
@@ -59,7 +59,7 @@ class ChangesPlan:
 
     def tasks(self, *, count_max: int) -> list[ChangeTask]:  # noqa: ARG002 - each class is one state, which is not divided
         """One for each class; one for all classes between which keys move, or rows without a key."""
-        dealt: dict[object, list[Changed]] = {}
+        dealt: dict[object, list[RowChanges]] = {}
         for number, changed in enumerate(self.classes):
             within = "" if self.parted else changed.partition
             together = self.parted or self.spec.is_located or self.moved
@@ -72,7 +72,7 @@ class ChangesPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class ChangeRange:
     """A range of the log of one table.
 
     before: the log as of the slot before the range; None when that is before its first. until: the table at its end. entries: of the
@@ -80,10 +80,10 @@ class Range:
     """
 
     table: str
-    before: View[Tables] | None
+    before: LogView[Tables] | None
     until: Snapshot
     entries: Sequence[Entry]
-    at: Callable[[int], View[Tables]]
+    at: Callable[[int], LogView[Tables]]
 
     @property
     def since(self) -> int:
@@ -96,7 +96,7 @@ def clusterings_of(entries: Sequence[Entry], table: str) -> list[int]:
     return [entry.slot for entry, footprint in touched if footprint is not None and footprint.retires]
 
 
-def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str], net: bool) -> ChangesPlan:
+def plan_changes(within: ChangeRange, manifests: Manifests, *, columns: Sequence[str], net: bool) -> ChangesPlan:
     """The plan of a read of changes. Raises as `Manifests.load`, and what `within.at` raises."""
     happened = [step for entry in within.entries if (step := _happened(entry, within)) is not None]
     spec = within.until.spec
@@ -114,10 +114,10 @@ def plan_changes(within: Range, manifests: Manifests, *, columns: Sequence[str],
     # Rows that are added to a table without a key are changes whatever was there.
     measured = [one for one in touched if not spec.is_keyless or any(step.replaces for step in classes.steps[one])]
     if within.before is not None and within.table in within.before.state and measured:
-        homes = [Home(partition, bucket, classes.divisors[partition]) for partition, bucket in measured]
+        homes = [FileGroupId(partition, bucket, classes.divisors[partition]) for partition, bucket in measured]
         for group in Snapshot(within.before.log, within.before.state[within.table]).file_groups(manifests, homes=homes):
             before.setdefault(classes.of(group.home), []).append(group)
-    changed = tuple(Changed(one[0], tuple(before.get(one, ())), tuple(classes.steps[one])) for one in touched)
+    changed = tuple(RowChanges(one[0], tuple(before.get(one, ())), tuple(classes.steps[one])) for one in touched)
     deltas = (decode_delta(entry.changes[within.table]) for entry in within.entries if within.table in entry.changes)
     specs = [*(state.spec for state in states), *(delta.spec for delta in deltas if delta.spec is not None)]
     return ChangesPlan(
@@ -161,7 +161,7 @@ class _Event:
     restores: int | None
 
 
-def _happened(entry: Entry, within: Range) -> _Event | None:
+def _happened(entry: Entry, within: ChangeRange) -> _Event | None:
     """What an entry does to the table; None when it changes no row of it: a compaction and a split do not. A clustering does not either,
     but moves rows between homes: where these have keys, they are followed."""
     footprint = entry.footprint.get(within.table)
@@ -175,14 +175,14 @@ def _happened(entry: Entry, within: Range) -> _Event | None:
     return _Event(entry, delta, None) if delta.bases or delta.logs or delta.retires else None
 
 
-def _snapshots(within: Range, happened: Sequence[_Event]) -> list[Snapshot]:
+def _snapshots(within: ChangeRange, happened: Sequence[_Event]) -> list[Snapshot]:
     """The states whose bucket counts a class must be divisible by, besides the last."""
     views = [within.before] if within.before is not None else []
     views += [within.at(slot) for event in happened if event.restores is not None for slot in (event.restores, event.entry.slot - 1)]
     return [Snapshot(view.log, view.state[within.table]) for view in views if within.table in view.state]
 
 
-def _divisors(within: Range, states: Sequence[Snapshot], happened: Sequence[_Event]) -> dict[str, int]:
+def _divisors(within: ChangeRange, states: Sequence[Snapshot], happened: Sequence[_Event]) -> dict[str, int]:
     """By partition a number that divides every bucket count which the range has seen."""
     deltas = [decode_delta(entry.changes[within.table]) for entry in within.entries if within.table in entry.changes]
     named = [home for event in happened for home in _homes(event.delta)]
@@ -212,13 +212,13 @@ class _Default(dict[str, int]):
         return self._otherwise
 
 
-def _homes(delta: TableDelta) -> Iterable[Home]:
+def _homes(delta: TableDelta) -> Iterable[FileGroupId]:
     yield from (base.home for base in delta.bases)
     yield from delta.retires
     yield from (rows.home for log in delta.logs for rows in log.homes)
 
 
-def _groups(within: Range, view: View[Tables], manifests: Manifests) -> list[FileGroup]:
+def _groups(within: ChangeRange, view: LogView[Tables], manifests: Manifests) -> list[FileGroup]:
     if within.table not in view.state:
         return []
     return Snapshot(view.log, view.state[within.table]).file_groups(manifests)
@@ -231,13 +231,13 @@ class _Classes:
     divisors: dict[str, int]
     steps: dict[_Class, list[ChangeStep]] = field(default_factory=dict)
 
-    def of(self, home: Home) -> _Class:
+    def of(self, home: FileGroupId) -> _Class:
         return home.partition, home.bucket % self.divisors[home.partition]
 
     def written(self, event: _Event) -> None:
         """What an entry wrote: base files stand for their homes with the deletes that go with them, as nothing came in between."""
         entry, delta = event.entry, event.delta
-        slices: dict[Home, list[LogSlice]] = {}
+        slices: dict[FileGroupId, list[LogSlice]] = {}
         rewritten = {base.home for base in delta.bases}
         for number, log in enumerate(delta.logs):
             bare = msgspec.structs.replace(log, homes=())

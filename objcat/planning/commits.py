@@ -25,16 +25,16 @@ from objcat.metadata.files import FileGroup
 from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME, dated
 from objcat.tasks.parallel import run_all
 from objcat.timeline.entry import Txn
-from objcat.timeline.txn_outcomes import Outcomes
+from objcat.timeline.txn_outcomes import TxnOutcomes
 
-__all__ = ["COMMIT_FIELDS", "COMMIT_SLOT", "COMMIT_TIME", "CommitPoint", "Commits", "commits_table", "txns_of", "with_commits"]
+__all__ = ["COMMIT_FIELDS", "COMMIT_SLOT", "COMMIT_TIME", "CommitInfo", "Commits", "commits_table", "txns_of", "with_commits"]
 
 KEPT_MAX = 200_000
 """Commits that one handle remembers; the longest known go first."""
 
 
 @dataclass(frozen=True, slots=True)
-class CommitPoint:
+class CommitInfo:
     """Where a transaction is in the log. committed_at_ms: ms since 1970 UTC."""
 
     slot: int
@@ -46,14 +46,14 @@ class Commits:
 
     def __init__(self, fileio: FileIO) -> None:
         self._fileio = fileio
-        self._kept: dict[Txn, CommitPoint] = {}
+        self._kept: dict[Txn, CommitInfo] = {}
         self._lock = threading.Lock()
         on_fork(self)
 
     def after_fork(self) -> None:
         self._lock = threading.Lock()
 
-    def find(self, outcomes: Outcomes, txns: Collection[Txn]) -> Mapping[Txn, CommitPoint]:
+    def find(self, outcomes: TxnOutcomes, txns: Collection[Txn]) -> Mapping[Txn, CommitInfo]:
         """Slot and commit time of every transaction. outcomes: of a view (`View.outcomes`) that has seen their commits.
 
         Costs no request for what was asked before, and for the newest hundreds of commits; else about one for each segment of older
@@ -67,7 +67,7 @@ class Commits:
         missing = wanted - known.keys()
         if missing:
             read = outcomes.find_all(self._fileio, missing)
-            new = {txn: CommitPoint(found.slot, found.committed_at_ms) for txn, found in read.items() if found.committed}
+            new = {txn: CommitInfo(found.slot, found.committed_at_ms) for txn, found in read.items() if found.committed}
             if len(new) < len(missing):
                 first = min(missing - new.keys())
                 raise CorruptTable(
@@ -78,12 +78,12 @@ class Commits:
             self._keep(new)
         return known
 
-    def between(self, outcomes: Outcomes, after: int, until: int) -> Mapping[Txn, CommitPoint]:
+    def between(self, outcomes: TxnOutcomes, after: int, until: int) -> Mapping[Txn, CommitInfo]:
         """Every transaction that is committed in the slots above `after` up to `until`. Costs and raises as `find`."""
         read = outcomes.between(self._fileio, after, until)
-        return {outcome.txn: CommitPoint(outcome.slot, outcome.committed_at_ms) for outcome in read if outcome.committed}
+        return {outcome.txn: CommitInfo(outcome.slot, outcome.committed_at_ms) for outcome in read if outcome.committed}
 
-    def _keep(self, new: Mapping[Txn, CommitPoint]) -> None:
+    def _keep(self, new: Mapping[Txn, CommitInfo]) -> None:
         with self._lock:
             self._kept.update(new)
             while len(self._kept) > KEPT_MAX:
@@ -103,7 +103,7 @@ def txns_of(fileio: FileIO, groups: Iterable[FileGroup]) -> frozenset[Txn]:
     return frozenset(found)
 
 
-def commits_table(found: Mapping[Txn, CommitPoint]) -> pa.Table:
+def commits_table(found: Mapping[Txn, CommitInfo]) -> pa.Table:
     """Transactions with their slots and times, to join with: `_objcat_txn`, `_commit_slot`, `_commit_time`."""
     listed = sorted(found.items())
     columns = [
@@ -114,6 +114,6 @@ def commits_table(found: Mapping[Txn, CommitPoint]) -> pa.Table:
     return pa.table(columns, schema=pa.schema([pa.field(TXN_COLUMN, pa.string()), *COMMIT_FIELDS]))
 
 
-def with_commits(rows: pa.Table, found: Mapping[Txn, CommitPoint]) -> pa.Table:
+def with_commits(rows: pa.Table, found: Mapping[Txn, CommitInfo]) -> pa.Table:
     """Rows that have `_objcat_txn`, with `_commit_slot` and `_commit_time` as last columns; null where `found` lacks the transaction."""
     return dated(rows, commits_table(found))

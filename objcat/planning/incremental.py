@@ -19,7 +19,7 @@ from objcat.metadata.files import FileGroup
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
-from objcat.planning.commits import CommitPoint, commits_table
+from objcat.planning.commits import CommitInfo, commits_table
 from objcat.planning.scan import ScanPlan, fixed_partitions, key_hashes, parse_filter
 from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, IncrementTask, by_age, increment_schema
 from objcat.tasks.model import Filter
@@ -88,7 +88,7 @@ class IncrementalPlan:
 def plan_incremental(
     snapshot: Snapshot,
     manifests: Manifests,
-    commits: Mapping[Txn, CommitPoint],
+    commits: Mapping[Txn, CommitInfo],
     *,
     since: int,
     where: str | pc.Expression | None,

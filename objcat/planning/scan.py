@@ -17,8 +17,8 @@ from objcat.datafile.parquet import TXN_COLUMN
 from objcat.errors import InvalidInput, InvalidPredicate
 from objcat.metadata.files import FileGroup, LogSlice
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.manifest_rows import Change, rows_of
-from objcat.metadata.partitioning import Spans, spans_of
+from objcat.metadata.manifest_rows import ManifestChange, rows_of
+from objcat.metadata.partitioning import PartitionRanges, spans_of
 from objcat.metadata.schema import Column, TableSchema, arrow_type
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
@@ -27,7 +27,7 @@ from objcat.predicate.parse import parse_predicate
 from objcat.tasks.changes import COMMIT_FIELDS, COMMIT_SLOT, COMMIT_TIME
 from objcat.tasks.model import Filter, ScanTask
 from objcat.tasks.scan import FILE_COLUMN, HIDDEN_FIELDS
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 COMMIT_COLUMNS = (COMMIT_SLOT, COMMIT_TIME)
 HIDDEN = (*COMMIT_COLUMNS, FILE_COLUMN)
@@ -161,7 +161,7 @@ def only_read(plan: ScanPlan) -> ScanPlan:
     if pruning is None:
         return plan
     known = _log_objects(plan.snapshot, {part.home for part in logs}, {part.object.path for part in logs})
-    may = pruning.may_match(rows_of([Change(Home("", 0, 1), logs=(part,)) for part in known], spec, pruning.columns), spec)
+    may = pruning.may_match(rows_of([ManifestChange(FileGroupId("", 0, 1), logs=(part,)) for part in known], spec, pruning.columns), spec)
     needless = {part.object.path for part, matches in zip(known, may.tolist(), strict=True) if not matches}
     if not needless:
         return plan
@@ -172,7 +172,7 @@ def only_read(plan: ScanPlan) -> ScanPlan:
     )
 
 
-def _log_objects(snapshot: Snapshot, homes: Collection[Home], paths: Collection[str]) -> list[LogSlice]:
+def _log_objects(snapshot: Snapshot, homes: Collection[FileGroupId], paths: Collection[str]) -> list[LogSlice]:
     """A slice of each of these log objects whose bounds are known. homes: to which their rows are addressed."""
     overlay = snapshot.table.overlay
     changes = [overlay[home] for home in homes if home in overlay]
@@ -206,7 +206,7 @@ def key_hashes(predicate: Filter, spec: TableSpec) -> frozenset[int] | None:
     return frozenset(spark_hash(arrays).tolist())
 
 
-def fixed_partitions(predicate: Filter, spec: TableSpec) -> Spans | None:
+def fixed_partitions(predicate: Filter, spec: TableSpec) -> PartitionRanges | None:
     """The partitions in which a row that passes can live; None where the filter does not say."""
     return spans_of((spec.partitioning, *spec.former), spec.table_schema, predicate.fixed()) if spec.partition_columns else None
 

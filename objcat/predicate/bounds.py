@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
-from objcat.metadata.manifest import Condition, Junction
+from objcat.metadata.manifest import Condition, ConditionGroup
 from objcat.metadata.schema import TableSchema
 from objcat.predicate.arrow import COMPARISONS, MIRRORED, Translator, balanced, unwrapped
 
@@ -82,7 +82,7 @@ class Bounds:
         within = [column for column in columns if self._is_within(column)]
         if within or any(not isinstance(null.parent, sql.Is) for null in node.find_all(sql.Null)):
             nulls.append(pc.scalar(True))
-        return Junction((self.possible(node).false, *nulls), every=False)
+        return ConditionGroup((self.possible(node).false, *nulls), every=False)
 
     def _compared(self, kind: type[sql.Expression], left: Any, right: Any) -> _Possible:
         left, right = unwrapped(left), unwrapped(right)
@@ -176,7 +176,7 @@ def _both(kind: type[sql.Expression], parts: Sequence[_Possible]) -> _Possible:
         for piece in pieces:
             conditions = [of(part) for part in piece]
             wholes.append(conditions[0] if len(conditions) == 1 else balanced(join, conditions))
-        return wholes[0] if len(wholes) == 1 else Junction(tuple(wholes), every=every)
+        return wholes[0] if len(wholes) == 1 else ConditionGroup(tuple(wholes), every=every)
 
     every = kind is sql.And
     terms = sum(part.terms for part in parts)

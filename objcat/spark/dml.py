@@ -12,21 +12,21 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType
 
 from fileio.registry import StoreDescription
 from objcat.datafile.batch_checks import means_the_same
-from objcat.dml.computed_write import DELETED, Outcome
-from objcat.dml.duckdb import Reach, moved, said_twice
-from objcat.dml.program import NUMBER, SOURCE_HERE, TARGET_HERE, Act, Program, source_column, target_column
+from objcat.dml.computed_write import DELETED, ComputedRows
+from objcat.dml.duckdb import MergeScope, moved, said_twice
+from objcat.dml.program import NUMBER, SOURCE_HERE, TARGET_HERE, ClauseAction, MergeProgram, source_column, target_column
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate
 from objcat.metadata.schema import Column as TableColumn
 from objcat.metadata.schema import arrow_type, type_text
 from objcat.metadata.table_spec import PARTITION_SCOPE, TableSpec
 from objcat.predicate.dialect import told_to_spark
 from objcat.spark.engine import SparkEngine, arrow_schema
-from objcat.spark.frames import give_up, kept_apart, kept_unless_it_fails
+from objcat.spark.frames import kept_unless_it_fails, persist_unshared, unpersist_quietly
 from objcat.spark.jobs import described
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import spark_schema
 from objcat.spark.routing import bucket_column, partition_columns, with_position
-from objcat.spark.worker_task import in_one_sentence
+from objcat.spark.worker_task import translate_spark_errors
 from objcat.tasks.shuffle_order import POSITION
 from objcat.write.index_lookup import COMPUTED_AGAIN
 
@@ -37,14 +37,14 @@ _LIMITED = ("tinyint", "smallint", "int", "bigint", "date", "string")
 """Types of key columns whose least and greatest values Spark and objcat order alike, and say alike whatever the session's settings are."""
 
 
-def check_on_spark(program: Program, spec: TableSpec, source: DataFrame | None, spark: SparkSession, *, table: str) -> None:
+def check_on_spark(program: MergeProgram, spec: TableSpec, source: DataFrame | None, spark: SparkSession, *, table: str) -> None:
     """Refuse expressions that Spark does not know, or that give what their columns do not take, before a job runs. Raises InvalidInput and
     InvalidPredicate; SparkJobLost where the session was stopped. table: as users call it."""
-    with in_one_sentence(spark, f"objcat: look at the expressions for {table}"):
+    with translate_spark_errors(spark, f"objcat: look at the expressions for {table}"):
         _check(program, spec, source, spark)
 
 
-def _check(program: Program, spec: TableSpec, source: DataFrame | None, spark: SparkSession) -> None:
+def _check(program: MergeProgram, spec: TableSpec, source: DataFrame | None, spark: SparkSession) -> None:
     if spec.key_scope == PARTITION_SCOPE and spec.former:
         raise InvalidInput(
             "the partitioning of the table changed, so Spark cannot tell in which partition a key is meant: run this in the local engine, "
@@ -67,7 +67,7 @@ def _check(program: Program, spec: TableSpec, source: DataFrame | None, spark: S
     program.check_types(pa.schema(fields), spec)
 
 
-def _check_located(program: Program, spec: TableSpec, source: DataFrame) -> None:
+def _check_located(program: MergeProgram, spec: TableSpec, source: DataFrame) -> None:
     """Refuse a source whose keys would have to be guessed: 1.5 is no 1, and text is no number."""
     given = arrow_schema(source.select(*(F.col(quoted(name)) for name in dict.fromkeys(program.located.values()))).schema)
     for name, said in program.located.items():
@@ -81,16 +81,16 @@ def _check_located(program: Program, spec: TableSpec, source: DataFrame) -> None
 
 
 def evaluate_on_spark(
-    program: Program,
+    program: MergeProgram,
     spec: TableSpec,
-    target: Callable[[Reach | None], DataFrame],
+    target: Callable[[MergeScope | None], DataFrame],
     source: DataFrame | None,
     spark: SparkSession,
     *,
     store: StoreDescription,
     table: str,
     reaches: bool = False,
-) -> Outcome | None:
+) -> ComputedRows | None:
     """What a program makes of the rows of a table; None when nothing. The frame is kept by Spark until the outcome is closed.
 
     target: rows of the table, all columns; where it is given a reach, others than those of that reach may be left out. reaches: ask the
@@ -103,15 +103,15 @@ def evaluate_on_spark(
 
 
 def _evaluated_beside(
-    program: Program,
+    program: MergeProgram,
     spec: TableSpec,
-    target: Callable[[Reach | None], DataFrame],
+    target: Callable[[MergeScope | None], DataFrame],
     source: DataFrame | None,
     *,
     store: StoreDescription,
     table: str,
     reaches: bool,
-) -> Outcome | None:
+) -> ComputedRows | None:
     if source is None:
         return _evaluated(program, spec, _target(target(None), spec, _places(spec)), store=store, table=table, joined=False)
     places = _places(spec)
@@ -119,16 +119,16 @@ def _evaluated_beside(
     if not reaches:
         rows = _joined(located, _target(target(None), spec, places), program, spec, len(places))
         return _evaluated(program, spec, rows, store=store, table=table, joined=True)
-    located = kept_apart(located)
+    located = persist_unshared(located)
     try:
         reach = _reach(located, spec)
         rows = _joined(_within(located, reach, spec), _target(target(reach), spec, places), program, spec, len(places))
         return _evaluated(program, spec, rows, store=store, table=table, joined=True)
     finally:
-        give_up(located)
+        unpersist_quietly(located)
 
 
-def _reach(located: DataFrame, spec: TableSpec) -> Reach:
+def _reach(located: DataFrame, spec: TableSpec) -> MergeScope:
     """Of the source as `_source` gives it; one job."""
     limited = [(f"{_KEY}{n}", column.name) for n, column in enumerate(spec.key_columns) if column.type in _LIMITED]
     hashed = bool(spec.bucket_columns) and not any(column.type in ("float", "double") for column in spec.bucket_columns)
@@ -137,12 +137,12 @@ def _reach(located: DataFrame, spec: TableSpec) -> Reach:
         asked += [F.min(key).alias(f"least_{key}"), F.max(key).alias(f"greatest_{key}")]
     (found,) = located.where(_has_key(spec)).agg(*asked).collect()
     if not found["rows"]:
-        return Reach({}, None, nothing=True)
+        return MergeScope({}, None, nothing=True)
     limits = {name: (found[f"least_{key}"], found[f"greatest_{key}"]) for key, name in limited}
-    return Reach(limits, frozenset(found["buckets"]) if hashed else None)
+    return MergeScope(limits, frozenset(found["buckets"]) if hashed else None)
 
 
-def _within(located: DataFrame, reach: Reach, spec: TableSpec) -> DataFrame:
+def _within(located: DataFrame, reach: MergeScope, spec: TableSpec) -> DataFrame:
     """The source, which ends its job at a key that is not in its reach, for rows of the table that it meets were left out: Spark lost what
     it kept, and the source gives others when it is computed again."""
     inside = F.lit(not reach.nothing)
@@ -162,7 +162,9 @@ def _has_key(spec: TableSpec) -> Column:
     return whole
 
 
-def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: StoreDescription, table: str, joined: bool) -> Outcome | None:
+def _evaluated(
+    program: MergeProgram, spec: TableSpec, rows: DataFrame, *, store: StoreDescription, table: str, joined: bool
+) -> ComputedRows | None:
     """rows: of the table, beside those of the source where it is joined."""
     names = spec.table_schema.names
     places = _places(spec)
@@ -172,26 +174,26 @@ def _evaluated(program: Program, spec: TableSpec, rows: DataFrame, *, store: Sto
     sides = (_SOURCE_PLACE, _TARGET_PLACE) if joined else (_TARGET_PLACE,)
     came = [F.coalesce(*(F.col(f"{side}{n}") for side in sides)).alias(f"{_PLACE}{n}") for n in range(len(places))]
     become = [F.expr(told_to_spark(program.columns[name])).alias(name) for name in names]
-    deletes = [number for number, act in enumerate(program.acts) if act is Act.DELETE]
-    found = kept_apart(numbered.select(F.col(NUMBER), *came, F.col(NUMBER).isin(deletes).alias(DELETED), *become))
+    deletes = [number for number, act in enumerate(program.acts) if act is ClauseAction.DELETE]
+    found = persist_unshared(numbered.select(F.col(NUMBER), *came, F.col(NUMBER).isin(deletes).alias(DELETED), *become))
     with kept_unless_it_fails(found):
         counts = _counts(found, program.acts)
         if not sum(counts.values()):
-            give_up(found)
+            unpersist_quietly(found)
             return None
         if joined:
             _check_once(found, spec, len(places))
         if spec.key_scope == PARTITION_SCOPE:
             _check_stays(found, spec, places)
     engine = SparkEngine(store, table=table)
-    data = found.select(*(quoted(name) for name in names), *([DELETED] if counts[Act.DELETE] else []))
-    return Outcome(
+    data = found.select(*(quoted(name) for name in names), *([DELETED] if counts[ClauseAction.DELETE] else []))
+    return ComputedRows(
         engine=engine,
         data=data,
-        inserted=counts[Act.INSERT],
-        updated=counts[Act.UPDATE],
-        deleted=counts[Act.DELETE],
-        close=lambda: give_up(found),
+        inserted=counts[ClauseAction.INSERT],
+        updated=counts[ClauseAction.UPDATE],
+        deleted=counts[ClauseAction.DELETE],
+        close=lambda: unpersist_quietly(found),
     )
 
 
@@ -201,7 +203,7 @@ def _target(target: DataFrame, spec: TableSpec, places: Sequence[Column]) -> Dat
     return target.select(*columns, *placed, F.lit(True).alias(TARGET_HERE))
 
 
-def _source(source: DataFrame, program: Program, spec: TableSpec, places: Sequence[Column]) -> DataFrame:
+def _source(source: DataFrame, program: MergeProgram, spec: TableSpec, places: Sequence[Column]) -> DataFrame:
     """The source's columns by number, with the key as the table has it, and what its partitions are made of."""
     numbered = source.toDF(*(source_column(place) for place in range(len(source.columns))))
     kinds = [(field.name, field.dataType, _uncollated(field.dataType)) for field in numbered.schema.fields]
@@ -245,7 +247,7 @@ def _as_stored(column: TableColumn, given: DataType) -> Column:
     return stored if given in (own, NullType()) else F.when(stored.try_cast(given).eqNullSafe(said), stored)
 
 
-def _joined(source: DataFrame, target: DataFrame, program: Program, spec: TableSpec, places: int) -> DataFrame:
+def _joined(source: DataFrame, target: DataFrame, program: MergeProgram, spec: TableSpec, places: int) -> DataFrame:
     names = spec.table_schema.names
     keys = [target_column(names.index(column.name)) for column in spec.key_columns]
     on = F.lit(True)
@@ -256,8 +258,8 @@ def _joined(source: DataFrame, target: DataFrame, program: Program, spec: TableS
     return source.join(target, on, program.join)
 
 
-def _counts(found: DataFrame, acts: Sequence[Act]) -> Mapping[Act, int]:
-    counts = dict.fromkeys(Act, 0)
+def _counts(found: DataFrame, acts: Sequence[ClauseAction]) -> Mapping[ClauseAction, int]:
+    counts = dict.fromkeys(ClauseAction, 0)
     for row in found.groupBy(NUMBER).count().collect():
         counts[acts[row[NUMBER]]] += row["count"]
     return counts

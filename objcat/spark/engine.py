@@ -26,11 +26,11 @@ from objcat.metadata.table_spec import MemoryIndex, TableSpec
 from objcat.predicate.parse import Predicate
 from objcat.spark import frames
 from objcat.spark.batches import in_batches_of_rows
-from objcat.spark.frames import KeptFrame, give_up, kept_frame
+from objcat.spark.frames import CachedFrame, kept_frame, unpersist_quietly
 from objcat.spark.index_lookup import (
     GatheredFrame,
     LocatedFrame,
-    LookedFor,
+    LookupJoin,
     gathered_frame,
     located_frame,
     new_frame,
@@ -41,9 +41,9 @@ from objcat.spark.jobs import described
 from objcat.spark.native.column_names import quoted
 from objcat.spark.partition_moves import MovingFrame, moved_frame, moving_frame
 from objcat.spark.routing import by_bucket, by_home, in_buckets_of, is_of_files, is_worth_a_shuffle, partition_columns
-from objcat.spark.worker_task import BatchFunction, gave_others, opened, shipped
-from objcat.tasks.key_lookup import BatchKeys, Gathered, Located, LocateTask
-from objcat.tasks.model import PLACE_COLUMN, Layout, Operation, WriteResult, WriteTask
+from objcat.spark.worker_task import BatchFunction, gave_others, opened, spark_task
+from objcat.tasks.key_lookup import BatchKeys, BatchKeysHandle, KeyLocations, LocateTask
+from objcat.tasks.model import PLACE_COLUMN, Operation, WriteLayout, WriteResult, WriteTask
 from objcat.tasks.shuffle_order import POSITION, in_frame_order
 from objcat.tasks.write_batches import write_routed, write_unrouted
 from objcat.tasks.write_log_rows import written_columns
@@ -112,7 +112,7 @@ class SparkEngine:
             names = data.columns
             return self._run(data.toDF(*map(str, range(len(names)))), names, task)
 
-    def first(self, data: DataFrame, spec: TableSpec) -> Located | None:
+    def first(self, data: DataFrame, spec: TableSpec) -> KeyLocations | None:
         """A large frame of what files hold, whose rows are counted beforehand, where they go by their keys alone. Raises as `kept`."""
         with described(data.sparkSession, f"objcat: count the rows for {self._table}"):
             self.schema(data)
@@ -123,7 +123,7 @@ class SparkEngine:
         return new_frame(data.toDF(*map(str, range(len(names)))), names, spec, count=count) if count > frames.ROWS_MAX else None
 
     @contextmanager
-    def kept(self, data: DataFrame, fileio: FileIO, *, here: bool) -> Iterator[tuple[SparkEngine | LocalEngine, KeptFrame | pa.Table]]:
+    def kept(self, data: DataFrame, fileio: FileIO, *, here: bool) -> Iterator[tuple[SparkEngine | LocalEngine, CachedFrame | pa.Table]]:
         """The frame, which Spark computes once. here: a small one comes to this process, where no more jobs are needed to write it. Raises
         InvalidBatch for a type that Arrow does not have, and storage errors of the executors."""
         with ExitStack() as held:
@@ -137,32 +137,32 @@ class SparkEngine:
                 yield LocalEngine(fileio), rows
 
     @contextmanager
-    def gathered(self, data: KeptFrame, spec: TableSpec, former: Collection[str]) -> Iterator[Gathered]:
+    def gathered(self, data: CachedFrame, spec: TableSpec, former: Collection[str]) -> Iterator[BatchKeysHandle]:
         """The keys of a frame. Raises storage errors of the executors."""
         with described(data.rows.sparkSession, f"objcat: look at the keys for {self._table}"):
             yield gathered_frame(data, spec, former)
 
-    def locate(self, gathered: Gathered, task: LocateTask) -> Located:
+    def locate(self, gathered: BatchKeysHandle, task: LocateTask) -> KeyLocations:
         """Look up where the keys of the frame live, by a join; Spark keeps the frame until it is written. Raises storage errors."""
         frame: GatheredFrame = gathered.data
         if task.is_first and not task.spec.partition_columns and not task.spec.is_global:
             return new_frame(frame.rows, frame.names, task.spec, count=gathered.span.rows)
         with described(frame.rows.sparkSession, f"objcat: find the keys of {self._table}"):
             if task.spec.is_global:
-                looked_for = LookedFor.of(gathered.span, frame.probe, frame.keys)
+                looked_for = LookupJoin.of(gathered.span, frame.probe, frame.keys)
                 located = moving_frame(self._store, frame.rows, frame.names, task, looked_for)
             else:
                 located = located_frame(self._store, gathered, task)
         # What was made of it is kept by now.
-        give_up(frame.rows)
+        unpersist_quietly(frame.rows)
         return located
 
-    def keys_told(self, gathered: Gathered) -> BatchKeys | None:
+    def keys_told(self, gathered: BatchKeysHandle) -> BatchKeys | None:
         """The keys of a frame, in some order; None when there are too many."""
         frame: GatheredFrame = gathered.data
         return frame.keys
 
-    def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
+    def write_placed(self, located: KeyLocations, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """As `write`."""
         batch: LocatedFrame | MovingFrame = located.data
         with self._writing(batch.rows, task):
@@ -175,12 +175,13 @@ class SparkEngine:
 
     def _run(self, numbered: DataFrame, names: Sequence[str], task: WriteTask) -> WriteResult:
         """Write a frame whose columns go by number. names: their names; where `POSITION` is the last one, rows count in its order."""
-        function = shipped(_write_batches, self._store, task, names)
+        function = spark_task(_write_batches, self._store, task, names)
         return in_batches_of_rows(numbered, task.spec.table, lambda rows: run_tasks(rows, function))
 
 
 def run_tasks(data: DataFrame, function: BatchFunction) -> WriteResult:
-    """Run a function that yields what `told` gives over every partition; the files by the numbers of the tasks. Raises what was told.
+    """Run a function that yields what `task_result_row` gives over every partition; the files by the numbers of the tasks. Raises what was
+    told.
 
     A job that Spark ends since some tasks would see other rows than those that have ended, as may be when an executor is lost, is done
     again from its beginning; the files of the tasks that had ended are in no result.
@@ -203,7 +204,7 @@ def _collected(data: DataFrame, function: BatchFunction) -> list[Row]:
     return data.mapInArrow(function, _RESULT_SCHEMA).collect()
 
 
-def told(number: int, work: Callable[[], WriteResult]) -> pa.RecordBatch:
+def task_result_row(number: int, work: Callable[[], WriteResult]) -> pa.RecordBatch:
     """On a worker: one row with the number of a task, and its result or its error."""
     result, error = None, None
     try:
@@ -289,7 +290,7 @@ def _foreign(kind: DataType, said: pa.DataType) -> DataType | None:
     return next((foreign for pair in inner if (foreign := _foreign(*pair)) is not None), None)
 
 
-def _laid_out(data: DataFrame, spec: TableSpec, layout: Layout) -> DataFrame:
+def _laid_out(data: DataFrame, spec: TableSpec, layout: WriteLayout) -> DataFrame:
     """The frame as the tasks of a bulk insert shall have it."""
     if layout.columns:
         names = [quoted(name) for name in layout.columns]
@@ -305,7 +306,7 @@ def _check(data: DataFrame, spec: TableSpec, operation: Operation, delete_when: 
 def _write_batches(
     store: StoreDescription, task: WriteTask, names: Sequence[str], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the batches of one partition of a frame. Yields one row, see `told`."""
+    """Write the batches of one partition of a frame. Yields one row, see `task_result_row`."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -313,7 +314,7 @@ def _write_batches(
     named: Iterable[pa.RecordBatch] = (batch.rename_columns(names) for batch in batches)
     if POSITION in names:
         named = in_frame_order(named)
-    yield told(number, lambda: _write_partition(store, task, f"spark-{number}", named))
+    yield task_result_row(number, lambda: _write_partition(store, task, f"spark-{number}", named))
 
 
 def _write_partition(store: StoreDescription, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:

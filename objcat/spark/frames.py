@@ -13,7 +13,7 @@ from pyspark.sql.types import AtomicType, BinaryType, StringType
 
 from fileio.env import default_env
 from objcat.spark.native.column_names import quoted
-from objcat.spark.worker_task import hang_up
+from objcat.spark.worker_task import reset_py4j_connection
 
 ROWS_MAX, BYTES_MAX = 512 * 1024, 64 * 1024**2
 """Of a batch that comes to this process."""
@@ -22,7 +22,7 @@ _PLAIN_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFrame:
+class CachedFrame:
     """A batch that Spark keeps, with columns by number. names: of its columns."""
 
     rows: DataFrame
@@ -52,14 +52,14 @@ class KeptFrame:
 
 
 @contextmanager
-def kept_frame(data: DataFrame) -> Iterator[KeptFrame]:
+def kept_frame(data: DataFrame) -> Iterator[CachedFrame]:
     """Until the end of the block, at the latest."""
     names = tuple(data.columns)
-    rows = kept_apart(data.toDF(*map(str, range(len(names)))))
+    rows = persist_unshared(data.toDF(*map(str, range(len(names)))))
     try:
-        yield KeptFrame(rows, names)
+        yield CachedFrame(rows, names)
     finally:
-        give_up(rows)
+        unpersist_quietly(rows)
 
 
 @contextmanager
@@ -68,18 +68,18 @@ def kept_unless_it_fails(frame: DataFrame) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        give_up(frame)
+        unpersist_quietly(frame)
         raise
 
 
-def give_up(frame: DataFrame) -> None:
+def unpersist_quietly(frame: DataFrame) -> None:
     """Have Spark keep a frame no more. Never raises: what a session kept is gone with it, and must not hide why."""
-    hang_up(frame.sparkSession)
+    reset_py4j_connection(frame.sparkSession)
     with suppress(Exception):
         frame.unpersist()
 
 
-def kept_apart(frame: DataFrame) -> DataFrame:
+def persist_unshared(frame: DataFrame) -> DataFrame:
     """A frame that Spark keeps for whoever called, until it is unpersisted. Of frames with like plans Spark keeps one, and gives it up for
     all of them at once, for other threads and for who had it kept before: this one is like no other."""
     return frame.where(F.lit(default_env().new_id()).isNotNull()).persist()

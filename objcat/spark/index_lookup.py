@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from fileio.registry import StoreDescription
-from objcat.common.bounded_cache import Kept
+from objcat.common.bounded_cache import BoundedCache
 from objcat.datafile.batch_checks import located as of_partitions
 from objcat.datafile.bloom import Hashes
 from objcat.datafile.bloom_lookup import FILTERS_BYTES_MAX, Probe
@@ -29,12 +29,23 @@ from objcat.datafile.bucket_hash import spark_hash
 from objcat.errors import InvalidBatch
 from objcat.metadata.schema import arrow_type
 from objcat.metadata.table_spec import RecordIndex, TableSpec
-from objcat.spark.frames import KeptFrame, give_up, kept_unless_it_fails
+from objcat.spark.frames import CachedFrame, kept_unless_it_fails, unpersist_quietly
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import spark_schema
 from objcat.spark.routing import typed, with_position
-from objcat.spark.worker_task import BatchFunction, opened, shipped
-from objcat.tasks.key_lookup import NOWHERE, BatchKeys, Gathered, KeySpan, Located, LocateTask, Sieve, known_keys, parts_of, waiting
+from objcat.spark.worker_task import BatchFunction, opened, spark_task
+from objcat.tasks.key_lookup import (
+    NOWHERE,
+    BatchKeys,
+    BatchKeysHandle,
+    KeyFilter,
+    KeyLocations,
+    KeySpan,
+    LocateTask,
+    known_keys,
+    parts_of,
+    provisional_place,
+)
 from objcat.tasks.model import PLACE_COLUMN
 from objcat.tasks.shuffle_order import POSITION
 from objcat.write.index_lookup import COMPUTED_AGAIN
@@ -58,7 +69,7 @@ class GatheredFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class LookedFor:
+class LookupJoin:
     """The keys for which files were read, or left out. hashes: of each column whose filters were asked, in order. asked: hashes of the keys
     that a record index was asked for, in order; None where it was not."""
 
@@ -67,7 +78,7 @@ class LookedFor:
     asked: npt.NDArray[np.int32] | None = None
 
     @classmethod
-    def of(cls, span: KeySpan, probe: Probe | None, keys: BatchKeys | None = None) -> LookedFor:
+    def of(cls, span: KeySpan, probe: Probe | None, keys: BatchKeys | None = None) -> LookupJoin:
         hashes = () if probe is None else tuple(np.unique(hashes) for hashes in probe.hashes)
         return cls(span, hashes, None if keys is None else np.unique(keys.hashes))
 
@@ -91,22 +102,22 @@ class LocatedFrame:
     names: tuple[str, ...]
 
 
-def gathered_frame(frame: KeptFrame, spec: TableSpec, former: Collection[str]) -> Gathered:
+def gathered_frame(frame: CachedFrame, spec: TableSpec, former: Collection[str]) -> BatchKeysHandle:
     """Go over the keys of a frame. Raises MissingOnWorkers."""
     rows, names = frame.rows, frame.names
     needed = {column.name for column in (*spec.key_columns, *spec.partition_columns)}
     numbers = [number for number, name in enumerate(names) if name in needed]
     keys = rows.select(*(quoted(str(number)) for number in numbers))
     named = [names[number] for number in numbers]
-    span = KeySpan.of_all(_told(keys, shipped(span_of_batches, spec, named, former)))
+    span = KeySpan.of_all(_told(keys, spark_task(span_of_batches, spec, named, former)))
     probe = told = None
     if isinstance(spec.index, RecordIndex) and 0 < span.rows <= PROBED_KEYS_MAX:
-        parts = _told(keys, shipped(keys_of_batches, spec, named, former))
+        parts = _told(keys, spark_task(keys_of_batches, spec, named, former))
         rows_told = pa.concat_tables(parts)
         told = BatchKeys(rows_told, np.zeros(rows_told.num_rows, np.int64), ("",), spark_hash(rows_told.columns))
     if spec.filtered and 0 < span.rows <= PROBED_KEYS_MAX:
-        probe = Probe.of_all(_told(keys, shipped(probe_of_batches, spec, named, former)))
-    return Gathered(GatheredFrame(rows, names, probe, told), span)
+        probe = Probe.of_all(_told(keys, spark_task(probe_of_batches, spec, named, former)))
+    return BatchKeysHandle(GatheredFrame(rows, names, probe, told), span)
 
 
 def partitions_of_frame(data: DataFrame, spec: TableSpec, former: Collection[str]) -> frozenset[str]:
@@ -115,7 +126,7 @@ def partitions_of_frame(data: DataFrame, spec: TableSpec, former: Collection[str
     named = [name for name in data.columns if name in needed]
     rows = data.toDF(*map(str, range(len(data.columns)))).select(*(quoted(str(data.columns.index(name))) for name in named))
     found: set[str] = set()
-    for told in _told(rows, shipped(partitions_of_batches, spec, named, former)):
+    for told in _told(rows, spark_task(partitions_of_batches, spec, named, former)):
         if isinstance(told, InvalidBatch):
             raise told
         found |= told
@@ -128,7 +139,7 @@ def _told(keys: DataFrame, function: BatchFunction) -> list[Any]:
     return [pickle.loads(bytes(row["told"])) for row in rows]  # noqa: S301 - our own executors wrote it
 
 
-def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask) -> Located:
+def located_frame(store: StoreDescription, gathered: BatchKeysHandle, task: LocateTask) -> KeyLocations:
     """Look up where the keys of a frame live. Raises storage errors of the executors."""
     frame: GatheredFrame = gathered.data
     names = frame.names
@@ -136,7 +147,7 @@ def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask)
     columns = [*joined.schema.fields[:-1], StructField(PLACE_COLUMN, LongType()), StructField(_PARTITION, StringType())]
     partitions = tuple(group.home.partition for group in task.groups)
     rows = joined.mapInArrow(
-        shipped(place_batches, task.spec, names, partitions, LookedFor.of(gathered.span, frame.probe, frame.keys), task.former),
+        spark_task(place_batches, task.spec, names, partitions, LookupJoin.of(gathered.span, frame.probe, frame.keys), task.former),
         StructType(columns),
     ).persist()
     group = F.when(F.col(PLACE_COLUMN) < 0, NOWHERE).otherwise(F.col(PLACE_COLUMN)).alias("number")
@@ -144,17 +155,17 @@ def located_frame(store: StoreDescription, gathered: Gathered, task: LocateTask)
         counted = rows.groupBy(_PARTITION, group).count().collect()
     new = {row[_PARTITION]: row["count"] for row in counted if row["number"] == NOWHERE}
     found = frozenset(row["number"] for row in counted if row["number"] != NOWHERE)
-    return Located(LocatedFrame(rows, names), new, found, lambda: give_up(rows))
+    return KeyLocations(LocatedFrame(rows, names), new, found, lambda: unpersist_quietly(rows))
 
 
-def new_frame(rows: DataFrame, names: tuple[str, ...], spec: TableSpec, *, count: int) -> Located:
+def new_frame(rows: DataFrame, names: tuple[str, ...], spec: TableSpec, *, count: int) -> KeyLocations:
     """A frame, whose columns go by number, for a table without partitions that holds nothing yet: rows go by their keys alone, and pass
     through no worker first."""
     keys = [typed(F.col(quoted(str(names.index(column.name)))), column) for column in spec.key_columns]
-    # As `waiting` says.
+    # As `provisional_place` says.
     place = F.lit(-1) - F.hash(*keys).cast("bigint").bitwiseAND(F.lit(0x7FFFFFFF))
     placed = with_position(rows).select("*", place.alias(PLACE_COLUMN), F.lit("").alias(_PARTITION))
-    return Located(LocatedFrame(placed, names), {"": max(1, count)}, frozenset())
+    return KeyLocations(LocatedFrame(placed, names), {"": max(1, count)}, frozenset())
 
 
 def placed_frame(located: LocatedFrame, targets: Mapping[str, tuple[int, ...]]) -> DataFrame:
@@ -198,7 +209,7 @@ def _with_groups(store: StoreDescription, frame: GatheredFrame, task: LocateTask
     fields = [pa.field(key, arrow_type(column.type)) for key, column in zip(keys, columns, strict=True)]
     schema = spark_schema(pa.schema([*fields, pa.field("number", pa.int32())]))
     numbered = spark.createDataFrame([(number, pickle.dumps(part)) for number, part in enumerate(tasks)], "number int, task binary")
-    known = numbered.repartition(len(tasks), "number").mapInArrow(shipped(read_keys, store, keys, frame.probe), schema)
+    known = numbered.repartition(len(tasks), "number").mapInArrow(spark_task(read_keys, store, keys, frame.probe), schema)
     groups = known.groupBy(*keys).agg(F.collect_set("number").alias(_GROUPS))
     of_batch = [typed(F.col(quoted(str(names.index(column.name)))), column) for column in columns]
     same = [one == F.col(key) for one, key in zip(of_batch, keys, strict=True)]
@@ -259,7 +270,7 @@ def read_keys(
     store: StoreDescription, names: Sequence[str], probe: Probe | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """On a worker: the keys of some pickled tasks. probe: only of row groups that may hold one of its keys."""
-    sieve = None if probe is None else Sieve(probe, Kept(bytes_max=FILTERS_BYTES_MAX))
+    sieve = None if probe is None else KeyFilter(probe, BoundedCache(bytes_max=FILTERS_BYTES_MAX))
     with opened(store) as fileio:
         for batch in batches:
             for pickled in batch.column("task").to_pylist():
@@ -273,7 +284,7 @@ def place_batches(
     spec: TableSpec,
     names: Sequence[str],
     partitions: Sequence[str],
-    looked_for: LookedFor,
+    looked_for: LookupJoin,
     former: frozenset[str],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -289,7 +300,7 @@ def place_batches(
         else:
             looked_for.check(keys, spec)
             found = _of_partition(batch.column(batch.num_columns - 1), keys, partitions)
-            places = np.where(found >= 0, found, waiting(keys.hashes))
+            places = np.where(found >= 0, found, provisional_place(keys.hashes))
             texts = pa.array(keys.texts, pa.string()).take(pa.array(keys.partition))
         named = [*batch.schema.names[:-1], PLACE_COLUMN, _PARTITION]
         yield pa.RecordBatch.from_arrays([*columns, pa.array(places), texts], names=named)

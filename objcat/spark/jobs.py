@@ -11,7 +11,7 @@ from pyspark import __version__
 from pyspark.sql import SparkSession
 
 from fileio.env import default_env
-from objcat.spark.worker_task import hang_up, in_one_sentence
+from objcat.spark.worker_task import reset_py4j_connection, translate_spark_errors
 
 CHECKSUMS = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
@@ -29,11 +29,11 @@ _under_way: Counter[int] = Counter()
 @contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
     """Jobs that this thread begins in the block are described by `text` in Spark's UI, its history and its progress bar, compute no row
-    anew unlooked at (see `checked`), end with the block, and fail as `in_one_sentence` says.
+    anew unlooked at (see `checked`), end with the block, and fail as `translate_spark_errors` says.
 
     The thread's job group and tags stay, so that its user can cancel these jobs as any other. Spark Connect has no descriptions.
     """
-    with in_one_sentence(spark, text), ExitStack() as told:
+    with translate_spark_errors(spark, text), ExitStack() as told:
         if hasattr(spark, "_jvm"):
             told.enter_context(ended(spark))
             told.enter_context(local_properties(spark, {"spark.job.description": text}))
@@ -46,15 +46,14 @@ def ended(spark: SparkSession) -> Iterator[None]:
     """Jobs that this thread begins in the block are cancelled where it is left before they have ended: by Ctrl-C, or by what a signal's
     handler raises. They would go on, and write files, for nobody.
 
-    PySpark's own handler of Ctrl-C cannot cancel a job that is waited for: it asks over the connection that waits; see `hang_up`. Not on
-    Connect.
-    """
+    PySpark's own handler of Ctrl-C cannot cancel a job that is waited for: it asks over the connection that waits; see
+    `reset_py4j_connection`. Not on Connect."""
     context, tag = spark.sparkContext, f"objcat-{default_env().new_id()}"
     context.addJobTag(tag)
     try:
         yield
     except BaseException:
-        hang_up(spark)
+        reset_py4j_connection(spark)
         with suppress(Exception):
             context.cancelJobsWithTag(tag)
         raise
@@ -85,7 +84,7 @@ def checked(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        hang_up(spark)
+        reset_py4j_connection(spark)
         with _lock:
             _under_way[session] -= is_ours
             if not _under_way[session]:
@@ -109,7 +108,7 @@ def local_properties(spark: SparkSession, values: Mapping[str, str]) -> Iterator
     try:
         yield
     finally:
-        hang_up(spark)
+        reset_py4j_connection(spark)
         # A context that was stopped in the block keeps nothing, and its error must not hide the block's.
         with suppress(Exception):
             for name, own in before.items():

@@ -21,15 +21,15 @@ from fileio.registry import StoreDescription
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.errors import InvalidBatch
 from objcat.metadata.schema import arrow_type
-from objcat.spark.frames import give_up, kept_unless_it_fails
-from objcat.spark.index_lookup import GROUPS_PER_TASK, HOMES, LookedFor, home_of_new
+from objcat.spark.frames import kept_unless_it_fails, unpersist_quietly
+from objcat.spark.index_lookup import GROUPS_PER_TASK, HOMES, LookupJoin, home_of_new
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import spark_schema
 from objcat.spark.routing import typed, with_position
-from objcat.spark.worker_task import opened, shipped
-from objcat.tasks.key_lookup import NOWHERE, Located, LocateTask, parts_of
+from objcat.spark.worker_task import opened, spark_task
+from objcat.tasks.key_lookup import NOWHERE, KeyLocations, LocateTask, parts_of
 from objcat.tasks.model import PLACE_COLUMN
-from objcat.tasks.partition_moves import ORDERING, Lives, Moving, living_keys, moves_of
+from objcat.tasks.partition_moves import ORDERING, CurrentLocations, PartitionMoves, living_keys, moves_of
 from objcat.tasks.shuffle_order import POSITION
 
 _PARTITION, _LEFT, _MOVED = "_objcat_partition", "_objcat_left", "_objcat_moved"
@@ -52,7 +52,9 @@ class MovingFrame:
     names: tuple[str, ...]
 
 
-def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ...], task: LocateTask, looked_for: LookedFor) -> Located:
+def moving_frame(
+    store: StoreDescription, batch: DataFrame, names: tuple[str, ...], task: LocateTask, looked_for: LookupJoin
+) -> KeyLocations:
     """Look up where the keys of a frame live, whose columns go by number. Raises storage errors of the executors."""
     spec, columns = task.spec, batch.columns
     keys = {f"_objcat_key_{number}": column for number, column in enumerate(spec.key_columns)}
@@ -82,15 +84,21 @@ def moving_frame(store: StoreDescription, batch: DataFrame, names: tuple[str, ..
     known = rows.select(*(quoted(name) for name in columns), *told)
     partitions = tuple(group.home.partition for group in task.groups)
     schema = StructType([*known.schema.fields[:-3], *_ADDED])
-    placed = known.mapInArrow(shipped(move_batches, replace(task, groups=()), names, partitions, looked_for), schema).persist()
+    placed = known.mapInArrow(spark_task(move_batches, replace(task, groups=()), names, partitions, looked_for), schema).persist()
     with kept_unless_it_fails(placed):
         counted = {(row["what"], row["which"]): row["count"] for row in _counts(placed).collect()}
     new = {which: count for (what, which), count in counted.items() if what == "new"}
     found = frozenset(int(which) for what, which in counted if what in ("at", "left"))
     left = sum(count for (what, _), count in counted.items() if what == "left")
     written = sum(count for (what, _), count in counted.items() if what != "moved")
-    return Located(
-        MovingFrame(placed, names), new, found, lambda: give_up(placed), left=left, moved=counted.get(("moved", ""), 0), rows=written
+    return KeyLocations(
+        MovingFrame(placed, names),
+        new,
+        found,
+        lambda: unpersist_quietly(placed),
+        left=left,
+        moved=counted.get(("moved", ""), 0),
+        rows=written,
     )
 
 
@@ -126,7 +134,7 @@ def _living(store: StoreDescription, rows: DataFrame, keys: Sequence[str], task:
         told.append(pa.field(ORDERING, arrow_type(spec.ordering_column.type)))
     numbered = spark.createDataFrame([(number, pickle.dumps(part)) for number, part in enumerate(tasks)], "number int, task binary")
     schema = pa.schema([*fields, *told])
-    known = numbered.repartition(len(tasks), "number").mapInArrow(shipped(read_lives, store, schema.names), spark_schema(schema))
+    known = numbered.repartition(len(tasks), "number").mapInArrow(spark_task(read_lives, store, schema.names), spark_schema(schema))
     return known.groupBy(*keys).agg(F.max(F.struct(*(field.name for field in told))).alias(_LIVES))
 
 
@@ -162,14 +170,14 @@ def read_lives(store: StoreDescription, names: Sequence[str], batches: Iterable[
 
 
 def move_batches(
-    task: LocateTask, names: Sequence[str], partitions: Sequence[str], looked_for: LookedFor, batches: Iterable[pa.RecordBatch]
+    task: LocateTask, names: Sequence[str], partitions: Sequence[str], looked_for: LookupJoin, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """On a worker: batches with where every row goes. task: without file groups. partitions: of every file group."""
     for batch in batches:
         columns, (number, is_row, has_lost) = batch.columns[:-3], batch.columns[-3:]
         rows = pa.Table.from_arrays(columns, names=list(names))
         try:
-            moving = Moving.of(task.spec, iter([rows]), task.former, task.operation, task.delete_when)
+            moving = PartitionMoves.of(task.spec, iter([rows]), task.former, task.operation, task.delete_when)
         except InvalidBatch:
             # The task that writes the row says what is wrong with it, in one sentence.
             nowhere = np.full(batch.num_rows, NOWHERE, np.int64)
@@ -179,7 +187,7 @@ def move_batches(
             # Null where the key lives nowhere.
             yes = pa.array([True])
             flags = (np.asarray(pc.is_in(values, value_set=yes).to_numpy(zero_copy_only=False)) for values in (is_row, has_lost))
-            lives = Lives(np.asarray(number.fill_null(NOWHERE)).astype(np.int64), *flags)
+            lives = CurrentLocations(np.asarray(number.fill_null(NOWHERE)).astype(np.int64), *flags)
             moves = moves_of(lives, moving.keys, moving.deleted, partitions)
             texts = pa.array(moving.keys.texts, pa.string()).take(pa.array(moving.keys.partition))
             added = [moves.places, texts, moves.left.astype(np.int32), moves.was_row]

@@ -17,7 +17,7 @@ from objcat.metadata.schema import Column as TableColumn
 from objcat.metadata.table_spec import TableSpec
 from objcat.spark.native.column_names import quoted
 from objcat.tasks.shuffle_order import POSITION
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 SHUFFLED_BYTES_MIN = 1024**3
 """Bytes of a batch from which on its log rows are shuffled: eight tasks that each read files."""
@@ -132,7 +132,7 @@ def _bytes_of_source(leaf: Any) -> int:
     return TASK_BYTES * (int(leaf.rdd().getNumPartitions()) if is_rdd else 1)
 
 
-def in_buckets_of(spec: TableSpec, homes: Collection[Home]) -> Column:
+def in_buckets_of(spec: TableSpec, homes: Collection[FileGroupId]) -> Column:
     """Whether a row may live in one of some homes."""
     return bucket_column(spec).isin(sorted({home.bucket % spec.index.count for home in homes}))
 

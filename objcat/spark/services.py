@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from fileio.registry import StoreDescription
 from fileio.store import FileIO
 from objcat.maintenance.workers import Advance
-from objcat.spark.engine import run_tasks, told
+from objcat.spark.engine import run_tasks, task_result_row
 from objcat.spark.jobs import described
-from objcat.spark.worker_task import in_one_sentence, opened, shipped
+from objcat.spark.worker_task import opened, spark_task, translate_spark_errors
 from objcat.tasks.model import WriteResult
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class SparkWorkers:
         self._spark = spark
         self._store = store
         self._table = table
-        with in_one_sentence(spark, f"objcat: count the workers for {table}"):
+        with translate_spark_errors(spark, f"objcat: count the workers for {table}"):
             self.at_once = spark.sparkContext.defaultParallelism if hasattr(spark, "_jvm") else UNKNOWN_AT_ONCE
 
     def run(
@@ -51,7 +51,7 @@ class SparkWorkers:
         with described(self._spark, f"objcat: {service} {self._table}"):
             # A range has as many partitions as it is told, with one number each, and needs no shuffle.
             numbers = self._spark.range(0, len(tasks), 1, len(tasks))
-            return run_tasks(numbers, shipped(_run, self._store, function, pickled))
+            return run_tasks(numbers, spark_task(_run, self._store, function, pickled))
 
 
 def _run(
@@ -63,4 +63,4 @@ def _run(
     with opened(store) as fileio:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             task: T = pickle.loads(pickled[number])  # noqa: S301 - our own driver wrote it
-            yield told(number, lambda task=task: function(fileio, task, lambda _groups: None))  # type: ignore[misc]
+            yield task_result_row(number, lambda task=task: function(fileio, task, lambda _groups: None))  # type: ignore[misc]

@@ -22,7 +22,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class NamedTable(Protocol):
-    """One mention of a table in a query, as `objcat.sql.runner.Source` is."""
+    """One mention of a table in a query, as `objcat.sql.runner.QueryTable` is."""
 
     @property
     def name(self) -> str:

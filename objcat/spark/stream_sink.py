@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from objcat.common.validation import OperationName, SchemaModeName, one_of, text
 from objcat.errors import InvalidInput
-from objcat.spark.frames import give_up, kept_apart, kept_unless_it_fails
+from objcat.spark.frames import kept_unless_it_fails, persist_unshared, unpersist_quietly
 from objcat.spark.jobs import described
 from objcat.tasks.model import Operation
 from objcat.timeline.log_state import AppVersion
@@ -64,7 +64,7 @@ def foreach_batch(
         app = AppVersion(app=app_id, version=batch_id, resumed_after=resumed_after)
         with described(frame.sparkSession, f"objcat: look at a batch for {table.name}"):
             query = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_KEY)
-            kept = kept_apart(frame)
+            kept = persist_unshared(frame)
             with kept_unless_it_fails(kept):
                 is_empty = kept.isEmpty()
         metadata = {} if query is None else {QUERY: query}
@@ -78,7 +78,7 @@ def foreach_batch(
             else:
                 done = table.delete(kept, app=app, metadata=metadata)
         finally:
-            give_up(kept)
+            unpersist_quietly(kept)
         if done.already_applied:
             check_query(table, done.slot, app, query)
 

@@ -33,7 +33,7 @@ WORKER_BYTES = 256 * 1024**2
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def shipped(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) -> BatchFunction:
+def spark_task(function: Callable[..., Iterator[pa.RecordBatch]], *args: Any) -> BatchFunction:
     """What `mapInArrow` takes: calls `function(*args, batches)` on a worker.
 
     function: of a module, not a nested one. The worker imports it only when it runs, so that a worker without objcat, or with one of
@@ -77,8 +77,8 @@ def check_workers(spark: SparkSession) -> None:
     command = str(spark.sparkContext.pythonExec) if hasattr(spark, "_jvm") else "that of the server"
     if which(command) == sys.executable or _asked.get(spark) == command:
         return
-    with in_one_sentence(spark, "objcat: look for objcat on the workers"):
-        spark.range(1).mapInArrow(shipped(nothing), "id long").collect()
+    with translate_spark_errors(spark, "objcat: look for objcat on the workers"):
+        spark.range(1).mapInArrow(spark_task(nothing), "id long").collect()
     _asked[spark] = command
 
 
@@ -93,7 +93,7 @@ def opened(store: StoreDescription) -> FileIO:
 
 
 @contextmanager
-def in_one_sentence(spark: SparkSession, what: str) -> Iterator[None]:
+def translate_spark_errors(spark: SparkSession, what: str) -> Iterator[None]:
     """Raises what a task of ours has raised, InvalidBatch, MissingOnWorkers and SparkJobLost, where the block fails for that: a batch that
     was computed again gave other rows or columns cannot be told apart, objcat is not on a worker, or Spark did not let a job end. Raises
     SparkJobFailed for whatever else Spark says, such as of an expression of a user's. Spark's own error is the cause of all.
@@ -234,7 +234,7 @@ _LOST = {
 """What Spark says of a job that it does not let end, and what that means."""
 
 
-def hang_up(spark: SparkSession) -> None:
+def reset_py4j_connection(spark: SparkSession) -> None:
     """Have this thread call the JVM anew where a signal's handler has ended a call that waited for its answer, as by SystemExit: each call
     from then on would take the answer of the one before for its own. Never raises. To be called by whoever cleans up behind an error,
     before it calls the JVM. Py4J does so for KeyboardInterrupt, and for whatever is an `Exception`; a generator that is closed waits for

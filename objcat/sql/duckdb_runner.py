@@ -16,7 +16,7 @@ from objcat.errors import InvalidSql
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.duckdb import duckdb_text, strict_casts
 from objcat.sql.pushdown import ALL, Need, needs_of
-from objcat.sql.runner import Source
+from objcat.sql.runner import QueryTable
 from objcat.table.scan import Scan
 
 R = TypeVar("R")
@@ -32,10 +32,10 @@ class LocalRunner:
         # Arrow hands on the text of what a stream raises, and not the error.
         self._errors: list[BaseException] = []
 
-    def rows(self, query: sql.Query, sources: Sequence[Source]) -> _Running:
+    def rows(self, query: sql.Query, sources: Sequence[QueryTable]) -> _Running:
         return _Running(query, sources, self._errors)
 
-    def result(self, query: sql.Query, sources: Sequence[Source]) -> pa.Table:
+    def result(self, query: sql.Query, sources: Sequence[QueryTable]) -> pa.Table:
         return self.batch(self.rows(query, sources)).read_all()
 
     def told(self, rows: pa.Table) -> pa.Table:
@@ -60,7 +60,7 @@ class LocalRunner:
 class _Running:
     """One query. What a scan raises inside of DuckDB comes out as it was raised."""
 
-    def __init__(self, query: sql.Query, sources: Sequence[Source], errors: list[BaseException]) -> None:
+    def __init__(self, query: sql.Query, sources: Sequence[QueryTable], errors: list[BaseException]) -> None:
         self._errors = errors
         self._connection = connect_duckdb(needed_by=_NEEDED_BY)
         self._text = duckdb_text(strict_casts(query), identify=True)
@@ -74,7 +74,7 @@ class _Running:
             self._relation = self._try(lambda: self._connection.sql(self._text))
         self._schema: pa.Schema | None = None
 
-    def _serve(self, sources: Sequence[Source], needs: Mapping[str, Need]) -> None:
+    def _serve(self, sources: Sequence[QueryTable], needs: Mapping[str, Need]) -> None:
         for source in sources:
             need = needs[source.name]
             columns = need.columns if need.columns is None or need.columns else _narrowest(self._specs[source.name])
@@ -120,10 +120,10 @@ class _Running:
             raise InvalidSql(f"the query was refused by DuckDB: {reason}") from error
 
 
-def _spec(source: Source) -> TableSpec:
+def _spec(source: QueryTable) -> TableSpec:
     """As of the slot that is read, at which columns may have been others."""
     table, as_of = source.table, source.as_of
-    return table.spec if as_of is None else table._standing.reliably(lambda: table._snapshot_as_of(as_of)).spec
+    return table.spec if as_of is None else table._standing.retry_on_new_checkpoint(lambda: table._snapshot_as_of(as_of)).spec
 
 
 _SHAPE = "_objcat_shape"

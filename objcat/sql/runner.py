@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class QueryTable:
     """One mention of a table in a query. name: what it is called in the text that runs. as_of: None: the newest slot."""
 
     name: str
@@ -84,10 +84,10 @@ class SqlLake(Protocol):
 class Runner(Protocol):
     """Runs the queries of statements, and hands out their rows in the engine's own form."""
 
-    def rows(self, query: sql.Query, sources: Sequence[Source]) -> Any:
+    def rows(self, query: sql.Query, sources: Sequence[QueryTable]) -> Any:
         """The rows of a query, for `batch` or `fitted`, one of them, once. Raises InvalidSql, InvalidInput."""
 
-    def result(self, query: sql.Query, sources: Sequence[Source]) -> Any:
+    def result(self, query: sql.Query, sources: Sequence[QueryTable]) -> Any:
         """The rows of a query as the user gets them. Raises as `rows`."""
 
     def told(self, rows: pa.Table) -> Any:
@@ -113,7 +113,7 @@ class Runner(Protocol):
         """The session, where there is one."""
 
 
-def bind(tree: sql.Query, lake: SqlLake) -> tuple[sql.Query, list[Source]]:
+def bind(tree: sql.Query, lake: SqlLake) -> tuple[sql.Query, list[QueryTable]]:
     """A query whose tables have other names, and which tables these are. Names of its own (WITH) stay as they are.
 
     Raises TableNotFound, and InvalidSql, also for a query that reaches beyond these tables.
@@ -136,7 +136,7 @@ def bind(tree: sql.Query, lake: SqlLake) -> tuple[sql.Query, list[Source]]:
     for number, node in enumerate(mentioned.values()):
         name = table_name(node)
         table = tables[name] if name in tables else tables.setdefault(name, lake.table(name))
-        source = Source(f"_objcat_{number}", table, _as_of(node))
+        source = QueryTable(f"_objcat_{number}", table, _as_of(node))
         alias = node.alias or node.name
         for part in ("db", "catalog", "version"):
             node.set(part, None)

@@ -118,7 +118,9 @@ class Altered(Serviced):
         """
         self.refresh()
         self._standing.keep(
-            self._standing.reliably(lambda: change_partitioning(self.timeline, self._standing.view, self.id, self.manifests, partition_by))
+            self._standing.retry_on_new_checkpoint(
+                lambda: change_partitioning(self.timeline, self._standing.view, self.id, self.manifests, partition_by)
+            )
         )
 
     # ---- columns

@@ -10,7 +10,7 @@ from objcat.common.validation import instance
 from objcat.errors import InvalidInput
 from objcat.metadata.table_spec import TABLE_SCOPE, TableSpec
 from objcat.planning.changes import ChangesPlan
-from objcat.table.change_feed import Feed
+from objcat.table.change_feed import ChangeFeed
 from objcat.tasks.changes import CHANGE_FIELDS, COMMIT_SLOT
 from objcat.timeline.log_state import AppVersion
 
@@ -23,9 +23,9 @@ DELETES = f"{KIND} = 'delete'"
 _CHANGE_TYPE = "_change_type"
 
 
-def check_follows(feed: Feed, reached: int | None, *, app_id: str) -> None:
+def check_follows(feed: ChangeFeed, reached: int | None, *, app_id: str) -> None:
     """Refuse a feed that leaves out changes. reached: the slot up to which the table has them; None: it has none. Raises InvalidInput."""
-    instance(feed, Feed, what="source", such_as="what source.changes(...) returns")
+    instance(feed, ChangeFeed, what="source", such_as="what source.changes(...) returns")
     if _CHANGE_TYPE not in feed.schema.names:
         raise InvalidInput("upsert_from() takes what source.changes(...) returns: incremental() does not tell of deletes")
     if reached is not None and feed.since > reached:
@@ -35,7 +35,7 @@ def check_follows(feed: Feed, reached: int | None, *, app_id: str) -> None:
         )
 
 
-def version_of(feed: Feed, *, app_id: str, rewound_at: int | None) -> AppVersion:
+def version_of(feed: ChangeFeed, *, app_id: str, rewound_at: int | None) -> AppVersion:
     """What the commit of a feed is called that leaves out no change. rewound_at: the slot of the RESTORE that it goes on from.
 
     Net changes build on the version where they begin. All changes in their order end as they should, whatever of them was there.
@@ -44,7 +44,7 @@ def version_of(feed: Feed, *, app_id: str, rewound_at: int | None) -> AppVersion
     return AppVersion(app=app_id, version=feed.until, resumed_after=rewound_at, since=since)
 
 
-def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None, *, table: str) -> Any | None:
+def batch_of(feed: ChangeFeed, spec: TableSpec, spark: SparkSession | None, *, table: str) -> Any | None:
     """The changes as rows and deletes, with the columns that the table has; None when there are none. table: as users call it. Raises
     InvalidInput; on Spark SparkJobFailed, SparkJobLost and MissingOnWorkers."""
     names = _common_names(feed, spec, table=table)
@@ -67,7 +67,7 @@ def batch_of(feed: Feed, spec: TableSpec, spark: SparkSession | None, *, table: 
         return None if frame.isEmpty() else frame
 
 
-def _common_names(feed: Feed, spec: TableSpec, *, table: str) -> list[str]:
+def _common_names(feed: ChangeFeed, spec: TableSpec, *, table: str) -> list[str]:
     """Of the columns of a feed those that the table has. Raises InvalidInput where one may have been renamed on one side alone: its values
     would become null."""
     hidden = {field.name for field in CHANGE_FIELDS}

@@ -11,15 +11,15 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.common.validation import instance, name_list, nearest_name, one_of, session, shown
 from objcat.datafile.batch_checks import check_named_once
-from objcat.engine.local import LocalEngine, is_untyped, to_rows
+from objcat.engine.local import LocalEngine, is_untyped, to_arrow_batch
 from objcat.errors import InvalidInput
 from objcat.maintenance.workers import Workers
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.schema import TableSchema, columns_from_arrow, nullable_schema
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.parse import parse_predicate
-from objcat.tasks.model import Layout, Operation
-from objcat.write.table_writer import Change
+from objcat.tasks.model import Operation, WriteLayout
+from objcat.write.table_writer import WriteBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 def schema_of_batch(data: Any, like: TableSchema | None = None) -> tuple[Any, pa.Schema]:
     """A batch of any kind, in a form that can be read again, and its columns. Those of a Spark frame may all be null: it says what it found
-    out of its own rows, which nobody has asked for. like: as of `to_rows`. Raises InvalidBatch."""
-    rows = to_rows(data, like)
+    out of its own rows, which nobody has asked for. like: as of `to_arrow_batch`. Raises InvalidBatch."""
+    rows = to_arrow_batch(data, like)
     if rows is not None:
         check_named_once(rows.schema)
         return rows, rows.schema
@@ -47,10 +47,10 @@ def schema_given(schema: Any) -> pa.Schema:
     return instance(schema, pa.Schema, what="schema", such_as=such_as)
 
 
-def layout_of(sort: str | Sequence[str], spec: TableSpec) -> Layout:
+def parse_layout(sort: str | Sequence[str], spec: TableSpec) -> WriteLayout:
     """How a bulk insert lays out rows. Raises InvalidInput for what it cannot sort by."""
     if isinstance(sort, str):
-        return Layout(by_partition=one_of(sort, ("none", "partition"), what="sort") == "partition")
+        return WriteLayout(by_partition=one_of(sort, ("none", "partition"), what="sort") == "partition")
     names = name_list(sort, what="sort")
     if not spec.is_keyless:
         raise InvalidInput("sort names columns, but rows of a table with a key lie sorted by bucket and key: leave it out")
@@ -59,10 +59,10 @@ def layout_of(sort: str | Sequence[str], spec: TableSpec) -> Layout:
             raise InvalidInput(f"sort names {shown(name)}, which is not a column: {nearest_name(name, spec.table_schema.names)}")
         if not isinstance(spec.table_schema.column(name).type, str):
             raise InvalidInput(f"sort names {shown(name)}, which is nested: sort by columns that hold one plain value")
-    return Layout(columns=tuple(dict.fromkeys(names)))
+    return WriteLayout(columns=tuple(dict.fromkeys(names)))
 
 
-def change_of(
+def prepare_batch(
     fileio: FileIO,
     data: Any,
     spec: TableSpec,
@@ -72,7 +72,7 @@ def change_of(
     *,
     table: str | None = None,
     newest: Callable[[], TableSpec] | None = None,
-) -> Change:
+) -> WriteBatch:
     """A batch with the engine that writes it: rows in this process are written here, a Spark DataFrame by Spark.
 
     schema_mode: what it may do to the schema, as the table says when None. delete_when: as of `Table.upsert`. table: as engines shall
@@ -85,7 +85,7 @@ def change_of(
             f"the table has no key, so nothing says which rows to {operation}: insert rows into it, or create a table with a key; "
             "nothing was written"
         )
-    rows = to_rows(data, spec.table_schema)
+    rows = to_arrow_batch(data, spec.table_schema)
     if rows is not None:
         engine: Any = LocalEngine(fileio)
     else:
@@ -93,7 +93,7 @@ def change_of(
 
         rows, engine = data, SparkEngine(fileio.describe(), table=table or spec.table)
     deletes = None if delete_when is None else parse_predicate(delete_when, columns_from_arrow(engine.schema(rows)))
-    change = Change(engine, rows, operation, mode, deletes)
+    change = WriteBatch(engine, rows, operation, mode, deletes)
     try:
         engine.check(rows, change.grown(spec), operation, deletes)
     except InvalidInput:
@@ -102,14 +102,14 @@ def change_of(
             raise
         if is_untyped(data):
             # Under its name of now a column may hold maps.
-            change = dataclasses.replace(change, data=to_rows(data, newer.table_schema))
+            change = dataclasses.replace(change, data=to_arrow_batch(data, newer.table_schema))
         engine.check(change.data, change.grown(newer), operation, deletes)
     return change
 
 
 def session_of(data: Any) -> SparkSession | None:
     """The session of a batch that Spark writes; None of one that this process holds already."""
-    # A frame of Spark is what `to_rows` has no rows of.
+    # A frame of Spark is what `to_arrow_batch` has no rows of.
     found: SparkSession | None = getattr(data, "sparkSession", None)
     return found
 

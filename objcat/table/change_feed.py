@@ -24,7 +24,7 @@ from objcat.metadata.schema import TableSchema
 from objcat.metadata.schema_evolution import under
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
-from objcat.planning.changes import ChangesPlan, Range, clusterings_of, plan_changes, with_widest
+from objcat.planning.changes import ChangeRange, ChangesPlan, clusterings_of, plan_changes, with_widest
 from objcat.planning.commits import Commits
 from objcat.planning.incremental import HIDDEN, IncrementalPlan, chosen_columns, plan_incremental
 from objcat.planning.scan import parse_filter
@@ -32,7 +32,7 @@ from objcat.tasks.changes import read_changed
 from objcat.timeline.checkpoint import TAIL_SLOTS_MAX
 from objcat.timeline.entry import Entry, Txn
 from objcat.timeline.log import with_changes
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ _TXN = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{16}")
 
 
 @reports_full_memory
-class Feed:
+class ChangeFeed:
     """The rows of a range of slots. check: raises SnapshotExpired when the log says that files of the range were cleaned."""
 
     def __init__(self, fileio: FileIO, plan: IncrementalPlan | ChangesPlan, *, since: int, until: int, check: Callable[[], None]) -> None:
@@ -95,7 +95,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FeedContext:
     """A table as feeds need it. view: the newest, opened or refreshed just now. name: as the user calls the table."""
 
     timeline: Timeline[Tables]
@@ -103,7 +103,7 @@ class Source:
     name: str
     manifests: Manifests
     commits: Commits
-    view: View[Tables]
+    view: LogView[Tables]
 
     @property
     def url(self) -> str:
@@ -117,7 +117,7 @@ class Source:
             raise InvalidInput(f"the table {self.name!r} did not exist at slot {slot}: it was created later, in a log that others share")
         return snapshot_of(view, self.table, where=self.url)
 
-    def view_at(self, slot: int) -> View[Tables]:
+    def view_at(self, slot: int) -> LogView[Tables]:
         return self.view if slot == self.view.slot else self.timeline.at(slot)
 
     def slots(self, since: Point, until: Point | None) -> tuple[int, int]:
@@ -164,14 +164,14 @@ class Source:
 
 
 def incremental(
-    source: Source,
+    source: FeedContext,
     since: Point,
     until: Point | None,
     *,
     where: str | pc.Expression | None,
     columns: Sequence[str] | None,
     schema: TableSchema | None = None,
-) -> Feed:
+) -> ChangeFeed:
     """See `Table.incremental`. schema: of another slot, whose columns rows have instead of those of `until`."""
     first, last = source.slots(since, until)
     snapshot = _under(source.snapshot(last), schema)
@@ -180,21 +180,21 @@ def incremental(
         named = chosen_columns(snapshot.spec, columns, hidden=HIDDEN)
         predicate = parse_filter(where, snapshot.spec.table_schema)
         changed = replace(_changes(source, first, snapshot, columns=named, net=True), latest=True, where=predicate)
-        return Feed(source.timeline.fileio, changed, since=first, until=last, check=lambda: _check_whole(source, first))
+        return ChangeFeed(source.timeline.fileio, changed, since=first, until=last, check=lambda: _check_whole(source, first))
     commits = source.commits.between(source.view.outcomes, first, last)
     plan = plan_incremental(snapshot, source.manifests, commits, since=first, where=where, columns=columns)
-    return Feed(source.timeline.fileio, plan, since=first, until=last, check=lambda: _check(source, last))
+    return ChangeFeed(source.timeline.fileio, plan, since=first, until=last, check=lambda: _check(source, last))
 
 
 def changes(
-    source: Source, since: Point, until: Point | None, *, columns: Sequence[str] | None, net: bool, schema: TableSchema | None = None
-) -> Feed:
+    source: FeedContext, since: Point, until: Point | None, *, columns: Sequence[str] | None, net: bool, schema: TableSchema | None = None
+) -> ChangeFeed:
     """See `Table.changes`. schema: as of `incremental`."""
     first, last = source.slots(since, until)
     snapshot = _under(source.snapshot(last), schema)
     named = chosen_columns(snapshot.spec, None if columns is None else name_list(columns, what="columns"))
     plan = _changes(source, first, snapshot, columns=named, net=net)
-    return Feed(source.timeline.fileio, plan, since=first, until=last, check=lambda: _check_whole(source, first))
+    return ChangeFeed(source.timeline.fileio, plan, since=first, until=last, check=lambda: _check_whole(source, first))
 
 
 def _under(snapshot: Snapshot, schema: TableSchema | None) -> Snapshot:
@@ -203,7 +203,7 @@ def _under(snapshot: Snapshot, schema: TableSchema | None) -> Snapshot:
     return replace(snapshot, table=replace(snapshot.table, spec=under(snapshot.spec, schema)))
 
 
-def _changes(source: Source, since: int, until: Snapshot, *, columns: Sequence[str], net: bool) -> ChangesPlan:
+def _changes(source: FeedContext, since: int, until: Snapshot, *, columns: Sequence[str], net: bool) -> ChangesPlan:
     _check_whole(source, since)
     entries = source.entries(since, until.slot)
     # File groups are followed from one clustering to the next, at which their rows are what they were; keys are followed through them.
@@ -211,7 +211,7 @@ def _changes(source: Source, since: int, until: Snapshot, *, columns: Sequence[s
     points = [since, *(slot for slot in clusterings if slot < until.slot), until.slot]
     plans = [
         plan_changes(
-            Range(
+            ChangeRange(
                 table=source.table,
                 before=source.view_at(first) if first >= 0 else None,
                 until=until if last == until.slot else source.snapshot(last),
@@ -230,11 +230,11 @@ def _changes(source: Source, since: int, until: Snapshot, *, columns: Sequence[s
     return replace(plans[-1], wide=wide, classes=classes, moved=until.spec.is_keyless and (len(plans) > 1 or restored))
 
 
-def _check(source: Source, slot: int) -> None:
+def _check(source: FeedContext, slot: int) -> None:
     check_readable(source.timeline.refresh(source.view).log, source.table, slot, where=source.url)
 
 
-def _check_whole(source: Source, since: int) -> None:
+def _check_whole(source: FeedContext, since: int) -> None:
     """Raises SnapshotExpired unless every slot from `since` on is readable."""
     bound = source.timeline.refresh(source.view).log.marks(source.table).bound
     if max(since, 0) < bound:

@@ -34,7 +34,7 @@ TUNING = frozenset(
 Columns = Sequence[str] | Mapping[str, pc.Expression]
 
 
-class Rows(Protocol):
+class DatasetRows(Protocol):
     """What a read needs of a scan."""
 
     def to_batches(self) -> pa.RecordBatchReader:
@@ -45,7 +45,7 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DatasetReader:
     """What answers a dataset. schema: of all that can be asked for. filterable: columns that a filter may name to be applied by `exactly`.
 
     exactly: a scan of some columns (all when None) of the rows that pass a filter, up to a number of rows. possibly: the same, of all rows
@@ -54,8 +54,8 @@ class Source:
 
     schema: pa.Schema
     filterable: Collection[str]
-    exactly: Callable[[Sequence[str] | None, pc.Expression | None, int | None], Rows]
-    possibly: Callable[[Sequence[str] | None, pc.Expression | None, int | None], Rows]
+    exactly: Callable[[Sequence[str] | None, pc.Expression | None, int | None], DatasetRows]
+    possibly: Callable[[Sequence[str] | None, pc.Expression | None, int | None], DatasetRows]
 
 
 class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
@@ -70,7 +70,7 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
     longer count; what else would go by files or by the order of rows raises NotImplementedError too, and says what to do instead.
     """
 
-    def __init__(self, source: Source, where: pc.Expression | None = None) -> None:
+    def __init__(self, source: DatasetReader, where: pc.Expression | None = None) -> None:
         # Not of Arrow's class, which has something of its own below: whatever would touch that is defined anew here.
         self._source = source
         self._where = where
@@ -139,7 +139,7 @@ class ScanDataset(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     def _narrowed(
         self, columns: Columns | None, filter: pc.Expression | None, rows_max: int | None = None
-    ) -> tuple[Rows, Columns | None, pc.Expression | None]:
+    ) -> tuple[DatasetRows, Columns | None, pc.Expression | None]:
         """The rows; and the projection and the filter that are still to be applied to them, None where there is none. rows_max: how many
         of those that pass are wanted.
         """

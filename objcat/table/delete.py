@@ -9,16 +9,16 @@ import pyarrow.compute as pc
 
 from objcat.common.validation import session, text_mapping
 from objcat.dml import delete
-from objcat.dml.computed_write import Written
+from objcat.dml.computed_write import WriteTarget
 from objcat.planning.scan import ScanPlan
 from objcat.predicate.arrow import BeyondScans
-from objcat.table.batch_input import change_of
+from objcat.table.batch_input import prepare_batch
 from objcat.table.merge import delete_computed
 from objcat.table.scan import Scan
 from objcat.tasks.model import WriteResult, WriteTask
 from objcat.tasks.regroup_rows import DeleteTask, rewrite_without
-from objcat.write.index_lookup import Placing, write_located
-from objcat.write.service_commit import Done
+from objcat.write.index_lookup import LookupContext, write_with_index_lookup
+from objcat.write.service_commit import ServiceCommit
 from objcat.write.transaction import CommitResult
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def delete_where(
-    table: Written, where: str | pc.Expression, *, metadata: Mapping[str, str] | None, spark: SparkSession | None
+    table: WriteTarget, where: str | pc.Expression, *, metadata: Mapping[str, str] | None, spark: SparkSession | None
 ) -> CommitResult | None:
     """See `Table.delete`."""
     try:
@@ -37,7 +37,7 @@ def delete_where(
 
 
 def delete_scanned(
-    table: Written,
+    table: WriteTarget,
     where: str | pc.Expression,
     *,
     metadata: Mapping[str, str] | None = None,
@@ -46,18 +46,18 @@ def delete_scanned(
 ) -> CommitResult | None:
     """As `Table.delete`, by what a scan can filter by. outright: as of `objcat.dml.delete.delete_where`. Raises BeyondScans."""
     told = text_mapping({} if metadata is None else metadata, what="metadata")
-    engine = Keys(table, spark)
+    engine = KeyDeleter(table, spark)
 
-    def write() -> Done[Any] | None:
+    def write() -> ServiceCommit[Any] | None:
         return delete.delete_where(table.timeline, table.id, where, engine=engine, metadata=told, outright=outright)
 
     return table.committed(write, spark=spark)
 
 
-class Keys:
+class KeyDeleter:
     """Finds rows and deletes them: in this process, or on Spark."""
 
-    def __init__(self, table: Written, spark: SparkSession | None) -> None:
+    def __init__(self, table: WriteTarget, spark: SparkSession | None) -> None:
         self._table = table
         self._spark = None if spark is None else session(spark)
 
@@ -71,7 +71,7 @@ class Keys:
         return rows_to_delete(self._spark, found.to_spark, table=self._table.name)
 
     def write(self, data: Any, task: WriteTask) -> WriteResult:
-        change = change_of(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
+        change = prepare_batch(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
         return change.engine.write(change.data, task)
 
     def rewrite(self, task: DeleteTask) -> WriteResult:
@@ -81,6 +81,6 @@ class Keys:
 
         return rewrite_on_spark(self._spark, self._table.fileio.describe(), task, table=self._table.name)
 
-    def write_located(self, place: Placing, data: Any, task: WriteTask) -> WriteResult:
-        change = change_of(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
-        return write_located(place, change.engine, change.data, task)
+    def write_located(self, place: LookupContext, data: Any, task: WriteTask) -> WriteResult:
+        change = prepare_batch(self._table.fileio, data, task.spec, task.operation, table=self._table.name)
+        return write_with_index_lookup(place, change.engine, change.data, task)

@@ -20,7 +20,7 @@ from objcat.datafile.casting import logical
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.datafile.parquet import as_of_schema, base_pieces, every_piece, log_pieces, txn_of_path
 from objcat.dml.computed_write import Work, run
-from objcat.engine.local import to_rows
+from objcat.engine.local import to_arrow_batch
 from objcat.errors import Contention, CorruptTable, InvalidInput, NotErased, SnapshotExpired
 from objcat.maintenance.clean import plan_clean
 from objcat.maintenance.compact import compact
@@ -34,16 +34,16 @@ from objcat.table.delete import delete_scanned
 from objcat.table.erasure_search import NOT_PROMISED, Examined, Search, is_data_file, literals_of, physical, sought_of, vocabulary_of
 from objcat.table.erasure_traces import Traces, trace
 from objcat.table.key_filters import Keyed, keys_text
-from objcat.tasks.merged_rows import parted
+from objcat.tasks.merged_rows import split_by_group
 from objcat.tasks.model import Filter
 from objcat.tasks.scan import scan_groups
 from objcat.timeline.checkpoint import Root, read_root
 from objcat.timeline.checkpoint_expiry import valid_roots
-from objcat.timeline.dead_writers import Swept
+from objcat.timeline.dead_writers import RolledBackWriter
 from objcat.timeline.entry import Action, Footprint
-from objcat.timeline.log_view import View
+from objcat.timeline.log_view import LogView
 from objcat.timeline.rollback import RolledBackAt
-from objcat.write.service_commit import Proposal
+from objcat.write.service_commit import ServiceResult
 
 if TYPE_CHECKING:
     from objcat.table.table import Table
@@ -198,7 +198,7 @@ def _searched(table: Table, traces: Traces, literals: Collection[str], *, older_
     return search, len(listed) - len(examined)
 
 
-def _manifests(table: Table, view: View[Tables]) -> tuple[set[str], set[str]]:
+def _manifests(table: Table, view: LogView[Tables]) -> tuple[set[str], set[str]]:
     """Manifests of other tables that share the log, and those of the table's own index."""
     others: set[str] = set()
     of_index: set[str] = set()
@@ -217,7 +217,7 @@ def _manifests(table: Table, view: View[Tables]) -> tuple[set[str], set[str]]:
     return others, of_index
 
 
-def _readable(table: Table, view: View[Tables]) -> Iterator[pa.Table]:
+def _readable(table: Table, view: LogView[Tables]) -> Iterator[pa.Table]:
     """All rows that can still be read: of the newest slot, and of those that savepoints keep."""
     slots: list[int | None] = [None, *sorted(slot for slot in view.log.marks(table.id).saved)]
     for slot in slots:
@@ -271,7 +271,7 @@ def _end_empty_partitions(table: Table) -> None:
         if not empty and not splits:
             return None
         ended = tuple(sorted(snapshot.live_homes(table.manifests, partitions=empty)))
-        return lambda _txn: Proposal(
+        return lambda _txn: ServiceResult(
             footprint=Footprint(overwrites=tuple(empty), retires=ended, splits=splits),
             changes=encode_delta(TableDelta(retires=ended, splits=splits)),
         )
@@ -279,7 +279,7 @@ def _end_empty_partitions(table: Table) -> None:
     run(table, prepare, metadata=None, action=Action.REPLACE)
 
 
-def _clean(table: Table, dead: Sequence[Swept]) -> tuple[tuple[str, ...], int | None]:
+def _clean(table: Table, dead: Sequence[RolledBackWriter]) -> tuple[tuple[str, ...], int | None]:
     """Delete the files that only older slots name. Returns what is gone, with what dead writers left, and the slot of the clean. Raises
     Unavailable for files that are still there."""
     timeline = table.timeline
@@ -323,7 +323,7 @@ def _meant(table: Table, keys: str | Any) -> tuple[str, pa.Table | None]:
     spec = table.spec
     if spec.is_keyless:
         raise InvalidInput(f"{table.name} has no key: say which rows to erase by a filter, such as \"visitor = 'ana'\"")
-    given = to_rows(keys, spec.table_schema)
+    given = to_arrow_batch(keys, spec.table_schema)
     batch = None if given is None else given if isinstance(given, pa.Table) else pa.Table.from_batches(given.to_batches(), given.schema)
     if batch is None or not 0 < batch.num_rows <= KEYS_MAX:
         found = "a Spark DataFrame" if batch is None else f"{batch.num_rows:,} keys"
@@ -385,6 +385,6 @@ def _holds(table: Table, snapshot: Snapshot, where: Filter | None) -> bool:
             return True
     for log in logs.values():
         for rows in log_pieces(table.fileio, log, 0, log.rows, columns, spec.table_schema):
-            if passes(parted(rows)[0]):
+            if passes(split_by_group(rows)[0]):
                 return True
     return False

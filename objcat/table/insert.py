@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from objcat.common.validation import shown
-from objcat.dml.computed_write import DELETED, Outcome, Work, Written, run
+from objcat.dml.computed_write import DELETED, ComputedRows, Work, WriteTarget, run
 from objcat.dml.program import merge_program
-from objcat.engine.spooled_batch import Spooled
+from objcat.engine.spooled_batch import SpooledBatch
 from objcat.errors import EmptyBatch, InvalidInput, KeyExists
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
@@ -24,7 +24,7 @@ _KEYS_SHOWN = 3
 
 
 def insert_new(
-    table: Written, data: Any, *, fails: bool, metadata: Mapping[str, str] | None, app: AppVersion | None
+    table: WriteTarget, data: Any, *, fails: bool, metadata: Mapping[str, str] | None, app: AppVersion | None
 ) -> CommitResult | None:
     """Insert the rows whose keys the table lacks, as one commit; None when there are none. fails: refuse the batch where it has any other.
 
@@ -48,7 +48,7 @@ def insert_new(
     return run(table, prepare, metadata=metadata, app=app, spark=session_of(given))
 
 
-def _check_table(table: Written, spec: TableSpec) -> None:
+def _check_table(table: WriteTarget, spec: TableSpec) -> None:
     if spec.is_keyless:
         raise InvalidInput(f"the table {table.name!r} has no key, so none is there already: leave on_existing out")
     if spec.lateness_ms is not None:
@@ -58,7 +58,7 @@ def _check_table(table: Written, spec: TableSpec) -> None:
         )
 
 
-def _refuse(outcome: Outcome, spec: TableSpec, name: str) -> None:
+def _refuse(outcome: ComputedRows, spec: TableSpec, name: str) -> None:
     """Raises KeyExists when rows of the batch have keys that are there: those that a merge would delete."""
     if not outcome.deleted:
         return
@@ -72,7 +72,7 @@ def _refuse(outcome: Outcome, spec: TableSpec, name: str) -> None:
 
 
 def _some(data: Any, columns: Sequence[str]) -> list[dict[str, Any]]:
-    if isinstance(data, (pa.Table, Spooled)):
+    if isinstance(data, (pa.Table, SpooledBatch)):
         assert isinstance(data, pa.Table), "an outcome of this process is held"
         found: list[dict[str, Any]] = data.filter(pc.field(DELETED)).select(columns).slice(0, _KEYS_SHOWN).to_pylist()
         return found

@@ -18,7 +18,7 @@ from objcat.common.progress import shown_progress
 from objcat.common.validation import name_list, seconds, whole_number
 from objcat.errors import InvalidInput, ObjcatError
 from objcat.inspection.verify_files import VERIFIED_BYTES
-from objcat.maintenance.auto import Upkeep
+from objcat.maintenance.auto import AutoMaintenance
 from objcat.maintenance.clean import CleanPlan, CleanResult, clean, plan_clean
 from objcat.maintenance.cluster import ClusteringResult, cluster
 from objcat.maintenance.cluster_keys import Clustering
@@ -32,7 +32,7 @@ from objcat.maintenance.compact import (
     scheduled_compactions,
 )
 from objcat.maintenance.compaction_strategy import CompactionStrategy
-from objcat.maintenance.maintain import Maintained, Step, maintain
+from objcat.maintenance.maintain import MaintenanceReport, MaintenanceStep, maintain
 from objcat.maintenance.metrics import prometheus_text, samples_of
 from objcat.maintenance.restore import RestoreResult, restore
 from objcat.maintenance.savepoint import SavepointResult, release, savepoint
@@ -44,12 +44,12 @@ from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.table.batch_input import workers_on
-from objcat.table.context import Standing
+from objcat.table.context import LatestView
 from objcat.timeline.archive import Archived, archive
 from objcat.timeline.checkpoint_expiry import CollectedCheckpoints, collect_checkpoints
 from objcat.timeline.commit import Committer
-from objcat.timeline.dead_writers import Swept, sweep
-from objcat.timeline.entry import Home
+from objcat.timeline.dead_writers import RolledBackWriter, rollback_dead_writers
+from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_view import Timeline
 from objcat.write.transaction import CommitResult
 
@@ -61,7 +61,7 @@ logger = logging.getLogger("objcat")
 R = TypeVar("R")
 
 
-def maintain_each(
+def maintain_tables(
     names: Sequence[str],
     open_table: Callable[[str], Serviced],
     env: Env,
@@ -70,7 +70,7 @@ def maintain_each(
     seconds_max: float | None,
     verify_bytes_max: int = VERIFIED_BYTES,
     spark: SparkSession | None = None,
-) -> list[Maintained]:
+) -> list[MaintenanceReport]:
     """A round of upkeep of some tables, within one budget for all: in the order of the names, from any of them on, so that a budget that is
     too small reaches all of them in time, and several machines do not begin with the same. What cannot be opened is left, and said so."""
     if io_bytes_max is not None:
@@ -79,7 +79,7 @@ def maintain_each(
         seconds(seconds_max, what="seconds_max")
     first = int(env.random() * len(names))
     left, began_s = io_bytes_max, env.monotonic_s()
-    done: list[Maintained] = []
+    done: list[MaintenanceReport] = []
     with shown_progress(env, "objcat: maintain", len(names), unit="tables") as advance:
         for name in (*names[first:], *names[:first]):
             time_left = None if seconds_max is None else max(0.0, seconds_max - (env.monotonic_s() - began_s))
@@ -88,7 +88,9 @@ def maintain_each(
                     io_bytes_max=left, seconds_max=time_left, verify_bytes_max=verify_bytes_max, spark=spark
                 )
             except (ObjcatError, FileIOError) as error:
-                maintained = Maintained(table=name, steps=(Step(service="open", done=False, why=str(error), failed=True),))
+                maintained = MaintenanceReport(
+                    table=name, steps=(MaintenanceStep(service="open", done=False, why=str(error), failed=True),)
+                )
             if left is not None:
                 left = max(1, left - maintained.io_bytes)
             done.append(maintained)
@@ -104,7 +106,7 @@ class Serviced:
     Where a service takes `spark`, the executors of that session do its work, each opening the store for itself; this process when None.
     """
 
-    def __init__(self, name: str, timeline: Timeline[Tables], table: str, standing: Standing, upkeep: Upkeep) -> None:
+    def __init__(self, name: str, timeline: Timeline[Tables], table: str, standing: LatestView, upkeep: AutoMaintenance) -> None:
         self.name = name
         self.id = table
         self.timeline = timeline
@@ -122,7 +124,7 @@ class Serviced:
     # ---- services
 
     def compact(
-        self, *, strategy: CompactionStrategy | None = None, homes: Collection[Home] | None = None, spark: SparkSession | None = None
+        self, *, strategy: CompactionStrategy | None = None, homes: Collection[FileGroupId] | None = None, spark: SparkSession | None = None
     ) -> CompactionResult | None:
         """Merge log rows into base files, as one commit; None when there is nothing to merge. No writer ever conflicts with it.
 
@@ -132,7 +134,7 @@ class Serviced:
         return self._served(compact(self.timeline, self.id, homes=homes, strategy=strategy, workers=self._workers(spark)))
 
     def schedule_compaction(
-        self, *, strategy: CompactionStrategy | None = None, homes: Collection[Home] | None = None
+        self, *, strategy: CompactionStrategy | None = None, homes: Collection[FileGroupId] | None = None
     ) -> CompactionPlan | None:
         """Leave a plan of a compaction for whoever executes it, here or elsewhere; None when there is nothing to merge.
 
@@ -204,7 +206,7 @@ class Serviced:
         leftovers: files that an earlier clean was to delete, and that are still there. Raises InvalidInput and storage errors.
         """
         kept = self._kept(keep_slots, before, Retention(commits=keep_commits, versions=keep_versions, hours=keep_hours))
-        plan = self._standing.reliably(lambda: plan_clean(self.timeline, self._standing.refresh(), self.id, **kept))
+        plan = self._standing.retry_on_new_checkpoint(lambda: plan_clean(self.timeline, self._standing.refresh(), self.id, **kept))
         if plan is None:
             return None
         there = map_io(self.fileio.env, self.fileio.exists, plan.leftovers)
@@ -270,7 +272,7 @@ class Serviced:
         self.refresh()
         return self._served(collect_checkpoints(self.timeline, self._committer, keep=keep))
 
-    def rollback_dead(self, *, older_than_s: float = 3600) -> list[Swept]:
+    def rollback_dead(self, *, older_than_s: float = 3600) -> list[RolledBackWriter]:
         """Tidy up after writers that died: settle, as `resolve` does, every transaction that has left traces and has written nothing for
         `older_than_s` seconds by the store's clock, and delete what it left.
 
@@ -278,7 +280,7 @@ class Serviced:
         Returns what was settled or deleted, by transaction. Costs a LIST for every 1,000 data files. Raises InvalidInput, CommitUnknown
         and storage errors: call it again.
         """
-        return sweep(self.timeline, self._standing.view, older_than_s=older_than_s, names_of=files_named_by)
+        return rollback_dead_writers(self.timeline, self._standing.view, older_than_s=older_than_s, names_of=files_named_by)
 
     def maintain(
         self,
@@ -287,7 +289,7 @@ class Serviced:
         seconds_max: float | None = None,
         verify_bytes_max: int = VERIFIED_BYTES,
         spark: SparkSession | None = None,
-    ) -> Maintained:
+    ) -> MaintenanceReport:
         """Do what the policy of the table says is due, each service as a commit of its own, and say what was done and what was left.
 
         Settles writers that died an hour ago or earlier, executes compactions that were scheduled, doubles buckets, compacts, clusters,
@@ -345,6 +347,6 @@ class Serviced:
         return None if spark is None else workers_on(spark, self.fileio, table=self.name)
 
     def _look_after(self, since_slot: int, *, spark: SparkSession | None = None) -> None:
-        """What every write of rows ends with: see `Upkeep.after`. spark: that has written."""
+        """What every write of rows ends with: see `AutoMaintenance.after`. spark: that has written."""
         workers = None if spark is None else partial(workers_on, spark, self.fileio, table=self.name)
         self._upkeep.after(self.timeline, self._standing.view, self.id, self.manifests, since_slot=since_slot, workers=workers)

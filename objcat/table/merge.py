@@ -19,11 +19,11 @@ from objcat.common.validation import session, shown
 from objcat.datafile.batch_checks import conform
 from objcat.datafile.casting import logical, named
 from objcat.datafile.parquet import TXN_COLUMN, constant
-from objcat.dml.computed_write import DELETED, Outcome, Work, Written, former_of, run, written
-from objcat.dml.duckdb import Evaluated, Reach, Source, check_program, evaluate, evaluate_rows
-from objcat.dml.program import Act, Clause, Program, Value, When, delete_program, merge_program, parsed, update_program
-from objcat.engine.local import LocalEngine, to_rows
-from objcat.engine.spooled_batch import Spooled
+from objcat.dml.computed_write import DELETED, ComputedRows, Work, WriteTarget, former_of, run, written
+from objcat.dml.duckdb import Evaluated, MergeScope, MergeSource, check_program, evaluate, evaluate_rows
+from objcat.dml.program import Clause, ClauseAction, MergeProgram, Value, When, delete_program, merge_program, parsed, update_program
+from objcat.engine.local import LocalEngine, to_arrow_batch
+from objcat.engine.spooled_batch import SpooledBatch
 from objcat.errors import InvalidBatch, InvalidInput, InvalidPredicate, InvalidSql
 from objcat.metadata.files import FileGroup
 from objcat.metadata.manifest import Manifests
@@ -37,11 +37,11 @@ from objcat.table.batch_input import schema_of_batch, session_of
 from objcat.table.partial_rows import folded, is_ragged
 from objcat.table.scan import Scan
 from objcat.tasks.model import TXN_FIELD, Filter
-from objcat.tasks.regroup_rows import Changed, rewrite_groups
+from objcat.tasks.regroup_rows import RewriteResult, rewrite_groups
 from objcat.tasks.scan import bare
-from objcat.timeline.entry import Home, Txn
+from objcat.timeline.entry import FileGroupId, Txn
 from objcat.timeline.log_state import AppVersion
-from objcat.write.service_commit import Proposal
+from objcat.write.service_commit import ServiceResult
 from objcat.write.service_result import proposal_of
 from objcat.write.transaction import CommitResult
 
@@ -61,7 +61,7 @@ class Merge:
     a column that only one side has needs no alias. check: refuses a table. Immutable.
     """
 
-    table: Written
+    table: WriteTarget
     source: Any
     on: Any = None
     aliases: tuple[str, str] = ALIASES
@@ -73,24 +73,24 @@ class Merge:
 
     def when_matched_update(self, values: Mapping[str, Value] | None = None, *, where: Value = None) -> Merge:
         """Update rows that the source has too. values: an expression by column; None: every column of the source that the table has."""
-        return self._with(When.MATCHED, Act.UPDATE, where, values)
+        return self._with(When.MATCHED, ClauseAction.UPDATE, where, values)
 
     def when_matched_delete(self, *, where: Value = None) -> Merge:
         """Delete rows that the source has too."""
-        return self._with(When.MATCHED, Act.DELETE, where)
+        return self._with(When.MATCHED, ClauseAction.DELETE, where)
 
     def when_not_matched_insert(self, values: Mapping[str, Value] | None = None, *, where: Value = None) -> Merge:
         """Insert rows that the table lacks. values: an expression by column over the source, those of the key as they are; columns that are
         not named are null. None: every column of the source that the table has."""
-        return self._with(When.NOT_MATCHED, Act.INSERT, where, values)
+        return self._with(When.NOT_MATCHED, ClauseAction.INSERT, where, values)
 
     def when_not_matched_by_source_update(self, values: Mapping[str, Value], *, where: Value = None) -> Merge:
         """Update rows that the source lacks. values: an expression by column over the table."""
-        return self._with(When.NOT_MATCHED_BY_SOURCE, Act.UPDATE, where, values)
+        return self._with(When.NOT_MATCHED_BY_SOURCE, ClauseAction.UPDATE, where, values)
 
     def when_not_matched_by_source_delete(self, *, where: Value = None) -> Merge:
         """Delete rows that the source lacks."""
-        return self._with(When.NOT_MATCHED_BY_SOURCE, Act.DELETE, where)
+        return self._with(When.NOT_MATCHED_BY_SOURCE, ClauseAction.DELETE, where)
 
     def execute(self, *, metadata: Mapping[str, str] | None = None, app: AppVersion | None = None) -> CommitResult | None:
         """Run the merge, as one commit; None when no row changes, since then nothing is committed.
@@ -123,10 +123,10 @@ class Merge:
         self,
         given: Any,
         schema: pa.Schema,
-        program: Program,
+        program: MergeProgram,
         snapshot: Snapshot,
         *,
-        refuse: Callable[[Outcome], None] | None = None,
+        refuse: Callable[[ComputedRows], None] | None = None,
         reads_source: bool = False,
     ) -> Work:
         """What runs a program over a source, which can be read again, and the rows of a snapshot. Raises as `execute`.
@@ -136,7 +136,7 @@ class Merge:
         """
         fileio, manifests = self.table.fileio, self.table.manifests
         plan = _plan(snapshot, manifests, None)
-        if not isinstance(given, (pa.Table, Spooled)):
+        if not isinstance(given, (pa.Table, SpooledBatch)):
             from objcat.spark.dml import check_on_spark, evaluate_on_spark
 
             spark = given.sparkSession
@@ -145,33 +145,33 @@ class Merge:
             # What the source has nothing to do with is read where a clause is about it.
             reaches = program.join in ("inner", "left") and len(plan.groups) > 1
 
-            def target(reach: Reach | None) -> Any:
+            def target(reach: MergeScope | None) -> Any:
                 return Scan(fileio, plan if reach is None else _within(plan, manifests, reach), manifests).to_spark(spark)
 
-            def compute_on_spark() -> Outcome | None:
+            def compute_on_spark() -> ComputedRows | None:
                 return evaluate_on_spark(program, snapshot.spec, target, given, spark, store=store, table=name, reaches=reaches)
 
             return _writes(fileio, snapshot, compute_on_spark, refuse)
         check_program(program, snapshot.spec, schema)
-        source = Source(given, program, snapshot.spec, former_of(snapshot, manifests))
+        source = MergeSource(given, program, snapshot.spec, former_of(snapshot, manifests))
 
         hashed = program.join in ("inner", "left") and not snapshot.spec.is_located
         needed = program.target_columns(snapshot.spec)
 
-        def compute() -> Outcome | None:
+        def compute() -> ComputedRows | None:
             near = replace(_near(plan, source.homes(snapshot)) if hashed else plan, columns=needed)
             return _outcome(fileio, evaluate(program, snapshot, Scan(fileio, near, manifests).to_batches(), source.former, source))
 
         return _writes(fileio, snapshot, compute, refuse, reads=lambda: source.homes(snapshot) if hashed and reads_source else ())
 
-    def _with(self, when: When, act: Act, where: Value, values: Mapping[str, Value] | None = None) -> Merge:
+    def _with(self, when: When, act: ClauseAction, where: Value, values: Mapping[str, Value] | None = None) -> Merge:
         if values is not None and not isinstance(values, Mapping):
             raise InvalidInput(f"{shown(values)} does not say what to set: give a dict of SQL text by column")
         return replace(self, clauses=(*self.clauses, Clause(when, act, where, None if values is None else dict(values))))
 
 
 def update(
-    table: Written,
+    table: WriteTarget,
     values: Mapping[str, Value],
     where: Any,
     *,
@@ -194,7 +194,9 @@ def update(
     return run(table, prepare, metadata=metadata, app=app, spark=spark)
 
 
-def delete_computed(table: Written, where: Any, *, metadata: Mapping[str, str] | None, spark: SparkSession | None) -> CommitResult | None:
+def delete_computed(
+    table: WriteTarget, where: Any, *, metadata: Mapping[str, str] | None, spark: SparkSession | None
+) -> CommitResult | None:
     """Delete by a filter with terms that a scan cannot filter by. See `Table.delete`."""
     spark = None if spark is None else session(spark)
 
@@ -207,7 +209,7 @@ def delete_computed(table: Written, where: Any, *, metadata: Mapping[str, str] |
     return run(table, prepare, metadata=metadata, spark=spark)
 
 
-def _of_rows(table: Written, snapshot: Snapshot, program: Program, where: Any, spark: SparkSession | None) -> Work | None:
+def _of_rows(table: WriteTarget, snapshot: Snapshot, program: MergeProgram, where: Any, spark: SparkSession | None) -> Work | None:
     """What a program makes of rows of the table alone. where: what the scan filters by."""
     spec, fileio, manifests = snapshot.spec, table.fileio, table.manifests
     plan = _plan(snapshot, manifests, where)
@@ -235,7 +237,7 @@ def _of_rows(table: Written, snapshot: Snapshot, program: Program, where: Any, s
     return _writes(fileio, snapshot, lambda: _outcome(fileio, evaluate(program, snapshot, target.to_batches(), former, None)))
 
 
-def upsert_partial(table: Written, data: Any, *, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult | None:
+def upsert_partial(table: WriteTarget, data: Any, *, metadata: Mapping[str, str] | None, app: AppVersion | None) -> CommitResult | None:
     """See `Table.upsert_partial`."""
     if is_ragged(data):
         return _upsert_ragged(table, data, metadata=metadata, app=app)
@@ -256,14 +258,14 @@ def refuse_unknown(batch: pa.Schema, spec: TableSpec) -> None:
 
 
 def _upsert_ragged(
-    table: Written, data: list[dict[str, Any]], *, metadata: Mapping[str, str] | None, app: AppVersion | None
+    table: WriteTarget, data: list[dict[str, Any]], *, metadata: Mapping[str, str] | None, app: AppVersion | None
 ) -> CommitResult | None:
     """A partial upsert of rows of which some say other columns than others."""
 
     def prepare(snapshot: Snapshot) -> Work | None:
         merge = Merge(table, data)
         merge.check_table(snapshot.spec)
-        rows = to_rows(data, snapshot.spec.table_schema)
+        rows = to_arrow_batch(data, snapshot.spec.table_schema)
         assert isinstance(rows, pa.Table), "a list of dicts is a table"
         refuse_unknown(rows.schema, snapshot.spec)
         given = folded(data, rows, snapshot.spec, former_of(snapshot, table.manifests))
@@ -274,7 +276,7 @@ def _upsert_ragged(
 
 
 def soft_delete(
-    table: Written, spec: TableSpec, where: Any, *, flag: str | None, metadata: Mapping[str, str] | None, spark: SparkSession | None
+    table: WriteTarget, spec: TableSpec, where: Any, *, flag: str | None, metadata: Mapping[str, str] | None, spark: SparkSession | None
 ) -> CommitResult | None:
     """See `Table.soft_delete`."""
     if flag is not None:
@@ -290,13 +292,13 @@ def soft_delete(
 def _writes(
     fileio: FileIO,
     snapshot: Snapshot,
-    compute: Callable[[], Outcome | None],
-    refuse: Callable[[Outcome], None] | None = None,
-    reads: Callable[[], Collection[Home]] = tuple,
+    compute: Callable[[], ComputedRows | None],
+    refuse: Callable[[ComputedRows], None] | None = None,
+    reads: Callable[[], Collection[FileGroupId]] = tuple,
 ) -> Work:
     """refuse: as of `Merge.prepared`. reads: homes that the outcome depends on."""
 
-    def work(txn: Txn) -> Proposal | None:
+    def work(txn: Txn) -> ServiceResult | None:
         outcome = compute()
         if outcome is None:
             return None
@@ -318,9 +320,9 @@ def _plan(snapshot: Snapshot, manifests: Manifests, where: Any) -> ScanPlan:
     return plan_scan(snapshot, manifests, where=where, columns=None)
 
 
-def _near(plan: ScanPlan, homes: Collection[Home]) -> ScanPlan:
+def _near(plan: ScanPlan, homes: Collection[FileGroupId]) -> ScanPlan:
     """The plan, without groups in which no row of these homes can be."""
-    by_partition: dict[str, list[Home]] = {}
+    by_partition: dict[str, list[FileGroupId]] = {}
     for home in homes:
         by_partition.setdefault(home.partition, []).append(home)
 
@@ -330,7 +332,7 @@ def _near(plan: ScanPlan, homes: Collection[Home]) -> ScanPlan:
     return replace(plan, plain=kept(plan.plain), merged=kept(plan.merged))
 
 
-def _within(plan: ScanPlan, manifests: Manifests, reach: Reach) -> ScanPlan:
+def _within(plan: ScanPlan, manifests: Manifests, reach: MergeScope) -> ScanPlan:
     """The plan of all columns, without groups and rows that a source cannot match."""
     if reach.nothing:
         return replace(plan, plain=(), merged=())
@@ -367,7 +369,7 @@ def _check_computable(spec: TableSpec, what: str) -> None:
         )
 
 
-def _check_homes(spec: TableSpec, program: Program) -> None:
+def _check_homes(spec: TableSpec, program: MergeProgram) -> None:
     """Refuse to move rows of a table without a key."""
     homes = {column.name for column in spec.partition_columns}
     for one in program.assigned:
@@ -377,34 +379,34 @@ def _check_homes(spec: TableSpec, program: Program) -> None:
             )
 
 
-def _outcome(fileio: FileIO, found: Evaluated | None) -> Outcome | None:
+def _outcome(fileio: FileIO, found: Evaluated | None) -> ComputedRows | None:
     if found is None:
         return None
     rows = found.rows.append_column(DELETED, found.deletes) if found.deleted else found.rows
-    return Outcome(engine=LocalEngine(fileio), data=rows, inserted=found.inserted, updated=found.updated, deleted=found.deleted)
+    return ComputedRows(engine=LocalEngine(fileio), data=rows, inserted=found.inserted, updated=found.updated, deleted=found.deleted)
 
 
-def _rewritten_groups(fileio: FileIO, program: Program, plan: ScanPlan, txn: Txn, zone: str) -> Proposal | None:
+def _rewritten_groups(fileio: FileIO, program: MergeProgram, plan: ScanPlan, txn: Txn, zone: str) -> ServiceResult | None:
     """Of a table without a key: groups that hold such rows, written again with what they become, or without them. zone: as of
     `evaluate_rows`."""
     spec = plan.snapshot.spec
     physical = [column.physical for column in spec.table_schema.columns]
     schema = spec.table_schema.to_arrow_physical(nullable=True)
 
-    def change(rows: pa.Table) -> Changed:
+    def change(rows: pa.Table) -> RewriteResult:
         own = rows.select([*physical, TXN_COLUMN])
         said = named(logical(own, spec.table_schema), spec.table_schema.to_arrow())
         passed = _passing(said, plan.where)
         changed, become = evaluate_rows(program, spec, said.take(passed), zone)
         if not become.num_rows:
-            return Changed(own)
+            return RewriteResult(own)
         kept = np.ones(own.num_rows, np.bool_)
         kept[np.asarray(passed.take(changed))] = False
         left = own.filter(pa.array(kept))
-        if program.acts == (Act.DELETE,):
-            return Changed(left, deleted=become.num_rows)
+        if program.acts == (ClauseAction.DELETE,):
+            return RewriteResult(left, deleted=become.num_rows)
         fitted = conform(become, spec).cast(schema).append_column(TXN_FIELD, constant(txn, become.num_rows))
-        return Changed(pa.concat_tables([bare(left), bare(fitted)]), updated=become.num_rows)
+        return RewriteResult(pa.concat_tables([bare(left), bare(fitted)]), updated=become.num_rows)
 
     rewritten = rewrite_groups(fileio, spec, plan.groups, txn, change)
     return proposal_of(rewritten, plan.snapshot) if rewritten.bases else None

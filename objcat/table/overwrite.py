@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from objcat.datafile.casting import fitted
-from objcat.dml.computed_write import Work, Written, run
+from objcat.datafile.casting import cast_rows
+from objcat.dml.computed_write import Work, WriteTarget, run
 from objcat.dml.overwrite import Touched, ends, held_of, partitions_where, renewed, replaces
 from objcat.errors import InvalidBatch, InvalidInput
 from objcat.metadata.partitioning import IDENTITY
@@ -18,17 +18,17 @@ from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import TableSpec
 from objcat.planning.scan import parse_filter
 from objcat.predicate.parse import Predicate
-from objcat.table.batch_input import change_of, schema_of_batch, session_of
+from objcat.table.batch_input import prepare_batch, schema_of_batch, session_of
 from objcat.tasks.model import Filter, Operation
 from objcat.timeline.entry import Action
 from objcat.timeline.log_state import AppVersion
-from objcat.write.service_commit import Proposal
-from objcat.write.table_writer import Change
+from objcat.write.service_commit import ServiceResult
+from objcat.write.table_writer import WriteBatch
 from objcat.write.transaction import CommitResult
 
 
 def overwrite(
-    table: Written,
+    table: WriteTarget,
     data: Any,
     *,
     where: str | pc.Expression | None,
@@ -42,14 +42,14 @@ def overwrite(
     data, _ = schema_of_batch(data, table.spec.table_schema)
 
     def prepare(snapshot: Snapshot) -> Work:
-        change = change_of(table.fileio, data, snapshot.spec, Operation.INSERT, schema_mode, table=table.name)
+        change = prepare_batch(table.fileio, data, snapshot.spec, Operation.INSERT, schema_mode, table=table.name)
         predicate = None if whole else parse_filter(where, snapshot.spec.table_schema)
         touched = _touched(table, snapshot, predicate, whole=whole)
         if predicate is not None:
             _check_rows(change, predicate, snapshot.spec)
         return replaces(table.fileio, snapshot, change, touched)
 
-    def renew(proposal: Proposal, before: Snapshot, after: Snapshot) -> Proposal | None:
+    def renew(proposal: ServiceResult, before: Snapshot, after: Snapshot) -> ServiceResult | None:
         return renewed(table.fileio, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=whole))
 
     result = run(table, prepare, metadata=metadata, action=Action.REPLACE, app=app, spark=session_of(data), renew=renew)
@@ -57,7 +57,7 @@ def overwrite(
     return result
 
 
-def delete_partition(table: Written, where: str | pc.Expression, *, metadata: Mapping[str, str] | None) -> CommitResult | None:
+def delete_partition(table: WriteTarget, where: str | pc.Expression, *, metadata: Mapping[str, str] | None) -> CommitResult | None:
     """See `Table.delete_partition`."""
 
     def prepare(snapshot: Snapshot) -> Work | None:
@@ -66,13 +66,13 @@ def delete_partition(table: Written, where: str | pc.Expression, *, metadata: Ma
             raise InvalidInput("delete_partition() needs a filter over partition columns, e.g. \"city = 'Rome'\"")
         return ends(snapshot, table.manifests, partitions_where(table.fileio, snapshot, predicate))
 
-    def renew(proposal: Proposal, before: Snapshot, after: Snapshot) -> Proposal | None:
+    def renew(proposal: ServiceResult, before: Snapshot, after: Snapshot) -> ServiceResult | None:
         return renewed(table.fileio, proposal, before, after, lambda: _ends_now(table, proposal, after, where, whole=False))
 
     return run(table, prepare, metadata=metadata, action=Action.REPLACE, renew=renew)
 
 
-def _touched(table: Written, snapshot: Snapshot, predicate: Filter | None, *, whole: bool) -> Touched | None:
+def _touched(table: WriteTarget, snapshot: Snapshot, predicate: Filter | None, *, whole: bool) -> Touched | None:
     if whole or (predicate is None and not snapshot.spec.partitioning.fields):
         return None
     if predicate is None:
@@ -81,7 +81,7 @@ def _touched(table: Written, snapshot: Snapshot, predicate: Filter | None, *, wh
     return lambda batch: _named_or_empty(table, snapshot, predicate, named, frozenset(batch))
 
 
-def _ends_now(table: Written, proposal: Proposal, after: Snapshot, where: Any, *, whole: bool) -> Collection[str] | None:
+def _ends_now(table: WriteTarget, proposal: ServiceResult, after: Snapshot, where: Any, *, whole: bool) -> Collection[str] | None:
     """The partitions that a proposal ends above later commits; None for all. Raises as `_touched`."""
     spec, own = after.spec, proposal.footprint
     if whole or (where is None and not spec.partitioning.fields):
@@ -101,7 +101,7 @@ def _is_said_by_names(where: Filter, spec: TableSpec) -> bool:
     return not spec.former and plain.issuperset(where.columns)
 
 
-def _of_batch(table: Written, snapshot: Snapshot, partitions: frozenset[str]) -> frozenset[str]:
+def _of_batch(table: WriteTarget, snapshot: Snapshot, partitions: frozenset[str]) -> frozenset[str]:
     """The partitions of a batch. Raises InvalidInput for one of a former partitioning with rows: the present one may part these."""
     held = held_of(table.fileio, snapshot, filter(snapshot.spec.is_former, partitions))
     if held is not None:
@@ -112,7 +112,9 @@ def _of_batch(table: Written, snapshot: Snapshot, partitions: frozenset[str]) ->
     return partitions
 
 
-def _named_or_empty(table: Written, snapshot: Snapshot, where: Filter, named: frozenset[str], partitions: frozenset[str]) -> frozenset[str]:
+def _named_or_empty(
+    table: WriteTarget, snapshot: Snapshot, where: Filter, named: frozenset[str], partitions: frozenset[str]
+) -> frozenset[str]:
     """The partitions that a filter names, and those of a batch. Raises InvalidInput for one of these with rows, none of which pass."""
     held = held_of(table.fileio, snapshot, partitions - named)
     if held is not None:
@@ -127,13 +129,13 @@ def _called(partition: str) -> str:
     return f"the partition {partition!r}" if partition else "the file groups without a partition"
 
 
-def _check_rows(change: Change, where: Filter, spec: TableSpec) -> None:
+def _check_rows(change: WriteBatch, where: Filter, spec: TableSpec) -> None:
     """Refuse rows for which the filter is not true: they would not be replaced by the same call again."""
     if hasattr(change.data, "to_batches"):
         schema = spec.table_schema.to_arrow()
         wanted = pa.schema([schema.field(name) for name in where.columns])
         for batch in change.data.to_batches():
-            rows = fitted(pa.Table.from_batches([batch]), wanted)
+            rows = cast_rows(pa.Table.from_batches([batch]), wanted)
             if rows.append_column("_objcat_number", pa.array(np.arange(rows.num_rows))).filter(where.to_arrow()).num_rows < rows.num_rows:
                 raise _outside(where)
         return

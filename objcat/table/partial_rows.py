@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
 from objcat.datafile.batch_checks import fitted_column, keyed, ordered
-from objcat.dml.program import Act, Clause, Tree, When
+from objcat.dml.program import Clause, ClauseAction, Tree, When
 from objcat.errors import InvalidBatch
 from objcat.metadata.table_spec import TableSpec
 
@@ -32,7 +32,7 @@ def is_ragged(data: Any) -> bool:
 
 
 @dataclass(slots=True)
-class _Step:
+class _MergeStep:
     """Rows of one key that count together. rank: of their ordering value; None where they say none, and always count. values: by column the
     number of the row that says it last."""
 
@@ -41,14 +41,14 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldedRows:
     """Rows of a batch with each key once, and the clauses of the merge that writes them."""
 
     rows: pa.Table
     clauses: tuple[Clause, ...]
 
 
-def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, former: Collection[str]) -> Folded:
+def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, former: Collection[str]) -> FoldedRows:
     """What `said` comes to, one row for each key.
 
     rows: the same, as a table in which whatever a row does not say is null. former: the partitions of former partitionings that have a file
@@ -59,9 +59,9 @@ def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, f
     columns = {name: fitted_column(rows.column(name), spec.table_schema.column(name)) for name in names}
     keys = _keys(rows, spec, former)
     ranks = _ranks(said, rows, spec)
-    steps: dict[tuple[int, ...], list[_Step]] = {}
+    steps: dict[tuple[int, ...], list[_MergeStep]] = {}
     for number, row in enumerate(said):
-        _add(steps.setdefault(keys[number], []), _Step(ranks[number], dict.fromkeys(row, number)))
+        _add(steps.setdefault(keys[number], []), _MergeStep(ranks[number], dict.fromkeys(row, number)))
     every = list(steps.values())
     firsts = [next(iter(chain[0].values.values())) for chain in every]
     found: dict[str, pa.ChunkedArray] = {name: columns[name].take(pa.array(firsts)) for name in _located(spec)}
@@ -74,10 +74,10 @@ def folded(said: Sequence[Mapping[str, Any]], rows: pa.Table, spec: TableSpec, f
             numbers = np.array([NOTHING if step is None else step.values.get(name, NOTHING) for step in here])
             found[_given(place, name)] = pa.chunked_array([pa.array(numbers != NOTHING)])
             found[_value(place, name)] = columns[name].take(pa.array(numbers, mask=numbers == NOTHING))
-    return Folded(pa.table(found), _clauses(spec, names, depth))
+    return FoldedRows(pa.table(found), _clauses(spec, names, depth))
 
 
-def _add(chain: list[_Step], step: _Step) -> None:
+def _add(chain: list[_MergeStep], step: _MergeStep) -> None:
     """Put a row behind those of its key."""
     if step.rank is not None:
         newest = max((earlier.rank for earlier in chain if earlier.rank is not None), default=step.rank)
@@ -181,5 +181,5 @@ def _clauses(spec: TableSpec, names: Sequence[str], depth: int) -> tuple[Clause,
     updates = {name: last(name, _target(name), counts) for name in own}
     inserts = {name: _source(name) for name in keys} | {name: last(name, sql.null(), lambda _: sql.true()) for name in own}
     where = None if ordering is None else sql.or_(*(sql.and_(_source(_here(place)), counts(place)) for place in range(depth)))
-    matched = [Clause(When.MATCHED, Act.UPDATE, where, updates)] if updates else []
-    return (*matched, Clause(When.NOT_MATCHED, Act.INSERT, None, inserts))
+    matched = [Clause(When.MATCHED, ClauseAction.UPDATE, where, updates)] if updates else []
+    return (*matched, Clause(When.NOT_MATCHED, ClauseAction.INSERT, None, inserts))

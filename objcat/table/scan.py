@@ -13,15 +13,15 @@ from fileio.optional import library
 from fileio.store import FileIO
 from objcat.common.memory_errors import reporting, reports_full_memory
 from objcat.common.validation import nearest_name, session, shown, text
-from objcat.datafile.nested_slices import uncut
+from objcat.datafile.nested_slices import compact_nested_slices
 from objcat.datafile.parquet import TXN_COLUMN
 from objcat.datafile.verification import check_footers
 from objcat.errors import CorruptTable, InvalidInput
 from objcat.inspection.explain import Explanation, explain_plan
-from objcat.inspection.snapshot_stats import UNKNOWN, Extreme, as_numbers, extremes_of
+from objcat.inspection.snapshot_stats import UNKNOWN, ColumnBound, as_numbers, extremes_of
 from objcat.metadata.files import FileGroup
 from objcat.metadata.manifest import Manifests
-from objcat.planning.commits import CommitPoint, commits_table, txns_of, with_commits
+from objcat.planning.commits import CommitInfo, commits_table, txns_of, with_commits
 from objcat.planning.scan import COMMIT_COLUMNS, HIDDEN, ScanPlan, hidden_field, narrow_plan, only_read
 from objcat.predicate.implied import implied_by
 from objcat.tasks.scan import ahead_of, scan_groups
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS_MAX = 64 * 1024
 
-CommitsOf = Callable[[Collection[Txn]], Mapping[Txn, CommitPoint]]
+CommitsOf = Callable[[Collection[Txn]], Mapping[Txn, CommitInfo]]
 
 
 @reports_full_memory
@@ -125,10 +125,10 @@ class Scan:
         files that its filter rules out. Pinned to the snapshot, read as often as you like. A filter over a scan with a limit is applied to
         those rows.
         """
-        from objcat.table.dataset import ScanDataset, Source
+        from objcat.table.dataset import DatasetReader, ScanDataset
 
         filterable = self.plan.snapshot.spec.table_schema.names if self.limit is None else ()
-        return ScanDataset(Source(self.schema, filterable, self._exactly, self._possibly))
+        return ScanDataset(DatasetReader(self.schema, filterable, self._exactly, self._possibly))
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """The rows as a DuckDB relation over `to_dataset`: a query of it reads the columns that it names, and leaves out the files that its
@@ -223,7 +223,7 @@ class Scan:
             groups = (*sorted(self.plan.plain, key=_base_rows, reverse=True), *self.plan.merged)
         for rows in self._tables(groups, lazy=left is not None):
             taken = rows if left is None or left >= rows.num_rows else rows.slice(0, left)
-            yield from uncut(self._finished(taken).to_batches(max_chunksize=rows_max))
+            yield from compact_nested_slices(self._finished(taken).to_batches(max_chunksize=rows_max))
             if left is not None:
                 left -= taken.num_rows
                 if left <= 0:
@@ -280,7 +280,7 @@ class Scan:
             hashes=self.plan.hashes,
         )
         best = _Best(least=least)
-        waiting: list[tuple[FileGroup, Extreme]] = []
+        waiting: list[tuple[FileGroup, ColumnBound]] = []
         for group in self.plan.groups:
             extreme = known.get(group.home, UNKNOWN)
             if extreme.exact and where is None:

@@ -28,18 +28,18 @@ from objcat.common.validation import (
 from objcat.errors import AlreadyApplied, CommitConflict, InvalidInput, ObjcatError
 from objcat.inspection.history import History
 from objcat.inspection.snapshot_stats import TableStats, files_of, partitions_of_snapshot, stats_of
-from objcat.maintenance.auto import Upkeep
+from objcat.maintenance.auto import AutoMaintenance
 from objcat.maintenance.savepoint import check_readable
 from objcat.metadata.properties import SchemaMode
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
-from objcat.planning.commits import CommitPoint, Commits
+from objcat.planning.commits import CommitInfo, Commits
 from objcat.planning.scan import MODES, SNAPSHOT, ScanPlan, plan_scan
 from objcat.table.alter import Altered
 from objcat.table.apply_changes import DELETES, batch_of, check_follows, version_of
-from objcat.table.batch_input import change_of, layout_of, session_of
-from objcat.table.change_feed import Feed, Source, changes, incremental
-from objcat.table.context import Standing
+from objcat.table.batch_input import parse_layout, prepare_batch, session_of
+from objcat.table.change_feed import ChangeFeed, FeedContext, changes, incremental
+from objcat.table.context import LatestView
 from objcat.table.delete import delete_where
 from objcat.table.erase import Certificate, ErasurePlan, plan_erasure
 from objcat.table.erase import erase as erase_for_good
@@ -47,16 +47,16 @@ from objcat.table.insert import insert_new
 from objcat.table.merge import Merge, soft_delete, update, upsert_partial
 from objcat.table.overwrite import delete_partition, overwrite
 from objcat.table.scan import Scan
-from objcat.tasks.model import Layout, Operation
-from objcat.timeline.commit import check_still_there
+from objcat.tasks.model import Operation, WriteLayout
+from objcat.timeline.commit import check_log_unchanged
 from objcat.timeline.entry import Txn, parse_txn
 from objcat.timeline.log import with_changes
 from objcat.timeline.log_state import AppVersion
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.rollback import Resolution, resolve
-from objcat.write.bucket_size_warning import SizeAdvice
-from objcat.write.service_commit import Done
-from objcat.write.transaction import CommitResult, WriteOperation, applied_at, result_of
+from objcat.write.bucket_size_warning import BucketSizeWarning
+from objcat.write.service_commit import ServiceCommit
+from objcat.write.transaction import CommitResult, WriteOperation, already_applied_result, result_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,9 +74,11 @@ AsOf = int | str | dt.datetime
 class Table(Altered):
     """A handle on a table, at the newest slot that it has seen. Safe for many threads; not picklable (open the table there)."""
 
-    def __init__(self, name: str, timeline: Timeline[Tables], table: str, view: View[Tables], *, upkeep: Upkeep | None = None) -> None:
-        super().__init__(name, timeline, table, Standing(timeline, view), upkeep or Upkeep())
-        self._advice = SizeAdvice(name)
+    def __init__(
+        self, name: str, timeline: Timeline[Tables], table: str, view: LogView[Tables], *, upkeep: AutoMaintenance | None = None
+    ) -> None:
+        super().__init__(name, timeline, table, LatestView(timeline, view), upkeep or AutoMaintenance())
+        self._advice = BucketSizeWarning(name)
         self._commits = Commits(timeline.fileio)
 
     def __repr__(self) -> str:
@@ -100,7 +102,7 @@ class Table(Altered):
                 if not is_whole:
                     self.timeline.check_absent(after + len(entries) + 1, newest.slot)
                 found = entries[newest.slot - after - 1] if is_whole else None
-                check_still_there(newest, found, where=self.fileio.url)
+                check_log_unchanged(newest, found, where=self.fileio.url)
             mine = [entry for entry in entries if self.id in entry.footprint or not entry.footprint]
             if limit is None or span is None:
                 return History(mine, self.id)
@@ -212,7 +214,7 @@ class Table(Altered):
         a range of their values, which filters on them profit from. In a table with a key rows lie by bucket and key anyway. Else as
         `insert`, and memory is bounded: a stream, as of an Arrow reader, goes through local disk. Raises InvalidInput, else as `insert`.
         """
-        return self._write(data, Operation.INSERT, metadata, app, schema_mode, layout=layout_of(sort, self.spec))
+        return self._write(data, Operation.INSERT, metadata, app, schema_mode, layout=parse_layout(sort, self.spec))
 
     @overload
     def delete(self, keys: str, *, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None) -> CommitResult | None: ...
@@ -254,7 +256,7 @@ class Table(Altered):
         Raises InvalidInput when a savepoint keeps such rows (it names them: release them first), Unavailable when the store did not delete
         a file (call it again), InvalidPredicate, InvalidBatch, NullKey, CommitConflict, Fenced, CommitUnknown and storage errors.
         """
-        return erase_for_good(self, keys, older_than_s=older_than_s, reliably=self._standing.reliably)
+        return erase_for_good(self, keys, older_than_s=older_than_s, reliably=self._standing.retry_on_new_checkpoint)
 
     def update(
         self,
@@ -304,7 +306,7 @@ class Table(Altered):
         return None if reached is None else reached.version
 
     def upsert_from(
-        self, source: Feed, *, app_id: str, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
+        self, source: ChangeFeed, *, app_id: str, metadata: Mapping[str, str] | None = None, spark: SparkSession | None = None
     ) -> CommitResult | None:
         """Follow another table: write its changes here, rows and deletes, as one commit that counts once; None when there are none.
 
@@ -375,13 +377,13 @@ class Table(Altered):
         """
         return delete_partition(self, where, metadata=metadata)
 
-    def committed(self, write: Callable[[], Done[Any] | None], *, spark: SparkSession | None = None) -> CommitResult | None:
+    def committed(self, write: Callable[[], ServiceCommit[Any] | None], *, spark: SparkSession | None = None) -> CommitResult | None:
         """Run a write that is a service, and say what it committed; the handle has seen it. spark: that writes."""
         began, since_slot = self.fileio.metrics.snapshot(), self._standing.view.slot
         try:
             done = write()
         except AlreadyApplied as applied:
-            return applied_at(self.fileio, applied.winner_slot, began)
+            return already_applied_result(self.fileio, applied.winner_slot, began)
         if done is None:
             return None
         sent = self.fileio.metrics.snapshot() - began
@@ -421,7 +423,7 @@ class Table(Altered):
             snapshot = self.refresh() if as_of is None else self._snapshot_as_of(as_of)
             return plan_scan(snapshot, self.manifests, where=where, columns=columns, mode=mode)
 
-        planned = self._standing.reliably(plan)
+        planned = self._standing.retry_on_new_checkpoint(plan)
         return Scan(
             self.fileio,
             planned,
@@ -433,19 +435,19 @@ class Table(Altered):
 
     def stats(self) -> TableStats:
         """How much the newest snapshot holds: rows, bytes, files, file groups, by its metadata alone. Raises storage errors."""
-        return self._standing.reliably(lambda: stats_of(self.refresh(), self.manifests))
+        return self._standing.retry_on_new_checkpoint(lambda: stats_of(self.refresh(), self.manifests))
 
     def files(self) -> pa.Table:
         """The data files of the newest snapshot, one row for each: see `objcat.inspection.snapshot_stats.FILES`. Raises storage errors."""
-        return self._standing.reliably(lambda: files_of(self.refresh(), self.manifests))
+        return self._standing.retry_on_new_checkpoint(lambda: files_of(self.refresh(), self.manifests))
 
     def partitions(self) -> pa.Table:
         """The partitions of the newest snapshot, one row for each: see `PARTITIONS` of `objcat.inspection.snapshot_stats`."""
-        return self._standing.reliably(lambda: partitions_of_snapshot(self.refresh(), self.manifests))
+        return self._standing.retry_on_new_checkpoint(lambda: partitions_of_snapshot(self.refresh(), self.manifests))
 
     def incremental(
         self, *, since: AsOf, until: AsOf | None = None, where: str | pc.Expression | None = None, columns: Sequence[str] | None = None
-    ) -> Feed:
+    ) -> ChangeFeed:
         """The latest state, as of `until`, of every row that was inserted or updated after `since`.
 
         Reads what was written in the range, not the table. Keys that were deleted do not appear, nor do rows that came late and lost; a
@@ -456,9 +458,9 @@ class Table(Altered):
         (`since` may be).
         """
         columns = None if columns is None else name_list(columns, what="columns")
-        return self._standing.reliably(lambda: incremental(self._source(), since, until, where=where, columns=columns))
+        return self._standing.retry_on_new_checkpoint(lambda: incremental(self._source(), since, until, where=where, columns=columns))
 
-    def changes(self, *, since: AsOf, until: AsOf | None = None, columns: Sequence[str] | None = None, net: bool = False) -> Feed:
+    def changes(self, *, since: AsOf, until: AsOf | None = None, columns: Sequence[str] | None = None, net: bool = False) -> ChangeFeed:
         """What every commit after `since` up to `until` inserted, updated and deleted, exactly.
 
         Rows have `_change_type` ("insert", "update_before", "update_after" or "delete"), `_commit_slot`, `_commit_time`, and the columns:
@@ -469,11 +471,11 @@ class Table(Altered):
         be read.
         """
         columns = None if columns is None else name_list(columns, what="columns")
-        return self._standing.reliably(lambda: changes(self._source(), since, until, columns=columns, net=net))
+        return self._standing.retry_on_new_checkpoint(lambda: changes(self._source(), since, until, columns=columns, net=net))
 
-    def _source(self) -> Source:
+    def _source(self) -> FeedContext:
         self.refresh()
-        return Source(
+        return FeedContext(
             timeline=self.timeline, table=self.id, name=self.name, manifests=self.manifests, commits=self._commits, view=self._standing.view
         )
 
@@ -488,10 +490,10 @@ class Table(Altered):
         schema_mode: SchemaModeName | None = None,
         *,
         delete_when: str | None = None,
-        layout: Layout | None = None,
+        layout: WriteLayout | None = None,
     ) -> CommitResult:
         told = text_mapping({} if metadata is None else metadata, what="metadata")
-        change = change_of(
+        change = prepare_batch(
             self.fileio, data, self.spec, operation, schema_mode, delete_when, table=self.name, newest=lambda: self.refresh().spec
         )
         # Blind writes need no news: the slot's own put tells whether the view is the newest. The others begin from what is there. Rows
@@ -517,7 +519,7 @@ class Table(Altered):
         began = self._standing.view.slot
         try:
             # A write that meets a collected checkpoint has not asked for a slot, and has removed its files.
-            result, followed = self._standing.reliably(lambda: write.run(self._standing.view))
+            result, followed = self._standing.retry_on_new_checkpoint(lambda: write.run(self._standing.view))
         except CommitConflict:
             # The next try begins from what has won; and a table that was dropped is better called so.
             with contextlib.suppress(FileIOError):
@@ -535,12 +537,12 @@ class Table(Altered):
                 self._tell(result)
         return result
 
-    def _snapshot_of(self, view: View[Tables]) -> Snapshot:
+    def _snapshot_of(self, view: LogView[Tables]) -> Snapshot:
         return snapshot_of(view, self.id, where=self.fileio.url)
 
-    def _commits_of(self, txns: Collection[Txn]) -> Mapping[Txn, CommitPoint]:
+    def _commits_of(self, txns: Collection[Txn]) -> Mapping[Txn, CommitInfo]:
         """When transactions that rows name were committed, see `objcat.planning.commits`. The handle has seen their slots."""
-        return self._standing.reliably(lambda: self._commits.find(self._standing.view.outcomes, txns))
+        return self._standing.retry_on_new_checkpoint(lambda: self._commits.find(self._standing.view.outcomes, txns))
 
     def _check_readable(self, slot: int) -> None:
         check_readable(self.timeline.refresh(self._standing.view).log, self.id, slot, where=self.fileio.url)

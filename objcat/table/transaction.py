@@ -14,34 +14,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.errors import FileIOError
-from objcat.catalog.catalog import Binding, Catalog, Names
+from objcat.catalog.catalog import Catalog, CatalogNames, NameBinding
 from objcat.common.memory_errors import after_commit, reports_full_memory
 from objcat.common.validation import IsolationName, SchemaModeName, name_list, one_of, text, text_mapping, whole_number
 from objcat.errors import InvalidInput, ObjcatError, SeveralDomains
-from objcat.maintenance.auto import Upkeep
+from objcat.maintenance.auto import AutoMaintenance
 from objcat.maintenance.savepoint import check_readable
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.planning.commits import Commits
 from objcat.planning.scan import plan_scan
-from objcat.table.batch_input import change_of, session_of, workers_on
+from objcat.table.batch_input import prepare_batch, session_of, workers_on
 from objcat.table.scan import Scan
 from objcat.tasks.model import Operation
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Entry, Footprint
 from objcat.timeline.log_state import AppVersion
-from objcat.timeline.log_view import Timeline, View, reopening
-from objcat.write.table_writer import Change, Part
-from objcat.write.transaction import CommitResult, commit_parts
+from objcat.timeline.log_view import LogView, Timeline, reopening
+from objcat.write.table_writer import TableWriter, WriteBatch
+from objcat.write.transaction import CommitResult, commit_write
 
 logger = logging.getLogger("objcat")
 
 R = TypeVar("R")
 
-OpenLog: TypeAlias = Callable[[str], tuple[Timeline[Tables], View[Tables]]]
+OpenLog: TypeAlias = Callable[[str], tuple[Timeline[Tables], LogView[Tables]]]
 """The log below a prefix of the lake, and its newest view."""
-KeepLog: TypeAlias = Callable[[str, View[Tables]], None]
+KeepLog: TypeAlias = Callable[[str, LogView[Tables]], None]
 """Takes a newer view of the log below a prefix."""
 
 
@@ -62,11 +62,11 @@ class _Block:
     first: str
     prefix: str
     timeline: Timeline[Tables]
-    view: View[Tables]
+    view: LogView[Tables]
     opened: int
     keep: KeepLog
     manifests: Manifests
-    changes: dict[str, list[Change]] = field(default_factory=dict)
+    changes: dict[str, list[WriteBatch]] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
     is_open: bool = True
 
@@ -153,7 +153,7 @@ class TransactionTable:
 
     def _change(self, data: Any, operation: Operation, schema_mode: SchemaModeName | None = None, delete_when: str | None = None) -> None:
         self._block.check_open()
-        change = change_of(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode, delete_when, table=self.name)
+        change = prepare_batch(self._block.timeline.fileio, data, self.snapshot.spec, operation, schema_mode, delete_when, table=self.name)
         self._block.changes.setdefault(self.id, []).append(change)
 
 
@@ -177,7 +177,7 @@ class Transaction:
         isolation: IsolationName,
         metadata: Mapping[str, str],
         app: AppVersion | None,
-        upkeep: Upkeep,
+        upkeep: AutoMaintenance,
     ) -> None:
         self.isolation = Isolation(one_of(isolation, Isolation, what="isolation"))
         self.result: CommitResult | None = None
@@ -187,7 +187,7 @@ class Transaction:
         self._metadata = text_mapping(metadata, what="metadata")
         self._app = app
         self._upkeep = upkeep
-        self._names: Names | None = None
+        self._names: CatalogNames | None = None
         self._block: _Block | None = None
         self._tables: dict[str, TransactionTable] = {}
         self._has_ended = False
@@ -222,7 +222,7 @@ class Transaction:
             self._tables[binding.table] = TransactionTable(binding.name, block, binding.table)
         return self._tables[binding.table]
 
-    def _block_of(self, binding: Binding) -> _Block:
+    def _block_of(self, binding: NameBinding) -> _Block:
         if self._block is None:
             timeline, view = self._open_log(binding.prefix)
             manifests = Manifests(timeline.fileio)
@@ -246,7 +246,7 @@ class Transaction:
         if not block.changes:
             return None
         timeline = block.timeline
-        parts = [Part(timeline.fileio, block.manifests, table, changes) for table, changes in block.changes.items()]
+        parts = [TableWriter(timeline.fileio, block.manifests, table, changes) for table, changes in block.changes.items()]
         committer = Committer(timeline.fileio)
         # What has read nothing may begin from the newest state as well as from an older one.
         reads: dict[str, Footprint] | None = None
@@ -254,9 +254,9 @@ class Transaction:
             serializable = self.isolation is Isolation.SERIALIZABLE
             reads = {table: Footprint(read_partitions=("",)) for table in sorted(block.read) if serializable}
 
-        def write() -> tuple[View[Tables], tuple[CommitResult, Sequence[Entry]]]:
+        def write() -> tuple[LogView[Tables], tuple[CommitResult, Sequence[Entry]]]:
             began = timeline.refresh(block.view) if reads is None else block.view
-            return began, commit_parts(timeline, committer, parts, began, metadata=self._metadata, app=self._app, reads=reads)
+            return began, commit_write(timeline, committer, parts, began, metadata=self._metadata, app=self._app, reads=reads)
 
         view, (result, followed) = block.standing(write)
         try:
@@ -271,7 +271,7 @@ class Transaction:
                 self._look_after(block, view)
         return result
 
-    def _look_after(self, block: _Block, view: View[Tables]) -> None:
+    def _look_after(self, block: _Block, view: LogView[Tables]) -> None:
         """Every table that the block has written is looked after as by a write of its own."""
         for table in self._tables.values():
             changes = block.changes.get(table.id, ())

@@ -22,7 +22,7 @@ from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.model import OP_FIELD, TXN_FIELD, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 from objcat.tasks.write_log_rows import gather, put_log
-from objcat.timeline.entry import Home, Txn
+from objcat.timeline.entry import FileGroupId, Txn
 
 HELD_BYTES_MAX = 256 * 1024**2
 """Arrow bytes that a task holds before it writes a file that is smaller than it should be."""
@@ -119,7 +119,7 @@ class _Appender:
             self._row_bytes = base.bytes / base.rows
 
 
-def write_part(fileio: FileIO, spec: TableSpec, txn: Txn, rows: pa.Table, home: Home) -> BaseFile:
+def write_part(fileio: FileIO, spec: TableSpec, txn: Txn, rows: pa.Table, home: FileGroupId) -> BaseFile:
     """Write one base file of a table without a key."""
     path = base_path(txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     return write_base(fileio, path, rows, home, txn, statistics=spec.statistics)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from fileio.store import FileIO
 from objcat.datafile.bucket_hash import bucket_of
-from objcat.datafile.casting import fitted, logical, named
-from objcat.datafile.lateness import timely
+from objcat.datafile.casting import cast_rows, logical, named
+from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_files import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, merge
 from objcat.datafile.parquet import TXN_COLUMN, base_pieces, constant, pieces_of_txns, txn_of_path
@@ -25,7 +25,7 @@ from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.merged_rows import current_rows
 from objcat.tasks.model import Filter
 from objcat.tasks.scan import bare, own_rows, read_logs, rows_of_slice
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 COMMIT_SLOT = "_commit_slot"
 """Hidden column: the slot of the commit that wrote the row."""
@@ -261,7 +261,7 @@ class ChangeStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class RowChanges:
     """A class of homes: one partition, and the buckets that are equal modulo a number that divides every bucket count which a range has
     seen. So a key stays in its class through splits.
 
@@ -285,7 +285,7 @@ class ChangeTask:
     """
 
     spec: TableSpec
-    classes: tuple[Changed, ...]
+    classes: tuple[RowChanges, ...]
     columns: tuple[str, ...]
     net: bool
     latest: TableSpec | None = None
@@ -314,11 +314,11 @@ def changes_of(fileio: FileIO, task: ChangeTask) -> pa.Table:
     if task.latest is not None:
         there = changes.filter(pc.is_in(changes.column(CHANGE_TYPE), value_set=pa.array([INSERT, UPDATE_AFTER])))
         wanted = pa.schema([*task.latest.table_schema.to_arrow_physical(), *COMMIT_FIELDS])
-        return _logical(fitted(there, wanted), replace(task, spec=task.latest))
+        return _logical(cast_rows(there, wanted), replace(task, spec=task.latest))
     return named(logical(changes, spec.table_schema), change_schema(spec, task.columns))
 
 
-def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: Changed) -> pa.Table:
+def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: RowChanges) -> pa.Table:
     read = read_logs(fileio, [_carrier(step) for step in changed.steps if step.added], _physical(spec), spec.table_schema)
     state = _concat(spec, [current_rows(fileio, spec, group) for group in changed.before])
     if not any(step.replaces for step in changed.steps):
@@ -327,7 +327,7 @@ def _changes_of_class(fileio: FileIO, spec: TableSpec, changed: Changed) -> pa.T
     for step in changed.steps:
         after = _replaced(fileio, state, step, spec)
         if step.added:
-            parts = [timely(read[rows.object.path, rows.start], spec, rows.committed_at_ms) for rows in step.added]
+            parts = [drop_late_rows(read[rows.object.path, rows.start], spec, rows.committed_at_ms) for rows in step.added]
             marked = [_marked(part, txn_of_path(rows.object.path)) for part, rows in zip(parts, step.added, strict=True)]
             after = _lasting(_merged(_concat(spec, [after, *marked]), spec, keep_deletes=True), spec)
         found.append(_difference(state, after, step, spec))
@@ -413,7 +413,7 @@ def _replaced(fileio: FileIO, state: pa.Table, step: ChangeStep, spec: TableSpec
     return _concat(spec, [kept, *(current_rows(fileio, spec, group) for group in step.groups)])
 
 
-def _without(state: pa.Table, homes: Sequence[Home], spec: TableSpec) -> pa.Table:
+def _without(state: pa.Table, homes: Sequence[FileGroupId], spec: TableSpec) -> pa.Table:
     """The rows that live in none of some homes, which have one bucket count."""
     (count,) = {home.bucket_count for home in homes}
     buckets = bucket_of([state.column(column.physical) for column in spec.bucket_columns], count)

@@ -20,7 +20,7 @@ from objcat.metadata.files import LogRows
 from objcat.tasks.key_index import put_index
 from objcat.tasks.model import WriteResult, WriteTask
 from objcat.tasks.write_log_rows import bounded, gather, prepare, take_runs
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 RUN_SHARE = 4
 """A run takes this part of what the process may hold, in Arrow bytes: it is there twice while it is sorted."""
@@ -37,10 +37,10 @@ class Run:
     """
 
     rows: pa.Table | SpilledRows
-    parts: dict[Home, LogRows]
+    parts: dict[FileGroupId, LogRows]
     level: int = 0
 
-    def pieces(self, home: Home) -> Iterator[pa.Table]:
+    def pieces(self, home: FileGroupId) -> Iterator[pa.Table]:
         """The rows of a home, which it has, in order."""
         part = self.parts[home]
         if isinstance(self.rows, SpilledRows):
@@ -48,7 +48,7 @@ class Run:
         else:
             yield self.rows.slice(part.start, part.end - part.start)
 
-    def take(self, homes: Iterable[Home]) -> tuple[pa.Table, tuple[LogRows, ...]]:
+    def take(self, homes: Iterable[FileGroupId]) -> tuple[pa.Table, tuple[LogRows, ...]]:
         """The rows of some homes, all of which it has, in memory; and which are of which. The run must be in memory."""
         assert isinstance(self.rows, pa.Table), "rows are taken before a run is spilled"
         return take_runs(self.rows, [self.parts[home] for home in homes])
@@ -95,20 +95,20 @@ class SortedRuns:
             seen(self._runs[-1])
 
     @property
-    def homes(self) -> list[Home]:
+    def homes(self) -> list[FileGroupId]:
         """Of all rows, in order."""
         return sorted({home for run in self._runs for home in run.parts})
 
     @property
     def home_bytes(self) -> int:
         """Arrow bytes of the rows of the largest home, about; 0 without any."""
-        rows = Counter[Home]()
+        rows = Counter[FileGroupId]()
         for run in self._runs:
             for home, part in run.parts.items():
                 rows[home] += part.end - part.start
         return max(rows.values(), default=0) * self._bytes // max(1, self._rows)
 
-    def rows_of(self, home: Home) -> Iterator[pa.Table]:
+    def rows_of(self, home: FileGroupId) -> Iterator[pa.Table]:
         """The rows of a home in all runs, by key, each key once: of several, the one that counts by ordering and order."""
         return self._rows_of(home, self._runs)
 
@@ -121,7 +121,7 @@ class SortedRuns:
         """What all rows change in the record index, as one log object. Raises storage errors."""
         return put_index(fileio, self._task, name, pa.concat_tables(self._entries)) if self._entries else WriteResult()
 
-    def _rows_of(self, home: Home, runs: Sequence[Run]) -> Iterator[pa.Table]:
+    def _rows_of(self, home: FileGroupId, runs: Sequence[Run]) -> Iterator[pa.Table]:
         spec = self._task.spec
         mine = [run.pieces(home) for run in runs if home in run.parts]
         if len(mine) == 1:
@@ -150,7 +150,7 @@ class SortedRuns:
             self._runs[-self._runs_max :] = [merged]
 
     def _merged(self, runs: Sequence[Run]) -> Run:
-        parts: dict[Home, LogRows] = {}
+        parts: dict[FileGroupId, LogRows] = {}
 
         def pieces() -> Iterator[pa.Table]:
             start = end = 0

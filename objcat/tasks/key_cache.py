@@ -21,7 +21,7 @@ from objcat.metadata.files import FileGroup
 from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.key_lookup import NOWHERE, BatchKeys, Ints, LocateTask, known_keys
 from objcat.tasks.model import PLACE_COLUMN
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 ENTRY_BYTES = 12
 """Of memory for a key: its digest, and the number of its file group."""
@@ -36,7 +36,7 @@ _Slice = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownKeys:
     """What was read of a file group. number: of it, as long as it only grows."""
 
     number: int
@@ -45,14 +45,14 @@ class _Known:
 
 
 @dataclass(slots=True)
-class _Entries:
+class _CachedEntries:
     """Digests in order, and the numbers of the file groups in which the keys live."""
 
     digests: _Digests = field(default_factory=lambda: np.zeros(0, np.uint64))
     numbers: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     @classmethod
-    def of(cls, digests: _Digests, numbers: npt.NDArray[np.int32]) -> _Entries:
+    def of(cls, digests: _Digests, numbers: npt.NDArray[np.int32]) -> _CachedEntries:
         order = np.lexsort((numbers, digests))
         digests, numbers = digests[order], numbers[order]
         # A key may have rows in the base file and in the logs.
@@ -77,10 +77,10 @@ class KeyMap:
         self._clear()
 
     def _clear(self) -> None:
-        self._main = _Entries()
-        self._added: list[_Entries] = []
-        self._homes: list[Home | None] = []
-        self._known: dict[Home, _Known] = {}
+        self._main = _CachedEntries()
+        self._added: list[_CachedEntries] = []
+        self._homes: list[FileGroupId | None] = []
+        self._known: dict[FileGroupId, _KnownKeys] = {}
 
     @property
     def keys(self) -> int:
@@ -93,8 +93,8 @@ class KeyMap:
         return ENTRY_BYTES * self.keys
 
     def locate(
-        self, fileio: FileIO, spec: TableSpec, live: Mapping[Home, FileGroup], keys: BatchKeys, *, bytes_max: int
-    ) -> tuple[Ints, Sequence[Home]] | None:
+        self, fileio: FileIO, spec: TableSpec, live: Mapping[FileGroupId, FileGroup], keys: BatchKeys, *, bytes_max: int
+    ) -> tuple[Ints, Sequence[FileGroupId]] | None:
         """Of every key of a batch the number of the home that it lives in among those returned, or `NOWHERE`.
 
         live: all file groups of the partitions of the batch. Reads the keys of what is new there, or was written since. None when the map
@@ -115,13 +115,13 @@ class KeyMap:
 
     # ---- how
 
-    def _follow(self, fileio: FileIO, spec: TableSpec, live: Mapping[Home, FileGroup], bytes_max: int) -> bool:
+    def _follow(self, fileio: FileIO, spec: TableSpec, live: Mapping[FileGroupId, FileGroup], bytes_max: int) -> bool:
         """Read what was not read yet, and forget what is no more. False when that is too much."""
         partitions = {home.partition for home in live}
         for home in [home for home in self._known if home.partition in partitions and home not in live]:
             self._forget(home)
         unread: list[FileGroup] = []
-        now: dict[Home, _Known] = {}
+        now: dict[FileGroupId, _KnownKeys] = {}
         for home, group in live.items():
             base = None if group.base is None else group.base.path
             logs = frozenset((part.object.path, part.start, part.end) for part in group.logs)
@@ -131,11 +131,11 @@ class KeyMap:
                     continue
                 new = tuple(part for part in group.logs if (part.object.path, part.start, part.end) not in known.logs)
                 unread.append(replace(group, base=None, logs=new))
-                now[home] = _Known(known.number, base, logs)
+                now[home] = _KnownKeys(known.number, base, logs)
             else:
                 self._forget(home)
                 unread.append(group)
-                now[home] = _Known(len(self._homes), base, logs)
+                now[home] = _KnownKeys(len(self._homes), base, logs)
                 self._homes.append(home)
         rows = sum((group.base.rows if group.base is not None else 0) + sum(part.rows for part in group.logs) for group in unread)
         if ENTRY_BYTES * (self.keys + rows) > bytes_max:
@@ -147,7 +147,7 @@ class KeyMap:
             self._merge()
         return True
 
-    def _forget(self, home: Home) -> None:
+    def _forget(self, home: FileGroupId) -> None:
         known = self._known.pop(home, None)
         if known is not None:
             self._homes[known.number] = None
@@ -177,7 +177,7 @@ class KeyMap:
         if held:
             digest()
         if read:
-            self._added.append(_Entries.of(np.concatenate([one for one, _ in read]), np.concatenate([one for _, one in read])))
+            self._added.append(_CachedEntries.of(np.concatenate([one for one, _ in read]), np.concatenate([one for _, one in read])))
 
     def _merge(self) -> None:
         """All entries in one array, without those of file groups that are no more, and the others numbered anew."""
@@ -186,7 +186,7 @@ class KeyMap:
         alive = np.array([home is not None for home in self._homes], np.bool_)
         kept = alive[numbers]
         anew = (np.cumsum(alive) - 1).astype(np.int32)
-        self._main, self._added = _Entries.of(digests[kept], anew[numbers[kept]]), []
+        self._main, self._added = _CachedEntries.of(digests[kept], anew[numbers[kept]]), []
         self._homes = [home for home in self._homes if home is not None]
         self._known = {home: replace(known, number=int(anew[known.number])) for home, known in self._known.items()}
 

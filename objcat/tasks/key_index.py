@@ -25,7 +25,7 @@ from objcat.tasks.key_lookup import BatchKeys, KeySpan, ranges_of
 from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, WriteResult, WriteTask
 from objcat.tasks.scan import bare
 from objcat.tasks.write_log_rows import by_home, put_log
-from objcat.timeline.entry import BUCKETS_MAX, Home
+from objcat.timeline.entry import BUCKETS_MAX, FileGroupId
 
 
 def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> WriteResult:
@@ -41,7 +41,7 @@ def put_index(fileio: FileIO, task: WriteTask, name: str, changes: pa.Table) -> 
 
 def homes_known(
     fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], keys: BatchKeys, *, count: int
-) -> tuple[pa.Table, list[Home]]:
+) -> tuple[pa.Table, list[FileGroupId]]:
     """What an index knows of the keys of a batch: those that it knows, at least, with the number of the home of each in `PLACE_COLUMN`;
     and these homes.
 
@@ -55,7 +55,7 @@ def homes_known(
     buckets = np.asarray(known.column(BUCKET_FIELD).to_numpy()).astype(np.int64)
     homes, number = np.unique(codes * BUCKETS_MAX + buckets, return_inverse=True)
     texts = partitions.dictionary.to_pylist()
-    named = [Home(texts[code // BUCKETS_MAX], code % BUCKETS_MAX, count) for code in homes.tolist()]
+    named = [FileGroupId(texts[code // BUCKETS_MAX], code % BUCKETS_MAX, count) for code in homes.tolist()]
     numbered = known.select(keys.rows.column_names).append_column(PLACE_COLUMN, pa.array(number.astype(np.int32)))
     return numbered, named
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fileio.store import FileIO
-from objcat.common.bounded_cache import Kept
+from objcat.common.bounded_cache import BoundedCache
 from objcat.datafile.batch_checks import keyed
 from objcat.datafile.bloom_lookup import FILTERS_BYTES_MAX, FileFilters, Probe
 from objcat.datafile.bucket_hash import spark_hash
@@ -64,17 +64,17 @@ class LocateTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class BatchKeysHandle:
     """A batch whose keys were gone over once. data: for `Locator.locate`. span: what is known of them. files: what is
     kept of data files."""
 
     data: Any
     span: KeySpan
-    files: Kept[Any] = field(default_factory=lambda: Kept(bytes_max=FILTERS_BYTES_MAX))
+    files: BoundedCache[Any] = field(default_factory=lambda: BoundedCache(bytes_max=FILTERS_BYTES_MAX))
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class KeyLocations:
     """A batch whose keys were looked up.
 
     data: for `Engine.place`. new: how many rows have keys that live nowhere, by partition. found: the numbers of the file groups that hold
@@ -218,20 +218,20 @@ def _numbers(values: pa.Array) -> npt.NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sieve:
+class KeyFilter:
     """By which row groups of base files are passed over that hold none of some keys. files: what is known of their filters."""
 
     probe: Probe
-    files: Kept[FileFilters]
+    files: BoundedCache[FileFilters]
 
     @classmethod
-    def of(cls, spec: TableSpec, keys: pa.Table, files: Kept[FileFilters]) -> Sieve | None:
+    def of(cls, spec: TableSpec, keys: pa.Table, files: BoundedCache[FileFilters]) -> KeyFilter | None:
         """None where the table has no filters, or nothing is looked for. keys: the key columns, under physical names."""
         return cls(Probe.of(spec, keys), files) if spec.filtered and keys.num_rows else None
 
 
 def known_keys(
-    fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None, sieve: Sieve | None = None
+    fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None, sieve: KeyFilter | None = None
 ) -> Iterator[pa.Table]:
     """The keys that live in the file groups of a task, each at least once, with the number of the group in `PLACE_COLUMN`.
 
@@ -274,10 +274,10 @@ def _chosen(rows: pa.Table, number: int, hashes: npt.NDArray[np.int32] | None) -
     return rows.append_column(PLACE_COLUMN, pa.array(np.full(rows.num_rows, number, np.int32)))
 
 
-def locate(fileio: FileIO, task: LocateTask, keys: BatchKeys, files: Kept[Any]) -> Ints:
-    """Of every key of a batch, the number of the file group that it lives in, or `NOWHERE`. files: as of `Gathered`. Raises as
+def locate(fileio: FileIO, task: LocateTask, keys: BatchKeys, files: BoundedCache[Any]) -> Ints:
+    """Of every key of a batch, the number of the file group that it lives in, or `NOWHERE`. files: as of `BatchKeysHandle`. Raises as
     `known_keys`."""
-    found = list(known_keys(fileio, task, hashes=np.unique(keys.hashes), sieve=Sieve.of(task.spec, keys.rows, files)))
+    found = list(known_keys(fileio, task, hashes=np.unique(keys.hashes), sieve=KeyFilter.of(task.spec, keys.rows, files)))
     partitions = [group.home.partition for group in task.groups]
     return matched(pa.concat_tables(found), partitions, keys) if found else np.full(keys.rows.num_rows, NOWHERE, np.int64)
 
@@ -303,14 +303,15 @@ def matched(known: pa.Table, partitions: Sequence[str], keys: BatchKeys) -> Ints
     return of_row[len(group) :]
 
 
-def waiting(hashes: npt.NDArray[np.int32]) -> Ints:
+def provisional_place(hashes: npt.NDArray[np.int32]) -> Ints:
     """What stands for the place of a row that is not placed yet: negative, and a function of its key."""
     result: Ints = -1 - (hashes.astype(np.int64) & 0x7FFFFFFF)
     return result
 
 
 def placed(places: Ints, partition: Ints, texts: Sequence[str], targets: Mapping[str, tuple[int, ...]]) -> npt.NDArray[np.int32]:
-    """The values of `PLACE_COLUMN`. places: numbers of file groups, or of `waiting`. targets: the homes of new keys, by partition."""
+    """The values of `PLACE_COLUMN`. places: numbers of file groups, or of `provisional_place`. targets: the homes of new keys, by
+    partition."""
     result = places << 1
     for number, text in enumerate(texts):
         new = np.flatnonzero((places < 0) & (partition == number))

@@ -56,7 +56,7 @@ def current_cuts(
         present = [rows.select(names) for rows in on_top if rows is not None]
         before = empty if base is None else base.select(names)
         if present:
-            before = settled(pa.concat_tables([before, *present]), spec)
+            before = fully_merged(pa.concat_tables([before, *present]), spec)
         yield before, given
 
 
@@ -74,19 +74,19 @@ def loaded_logs(fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup]) ->
     return logs
 
 
-def settled(rows: pa.Table, spec: TableSpec) -> pa.Table:
+def fully_merged(rows: pa.Table, spec: TableSpec) -> pa.Table:
     """Rows in the order in which they count, merged: those that exist, by key, and then the tombstones that are still needed."""
     ordering = spec.ordering_column
     key = [column.physical for column in spec.key_columns]
     merged = merge(rows, key=key, ordering=None if ordering is None else ordering.physical, keep_deletes=True)
-    live, deletes = parted(merged)
+    live, deletes = split_by_group(merged)
     if ordering is None:
         # Barriers, and deletes of tables without an ordering column, have done their work.
         return live
     return pa.concat_tables([live, deletes.filter(pc.is_valid(deletes.column(ordering.physical)))])
 
 
-def parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+def split_by_group(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Rows that exist, and deletes."""
     deleted = pc.equal(rows.column(OP_COLUMN), OP_DELETE)
     if not pc.any(deleted).as_py():

@@ -16,7 +16,7 @@ from objcat.metadata.files import BaseFile, FileGroup, LogObject
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.arrow_expression import ArrowFilter
 from objcat.predicate.parse import Predicate
-from objcat.timeline.entry import Home, Txn
+from objcat.timeline.entry import FileGroupId, Txn
 
 Filter: TypeAlias = Predicate | ArrowFilter
 """What a scan filters by, from SQL text or from Arrow."""
@@ -38,7 +38,7 @@ class Operation(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class WriteLayout:
     """How a bulk insert into a table without a key deals rows to files: as they come; by partition, so that no two tasks write to one; or
     by columns, so that every file holds a range of their values, sorted. Names are logical."""
 
@@ -64,15 +64,15 @@ class WriteTask:
     txn: Txn
     operation: Operation
     bucket_counts: Mapping[str, int] = field(default_factory=dict)
-    live_homes: frozenset[Home] = frozenset()
-    groups: Mapping[Home, FileGroup] = field(default_factory=dict)
+    live_homes: frozenset[FileGroupId] = frozenset()
+    groups: Mapping[FileGroupId, FileGroup] = field(default_factory=dict)
     former_partitions: frozenset[str] = frozenset()
-    only: frozenset[Home] | None = None
+    only: frozenset[FileGroupId] | None = None
     delete_when: Predicate | None = None
-    layout: Layout | None = None
+    layout: WriteLayout | None = None
     fillable: frozenset[str] | None = None
     row_bytes: float | None = None
-    homes: tuple[Home, ...] = ()
+    homes: tuple[FileGroupId, ...] = ()
 
     @property
     def routed(self) -> bool:
@@ -84,18 +84,18 @@ class WriteTask:
         """How many buckets a partition has."""
         return self.bucket_counts.get(partition, self.spec.index.count)
 
-    def home(self, bucket: int, partition: str = "") -> Home:
+    def home(self, bucket: int, partition: str = "") -> FileGroupId:
         """The home of a bucket."""
-        return Home(partition, bucket, self.bucket_count(partition))
+        return FileGroupId(partition, bucket, self.bucket_count(partition))
 
 
-class Rewritten(msgspec.Struct, frozen=True, array_like=True):
+class GroupRewrite(msgspec.Struct, frozen=True, array_like=True):
     """What came of one home of a copy-on-write table.
 
     rows: of the batch. inserted, updated, deleted: rows of the home. changed: else the batch left its rows as they were.
     """
 
-    home: Home
+    home: FileGroupId
     rows: int
     inserted: int
     updated: int
@@ -113,7 +113,7 @@ class WriteResult(msgspec.Struct, frozen=True):
     bases: tuple[BaseFile, ...] = ()
     logs: tuple[LogObject, ...] = ()
     rows: int = 0
-    rewritten: tuple[Rewritten, ...] = ()
+    rewritten: tuple[GroupRewrite, ...] = ()
     placed: bytes = b""
     updated: bytes = b""
     moved: int = 0

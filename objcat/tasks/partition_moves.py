@@ -22,7 +22,7 @@ from objcat.datafile.bucket_hash import spark_hash
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, key_runs, winners
 from objcat.metadata.table_spec import TableSpec
 from objcat.predicate.parse import Predicate
-from objcat.tasks.key_lookup import NOWHERE, BatchKeys, Ints, LocateTask, waiting
+from objcat.tasks.key_lookup import NOWHERE, BatchKeys, Ints, LocateTask, provisional_place
 from objcat.tasks.merged_rows import current_cuts, loaded_logs
 from objcat.tasks.model import PLACE_COLUMN, Operation
 from objcat.tasks.write_log_rows import deleted_by
@@ -35,7 +35,7 @@ GROUPS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class PartitionMoves:
     """The rows of a batch in its order, by what decides where they go.
 
     keys: with the partition that each row says. ordering: None where the batch has no such column. deleted: which of them are deletes;
@@ -49,7 +49,7 @@ class Moving:
     @classmethod
     def of(
         cls, spec: TableSpec, batches: Iterator[pa.Table], former: Collection[str], operation: Operation, delete_when: Predicate | None
-    ) -> Moving:
+    ) -> PartitionMoves:
         """former, delete_when: as of `WriteTask`. Raises InvalidBatch and NullKey."""
         names = [column.physical for column in spec.key_columns]
         numbers: dict[str, int] = {}
@@ -86,7 +86,7 @@ class Moving:
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class CurrentLocations:
     """Where the key of every row of a batch lives. number: of the file group, or `NOWHERE`. is_row: there is a row of it, else a delete.
     has_lost: what is there is newer than the row."""
 
@@ -96,9 +96,9 @@ class Lives:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
-    """Where every row of a batch goes. places: numbers of file groups, or of `waiting`. left: the file group that its key leaves, or
-    `NOWHERE`. was_row: of those that leave one, whether there was a row."""
+class MoveResult:
+    """Where every row of a batch goes. places: numbers of file groups, or of `provisional_place`. left: the file group that its key leaves,
+    or `NOWHERE`. was_row: of those that leave one, whether there was a row."""
 
     places: Ints
     left: Ints
@@ -113,7 +113,7 @@ def nowhere(spec: TableSpec, former: Collection[str]) -> str:
     return spec.partition_of(pa.table(nulls, names=[column.physical for column in columns]), former).texts[0]
 
 
-def moves_of(lives: Lives, keys: BatchKeys, deleted: Flags, partitions: Sequence[str]) -> Moves:
+def moves_of(lives: CurrentLocations, keys: BatchKeys, deleted: Flags, partitions: Sequence[str]) -> MoveResult:
     """Which rows of a batch go where. partitions: of every file group."""
     code = {text: number for number, text in enumerate(keys.texts)}
     of_group = np.array([code.get(partition, NOWHERE) for partition in partitions], np.int64)
@@ -121,18 +121,18 @@ def moves_of(lives: Lives, keys: BatchKeys, deleted: Flags, partitions: Sequence
     is_other = np.zeros(len(there), np.bool_)
     is_other[there] = of_group[lives.number[there]] != keys.partition[there]
     moves = is_other & ~deleted & ~lives.has_lost
-    places = np.where(there & ~moves, lives.number, waiting(keys.hashes))
-    return Moves(places, np.where(moves, lives.number, NOWHERE), moves & lives.is_row)
+    places = np.where(there & ~moves, lives.number, provisional_place(keys.hashes))
+    return MoveResult(places, np.where(moves, lives.number, NOWHERE), moves & lives.is_row)
 
 
-def find_lives(fileio: FileIO, task: LocateTask, moving: Moving) -> Lives:
+def find_lives(fileio: FileIO, task: LocateTask, moving: PartitionMoves) -> CurrentLocations:
     """Where the keys of a batch live, see the head of this module. Raises as `living_keys`."""
     keys = moving.keys
     count = keys.rows.num_rows
     number, is_row, has_lost = np.full(count, NOWHERE, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     found = list(living_keys(fileio, task, hashes=np.unique(keys.hashes)))
     if not found:
-        return Lives(number, is_row, has_lost)
+        return CurrentLocations(number, is_row, has_lost)
     known = pa.concat_tables(found)
     both = pa.concat_tables([known.select(keys.rows.column_names), keys.rows])
     order, last = key_runs(both, keys.rows.column_names)
@@ -148,7 +148,7 @@ def find_lives(fileio: FileIO, task: LocateTask, moving: Moving) -> Lives:
     if moving.ordering is not None:
         newer = pc.less(moving.ordering.filter(pa.array(there)), known.column(ORDERING).take(pa.array(of_known)))
         has_lost[there] = np.asarray(newer.to_numpy())
-    return Lives(number, is_row, has_lost)
+    return CurrentLocations(number, is_row, has_lost)
 
 
 def living_keys(fileio: FileIO, task: LocateTask, *, hashes: npt.NDArray[np.int32] | None = None) -> Iterator[pa.Table]:

@@ -15,13 +15,13 @@ from objcat.datafile.parquet import BaseWriter, base_path
 from objcat.metadata.files import BaseFile, FileGroup
 from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.merged_rows import current_cuts, loaded_logs, rewritten_at_once
-from objcat.tasks.model import TXN_FIELD, Filter, Rewritten, WriteResult
+from objcat.tasks.model import TXN_FIELD, Filter, GroupRewrite, WriteResult
 from objcat.tasks.parallel import run_all
 from objcat.timeline.entry import Txn
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class RewriteResult:
     """What some rows become, and how many of them are other ones or gone."""
 
     rows: pa.Table
@@ -40,7 +40,7 @@ class DeleteTask:
 
 
 def rewrite_groups(
-    fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], txn: Txn, change: Callable[[pa.Table], Changed]
+    fileio: FileIO, spec: TableSpec, groups: Sequence[FileGroup], txn: Txn, change: Callable[[pa.Table], RewriteResult]
 ) -> WriteResult:
     """The groups of a table without a key of which some rows change, rewritten; the others stay as they are.
 
@@ -62,7 +62,7 @@ def rewrite_groups(
 
     at_once = rewritten_at_once(groups, fileio.env)
     found = [one for one in run_all(fileio.env, rewrite, groups, at_once=at_once) if one is not None]
-    rewritten = tuple(Rewritten(base.home, updated + deleted, 0, updated, deleted, changed=True) for base, updated, deleted in found)
+    rewritten = tuple(GroupRewrite(base.home, updated + deleted, 0, updated, deleted, changed=True) for base, updated, deleted in found)
     return WriteResult(tuple(base for base, _, _ in found), rows=sum(home.rows for home in rewritten), rewritten=rewritten)
 
 
@@ -70,13 +70,13 @@ def rewrite_without(fileio: FileIO, task: DeleteTask) -> WriteResult:
     """A new base file for every group that holds such rows; the others are left alone. Raises CorruptTable, storage errors."""
     schema = task.spec.table_schema
 
-    def without(rows: pa.Table) -> Changed:
+    def without(rows: pa.Table) -> RewriteResult:
         """The rows for which the filter is false or null."""
         own = rows.select([column.physical for column in schema.columns])
         numbered = logical(own, schema).append_column(_NUMBER, pa.array(np.arange(rows.num_rows)))
         passed = numbered.filter(task.where.to_arrow()).column(_NUMBER)
         kept = rows.filter(pc.invert(pc.is_in(numbered.column(_NUMBER), value_set=passed.combine_chunks())))
-        return Changed(kept, deleted=rows.num_rows - kept.num_rows)
+        return RewriteResult(kept, deleted=rows.num_rows - kept.num_rows)
 
     return rewrite_groups(fileio, task.spec, task.groups, task.txn, without)
 

@@ -17,11 +17,11 @@ from objcat.datafile.parquet import TXN_COLUMN, BaseWriter, base_path, constant
 from objcat.metadata.files import BaseFile, FileGroup, LogRows
 from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.external_sort import SortedRuns, sorted_runs
-from objcat.tasks.merged_rows import current_cuts, current_empty, loaded_logs, parted, rewritten_at_once, settled
-from objcat.tasks.model import TXN_FIELD, Rewritten, WriteResult, WriteTask
+from objcat.tasks.merged_rows import current_cuts, current_empty, fully_merged, loaded_logs, rewritten_at_once, split_by_group
+from objcat.tasks.model import TXN_FIELD, GroupRewrite, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 from objcat.tasks.write_log_rows import log_schema, put_log
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 
 def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[pa.RecordBatch]) -> WriteResult:
@@ -64,12 +64,14 @@ def rewrite_homes(fileio: FileIO, task: WriteTask, name: str, batches: Iterable[
 class _RewrittenHome:
     """What one home becomes. base: None when its rows stay as they are. tombstones: to be written for it, physical columns."""
 
-    rewritten: Rewritten
+    rewritten: GroupRewrite
     base: BaseFile | None
     tombstones: pa.Table
 
 
-def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: SortedRuns, logs: LogReader, advance: Advance) -> _RewrittenHome:
+def _rewrite_home(
+    fileio: FileIO, task: WriteTask, home: FileGroupId, runs: SortedRuns, logs: LogReader, advance: Advance
+) -> _RewrittenHome:
     """Cut by cut; the new file is given up where nothing changed."""
     spec = task.spec
     schema = spec.table_schema.to_arrow_physical().append(TXN_FIELD)
@@ -85,7 +87,7 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: SortedRuns,
             existed = before.num_rows - _count(before, OP_COLUMN, OP_DELETE)
             rows_before += existed
             tombstones_before += before.num_rows - existed
-            live, tombstones = parted(before if on_top is None else settled(pa.concat_tables([before, on_top]), spec))
+            live, tombstones = split_by_group(before if on_top is None else fully_merged(pa.concat_tables([before, on_top]), spec))
             rows_after += live.num_rows
             written += 0 if on_top is None else _count(live, TXN_COLUMN, task.txn)
             # Whatever the operation, a row that goes to another home is deleted here.
@@ -101,17 +103,17 @@ def _rewrite_home(fileio: FileIO, task: WriteTask, home: Home, runs: SortedRuns,
         # What was there stays, so only what the batch adds to it is written.
         tombstones = tombstones.filter(pc.equal(tombstones.column(TXN_COLUMN), task.txn))
     return _RewrittenHome(
-        Rewritten(home, given, inserted, written - inserted, ended, changed=changed), base, tombstones.drop_columns([TXN_COLUMN])
+        GroupRewrite(home, given, inserted, written - inserted, ended, changed=changed), base, tombstones.drop_columns([TXN_COLUMN])
     )
 
 
 def _ended(before: pa.Table, live: pa.Table, on_top: pa.Table, spec: TableSpec) -> int:
     """How many of the rows that existed before exist no more: of those alone that a delete on top may concern."""
-    deletes = parted(on_top)[1]
+    deletes = split_by_group(on_top)[1]
     if not deletes.num_rows:
         return 0
     key = [column.physical for column in spec.key_columns]
-    was, is_now = (rows.filter(may_meet(rows, deletes, key)) for rows in (parted(before)[0], live))
+    was, is_now = (rows.filter(may_meet(rows, deletes, key)) for rows in (split_by_group(before)[0], live))
     return int(merge(pa.concat_tables([was, is_now]), key=key, ordering=None).num_rows) - int(is_now.num_rows)
 
 

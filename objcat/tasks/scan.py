@@ -11,7 +11,7 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.datafile.bucket_hash import bucket_of
 from objcat.datafile.casting import logical, named
-from objcat.datafile.lateness import timely
+from objcat.datafile.lateness import drop_late_rows
 from objcat.datafile.log_files import EXPANSION, LogReader
 from objcat.datafile.merge import OP_COLUMN, merge, overlay
 from objcat.datafile.parquet import BASE_ROW_GROUP_ROWS, TXN_COLUMN, base_pieces, constant, read_log, txn_of_path
@@ -22,7 +22,7 @@ from objcat.metadata.table_spec import TableSpec
 from objcat.tasks.model import ScanTask
 from objcat.tasks.parallel import interleave
 from objcat.tasks.row_order import by_key, lies_otherwise, sorting_bytes
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 FILE_COLUMN = "_file"
 """Hidden column: the data file that a row comes from, a path below the prefix of the table's log."""
@@ -172,10 +172,10 @@ class _GroupReader:
 
 def rows_of_slice(rows: pa.Table, spec: TableSpec, group: FileGroup, part: LogSlice) -> pa.Table:
     """Those of the rows of a slice that count in a file group: its own, and not too late. rows: with the ordering column, if any."""
-    return timely(own_rows(rows, spec, group, part.home), spec, part.committed_at_ms)
+    return drop_late_rows(own_rows(rows, spec, group, part.home), spec, part.committed_at_ms)
 
 
-def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, home: Home) -> pa.Table:
+def own_rows(rows: pa.Table, spec: TableSpec, group: FileGroup, home: FileGroupId) -> pa.Table:
     """Those of the rows addressed to `home` that are of the group: a split divides file groups, and leaves their files as they are.
 
     rows: physical names, the hashed columns among them.

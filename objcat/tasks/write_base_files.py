@@ -14,11 +14,11 @@ from objcat.datafile.merge import OP_COLUMN
 from objcat.datafile.parquet import BaseWriter, base_path, constant
 from objcat.metadata.files import BaseFile, LogRows
 from objcat.tasks.external_sort import Run, SortedRuns, sorted_runs
-from objcat.tasks.merged_rows import parted
+from objcat.tasks.merged_rows import split_by_group
 from objcat.tasks.model import TXN_FIELD, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 from objcat.tasks.write_log_rows import log_schema, put_log
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 WRITTEN_AT_ONCE, WRITING_BYTES = 4, 256 * 1024**2
 """Files that are written beside one another, and what each may hold: a row group, what is merged into the next one, and what is on its
@@ -69,7 +69,7 @@ class _NewHome:
     rows: int
 
 
-def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: Home, advance: Advance) -> _NewHome:
+def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: FileGroupId, advance: Advance) -> _NewHome:
     schema = task.spec.table_schema.to_arrow_physical().append(TXN_FIELD)
     path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
     given = 0
@@ -78,7 +78,7 @@ def _write_base(fileio: FileIO, task: WriteTask, runs: SortedRuns, home: Home, a
         for rows in runs.rows_of(home):
             given += rows.num_rows
             advance(rows.num_rows)
-            live, deletes = parted(rows)
+            live, deletes = split_by_group(rows)
             writer.write(live.drop_columns([OP_COLUMN]).append_column(TXN_FIELD, constant(task.txn, live.num_rows)))
             if deletes.num_rows:
                 ended.append(deletes.cast(ended[0].schema))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fileio.store import FileIO
 from objcat.datafile.batch_checks import conform, conform_delete, conform_mixed
 from objcat.datafile.bucket_hash import key_digests, spark_hash
-from objcat.datafile.casting import fitted as under
+from objcat.datafile.casting import cast_rows as under
 from objcat.datafile.casting import plain
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE, OP_UPSERT, winners
 from objcat.datafile.parquet import log_path, write_log
@@ -23,7 +23,7 @@ from objcat.metadata.partitioning import Codes
 from objcat.metadata.table_spec import PARTITION_SCOPE, RecordIndex, TableSpec
 from objcat.predicate.parse import Predicate
 from objcat.tasks.model import OP_FIELD, PLACE_COLUMN, PLACE_FIELD, Operation, WriteResult, WriteTask
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 LOG_BATCH_BYTES = 128 * 1024**2
 """Arrow bytes that become one log object: the number of objects follows bytes, not buckets."""
@@ -204,7 +204,7 @@ def _by_place(task: WriteTask, fitted: pa.Table) -> Prepared:
 
 
 def index_changes(
-    task: WriteTask, rows: pa.Table, homes: Sequence[Home], home_of_row: npt.NDArray[np.int64], places: npt.NDArray[np.int32]
+    task: WriteTask, rows: pa.Table, homes: Sequence[FileGroupId], home_of_row: npt.NDArray[np.int64], places: npt.NDArray[np.int32]
 ) -> pa.Table:
     """What rows change in the record index: keys, the home of each, and whether it lives there from now on or not any more.
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fileio.contract import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
+from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFailed, Update, Version, Written, require_written
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
@@ -48,7 +48,7 @@ class Archived:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
+class _ArchivedSlot:
     """A slot that is not archived yet, as it is in the store."""
 
     entry: Entry
@@ -177,7 +177,7 @@ def read_back(timeline: Timeline[Any], root: checkpoint.Root) -> None:
 
 def _archive_some(fileio: FileIO, done: Archived, end: int) -> Archived:
     """Archive the next slots, as many as one history file holds."""
-    slots: list[_Slot] = []
+    slots: list[_ArchivedSlot] = []
     at = done.end_slot
     while at < min(end, done.end_slot + FILE_SLOTS_MAX) and sum(len(slot.body) for slot in slots) < FILE_BYTES_MAX:
         window = range(at, min(end, done.end_slot + FILE_SLOTS_MAX, at + WINDOW_SLOTS_MAX))
@@ -198,7 +198,7 @@ def _archive_some(fileio: FileIO, done: Archived, end: int) -> Archived:
     return Archived(done.first_slot, at, done.tombstones + tombstones, (*done.files, file.path))
 
 
-def _read(fileio: FileIO, number: int) -> _Slot | None:
+def _read(fileio: FileIO, number: int) -> _ArchivedSlot | None:
     """A slot as it is; None when it is a tombstone already."""
     key = log_key(number)
     try:
@@ -207,10 +207,10 @@ def _read(fileio: FileIO, number: int) -> _Slot | None:
         raise CorruptTable(f"{key} is missing although later slots exist: restore that object from a backup of the bucket") from error
     assert isinstance(result, GetResult)
     entry = decode_entry(result.data, key=key)
-    return None if entry.history is not None else _Slot(entry, result.data, result.meta.version)
+    return None if entry.history is not None else _ArchivedSlot(entry, result.data, result.meta.version)
 
 
-def _write_history(fileio: FileIO, slots: Sequence[_Slot]) -> SideObject | None:
+def _write_history(fileio: FileIO, slots: Sequence[_ArchivedSlot]) -> SideObject | None:
     """A history file of some slots, read back: from now on it is the only place where they are whole. None when another archiver has buried
     all of them meanwhile, and has taken this one away."""
     from objcat.timeline.history_files import decode_history, encode_history
@@ -231,15 +231,15 @@ def _write_history(fileio: FileIO, slots: Sequence[_Slot]) -> SideObject | None:
     return file
 
 
-def _bury(fileio: FileIO, slot: _Slot, row: HistoryRow) -> bool:
+def _bury(fileio: FileIO, slot: _ArchivedSlot, row: HistoryRow) -> bool:
     """Put a tombstone over a slot. Returns whether it is ours; another archiver's is as good."""
     key = log_key(slot.entry.slot)
     match fileio.put(key, encode_entry(tombstone_of(slot.entry, row)), Update(slot.version)):
         case Written():
             return True
-        case Unknown(cause):
+        case OutcomeUnknown(cause):
             raise cause
-        case Conflict():
+        case PreconditionFailed():
             found = Log(fileio).read_stub(slot.entry.slot)
             if found is None or found.history is None or found.txn != slot.entry.txn:
                 raise CorruptTable(f"{key} was changed by something else than an archiver: restore it from a backup of the bucket")

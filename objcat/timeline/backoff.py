@@ -16,7 +16,7 @@ from objcat.timeline.entry import Entry
 RECENT_ENTRIES = 8
 
 
-class Turns:
+class SlotBackoff:
     """What one candidate knows of those that it has lost slots to. base: its own. pause_s_max: of one wait. For one thread."""
 
     def __init__(self, env: Env, base: int, *, pause_s_max: float) -> None:

@@ -23,7 +23,7 @@ from objcat.timeline.entry import FORMAT_VERSION, check_format, is_path, is_txn,
 from objcat.timeline.error_location import says_where
 from objcat.timeline.json_objects import NOT_JSON, RESTORE, check_digest, decode_json, encode_object
 from objcat.timeline.log_state import LogState
-from objcat.timeline.txn_outcomes import Outcome, Outcomes, Segment
+from objcat.timeline.txn_outcomes import OutcomeSegment, TxnOutcome, TxnOutcomes
 
 logger = logging.getLogger("objcat.timeline")
 
@@ -47,11 +47,11 @@ class Root(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     log: LogState
     features: dict[str, str] = {}
     payload: msgspec.Raw = msgspec.Raw(b"null")
-    outcomes: tuple[Outcome, ...] = ()
-    segments: tuple[Segment, ...] = ()
+    outcomes: tuple[TxnOutcome, ...] = ()
+    segments: tuple[OutcomeSegment, ...] = ()
 
-    def all_outcomes(self) -> Outcomes:
-        return Outcomes(self.segments, self.outcomes)
+    def all_outcomes(self) -> TxnOutcomes:
+        return TxnOutcomes(self.segments, self.outcomes)
 
 
 class VoidRoot(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class BrokenRoot:
     why: str
 
 
-class _Version(msgspec.Struct):
+class _RootVersion(msgspec.Struct):
     """What every format of a root must say, now and later."""
 
     format: int
@@ -96,7 +96,7 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # As in `objcat.timeline.entry`: types must be known before threads meet them.
-_VERSIONS = msgspec.json.Decoder(_Version)
+_VERSIONS = msgspec.json.Decoder(_RootVersion)
 _ROOTS = msgspec.json.Decoder(Root)
 _VOID_ROOTS = msgspec.json.Decoder(VoidRoot)
 _HINTS = msgspec.json.Decoder(Hint)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fileio.contract import Conflict, Create, Unknown, Update, Written
+from fileio.contract import Create, OutcomeUnknown, PreconditionFailed, Update, Written
 from fileio.env import map_io
 from fileio.errors import FileIOError
 from fileio.store import FileIO
@@ -20,11 +20,11 @@ from objcat.common.validation import whole_number
 from objcat.errors import CommitUnknown, CorruptTable, ObjcatError
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint import BrokenRoot, FoundRoot, Root, VoidRoot, floor_slot, read_root, root_key, void_root
-from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
+from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted
 from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.error_location import says_where
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 
 ATTEMPTS_MAX = 5
 
@@ -115,11 +115,11 @@ def _survey(fileio: FileIO, slot: int) -> list[tuple[int, FoundRoot | None]]:
     return found[::-1]
 
 
-def _claim(fileio: FileIO, committer: Committer, view: View[Any], bound: int) -> Committed | Beaten:
+def _claim(fileio: FileIO, committer: Committer, view: LogView[Any], bound: int) -> Committed | Conflicted:
     """The CLEAN that says that checkpoints below `bound` are going."""
     own = new_txn(fileio.env)
     skew_ms = committer.announce(own, Action.CLEAN, view.log, engine="collect").result()
-    candidate = Candidate(
+    candidate = CommitAttempt(
         txn=own,
         action=Action.CLEAN,
         base=view.log,
@@ -131,9 +131,9 @@ def _claim(fileio: FileIO, committer: Committer, view: View[Any], bound: int) ->
     except CommitUnknown:
         raise  # It may yet be committed: until then its intent says that it is under way.
     except (ObjcatError, FileIOError):
-        committer.retract(own)
+        committer.delete_intent(own)
         raise
-    committer.retract(own)
+    committer.delete_intent(own)
     return outcome
 
 
@@ -168,9 +168,9 @@ def _put_void(fileio: FileIO, slot: int, found: FoundRoot | None, *, older: int)
         match checkpoint.put_root(fileio, void_root(slot, older=older), Create() if found is None else Update(found.version)):
             case Written():
                 return None
-            case Conflict():
+            case PreconditionFailed():
                 found = read_root(fileio, slot)
-            case Unknown(cause):
+            case OutcomeUnknown(cause):
                 raise cause
         if found is not None and not isinstance(found.root, BrokenRoot):
             return found
@@ -189,9 +189,9 @@ def _make_void(fileio: FileIO, slot: int, found: FoundRoot, *, older: int) -> bo
         match checkpoint.put_root(fileio, void_root(slot, older=older), Update(now.version)):
             case Written():
                 return True
-            case Unknown(cause):
+            case OutcomeUnknown(cause):
                 raise cause
-            case Conflict():
+            case PreconditionFailed():
                 now = read_root(fileio, slot)
     raise CorruptTable(f"{root_key(slot)} was changed by something else than a collection: restore it from a backup of the bucket")
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from fileio.contract import Conflict, Create, GetResult, PutOutcome, Unknown, Written
+from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFailed, PutOutcome, Written
 from fileio.errors import FileIOError
 from fileio.store import FileIO
 from fileio.wrappers import MetricsSnapshot
@@ -22,13 +22,13 @@ from objcat.errors import (
     CommitUnknown,
     Contention,
     CorruptTable,
-    Fenced,
     SharedTransaction,
     StreamRewound,
     TableNotFound,
+    WriterFenced,
 )
-from objcat.timeline.backoff import Turns
-from objcat.timeline.conflicts import Overlap, find_conflicts
+from objcat.timeline.backoff import SlotBackoff
+from objcat.timeline.conflicts import Conflict, find_conflicts
 from objcat.timeline.entry import (
     FORMAT_VERSION,
     Action,
@@ -46,14 +46,24 @@ from objcat.timeline.entry import (
 from objcat.timeline.intents import Intents, remove_files
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import AppVersion, LogState
-from objcat.timeline.side_objects import Spilled, get_digests, spill
+from objcat.timeline.side_objects import StoredChanges, get_digests, write_large_changes
 from objcat.version import writer_of
 
-__all__ = ["Beaten", "Candidate", "CommitPolicy", "Committed", "Committer", "check_app", "check_still_there", "fenced", "remove_files"]
+__all__ = [
+    "CommitAttempt",
+    "CommitRetryPolicy",
+    "Committed",
+    "Committer",
+    "Conflicted",
+    "check_app_version",
+    "check_log_unchanged",
+    "fenced_by",
+    "remove_files",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitPolicy:
+class CommitRetryPolicy:
     """Bounds of one commit.
 
     slots_max: slots lost to other writers before giving up. deadline_s: from the first try of a slot. pause_s_max: between two tries.
@@ -67,7 +77,7 @@ class CommitPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class CommitAttempt:
     """An operation that wants a slot.
 
     base: the log as the operation knows it; all that it read, it read there. changes, footprint: by table id. app: applies to every table
@@ -105,7 +115,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Beaten:
+class Conflicted:
     """The candidate cannot stand above the log as it is now; nothing of it is visible, and nothing ever will be in this form.
 
     overlaps: every later entry that it conflicts with, and why. read: all entries above its base up to the head, judged every one: a
@@ -113,7 +123,7 @@ class Beaten:
     """
 
     txn: Txn
-    overlaps: tuple[tuple[Entry, Overlap], ...]
+    overlaps: tuple[tuple[Entry, Conflict], ...]
     read: tuple[Entry, ...]
     slots_lost: int
 
@@ -131,22 +141,22 @@ class Beaten:
 
 
 @dataclass(frozen=True, slots=True)
-class _Later:
+class _ConflictCheck:
     """Entries above a state, as a candidate sees them. own: the one that settles it, where there is one. read: those before it."""
 
     own: Entry | None
     read: tuple[Entry, ...]
-    overlaps: tuple[tuple[Entry, Overlap], ...]
+    overlaps: tuple[tuple[Entry, Conflict], ...]
 
 
 class Committer:
     """Commits to one log. Safe for many threads and processes: the store is the only referee."""
 
-    def __init__(self, fileio: FileIO, policy: CommitPolicy | None = None) -> None:
+    def __init__(self, fileio: FileIO, policy: CommitRetryPolicy | None = None) -> None:
         self.fileio = fileio
         self._log = Log(fileio)
         self.intents = Intents(fileio)
-        self.policy = policy or CommitPolicy()
+        self.policy = policy or CommitRetryPolicy()
 
     def announce(self, txn: Txn, action: Action, base: LogState, *, engine: str, plan_of: Txn | None = None) -> Future[int]:
         """The first step of whatever wants a slot: see `Intents.announce`.
@@ -162,9 +172,9 @@ class Committer:
         check_writable(base.writer_features, where=self.fileio.url)
         return self.intents.announce_if_slow(txn, action, base.slot, engine=engine)
 
-    def retract(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
+    def delete_intent(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
         """See `Intents.retract`."""
-        return self.intents.retract(txn, plan=plan)
+        return self.intents.delete_intent(txn, plan=plan)
 
     def discard(self, txn: Txn, *, plan: Txn | None = None) -> None:
         """Remove all that a transaction has left which is certainly not committed, and never will be: its files, and its intent last.
@@ -177,7 +187,7 @@ class Committer:
             if not is_full(error):
                 raise
             # The sweep removes them, and must not think that the writer lives.
-            self.intents.silence(txn)
+            self.intents.stop_heartbeat(txn)
 
     def _discard(self, txn: Txn, plan: Txn | None) -> None:
         try:
@@ -186,28 +196,27 @@ class Committer:
             keys = []
         if keys:
             remove_files(self.fileio, keys, why=txn)
-        self.retract(txn, plan=plan).result()
+        self.delete_intent(txn, plan=plan).result()
 
-    def commit(self, candidate: Candidate, *, skew_ms: int = 0) -> Committed:
+    def commit(self, candidate: CommitAttempt, *, skew_ms: int = 0) -> Committed:
         """`try_commit`, for an operation that is not redone: raises CommitConflict where that returns Beaten."""
         outcome = self.try_commit(candidate, skew_ms=skew_ms)
-        if isinstance(outcome, Beaten):
+        if isinstance(outcome, Conflicted):
             raise outcome.error()
         return outcome
 
     def try_commit(
-        self, candidate: Candidate, *, skew_ms: int = 0, changes: Spilled | None = None, hurries: bool = False
-    ) -> Committed | Beaten:
+        self, candidate: CommitAttempt, *, skew_ms: int = 0, changes: StoredChanges | None = None, hurries: bool = False
+    ) -> Committed | Conflicted:
         """Claim a slot above the candidate's base.
 
-        changes: of the candidate, as `spill` has put them; they are put here when None. hurries: of a slot that is lost only that slot is
-        read, and the next one is asked for at once, without a pause: for a candidate that others have passed by before.
+        changes: of the candidate, as `write_large_changes` has put them; they are put here when None. hurries: of a slot that is lost only
+        that slot is read, and the next one is asked for at once, without a pause: for a candidate that others have passed by before.
         skew_ms: from `announce`. The time of a commit is the store's, whatever the local clock says, and at least 1 ms after the commit
-        before it. A store without a clock cannot tell who is right: there the local clock is recorded. One that is behind is recorded as
-        1 ms after the commit before; one that is ahead takes the times of all later commits along, until the others have caught up.
-        Raises Fenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention and UnsupportedFormat (certain: nothing of it is visible),
-        CommitUnknown and SharedTransaction (delete nothing), and storage errors that certainly had no effect.
-        """
+        before it. A store without a clock cannot tell who is right: there the local clock is recorded. One that is behind is recorded as 1
+        ms after the commit before; one that is ahead takes the times of all later commits along, until the others have caught up. Raises
+        Fenced, AlreadyApplied, AlreadyDone, StreamRewound, Contention and UnsupportedFormat (certain: nothing of it is visible),
+        CommitUnknown and SharedTransaction (delete nothing), and storage errors that certainly had no effect."""
         try:
             return self._try_commit(candidate, changes, skew_ms=skew_ms, hurries=hurries)
         except CommitUnknown:
@@ -215,20 +224,22 @@ class Committer:
             raise
         except BaseException as error:
             if isinstance(error, SharedTransaction) or not isinstance(error, Exception):
-                self.intents.silence(candidate.txn)
+                self.intents.stop_heartbeat(candidate.txn)
             raise
 
-    def spill(self, candidate: Candidate) -> Spilled:
+    def spill(self, candidate: CommitAttempt) -> StoredChanges:
         """Put the changes of a candidate where its entry will name them, for several tries with the same changes. Raises storage errors."""
-        return spill(self.fileio, candidate.txn, candidate.changes)
+        return write_large_changes(self.fileio, candidate.txn, candidate.changes)
 
-    def _try_commit(self, candidate: Candidate, spilled: Spilled | None, *, skew_ms: int, hurries: bool) -> Committed | Beaten:
+    def _try_commit(
+        self, candidate: CommitAttempt, spilled: StoredChanges | None, *, skew_ms: int, hurries: bool
+    ) -> Committed | Conflicted:
         env = self.fileio.env
         check_writable({**candidate.base.writer_features, **candidate.writer_features}, where=self.fileio.url)
-        check_app(candidate.app, candidate.footprint, candidate.base)
+        check_app_version(candidate.app, candidate.footprint, candidate.base)
         changes, side = spilled or self.spill(candidate)
         began_s = env.monotonic_s()
-        turns = Turns(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
+        turns = SlotBackoff(env, candidate.base.slot, pause_s_max=self.policy.pause_s_max)
         state = candidate.base
         read: list[Entry] = []
         slots_lost = 0
@@ -238,7 +249,7 @@ class Committer:
             match self._put(entry):
                 case Written():
                     return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
-                case Unknown(cause):
+                case OutcomeUnknown(cause):
                     taken = self._look_at(entry.slot)
                     if taken is None:
                         raise CommitUnknown(
@@ -249,7 +260,7 @@ class Committer:
                     if taken.txn == candidate.txn:
                         _check_is_ours(entry, taken)
                         return Committed(msgspec.structs.replace(entry, changes=dict(candidate.changes)), tuple(read), slots_lost)
-                case Conflict(found=taken_by):
+                case PreconditionFailed(found=taken_by):
                     pass
             slots_lost += 1  # For certain: a slot never changes hands.
             # Others go first before the log is read: what is claimed after a pause, upon an older look, is lost to whoever does not pause.
@@ -263,11 +274,11 @@ class Committer:
                 _check_is_ours(entry, later.own)
                 return Committed(later.own, tuple(read), slots_lost)
             if later.overlaps:
-                return Beaten(candidate.txn, later.overlaps, tuple(read), slots_lost)
+                return Conflicted(candidate.txn, later.overlaps, tuple(read), slots_lost)
             if slots_lost >= self.policy.slots_max or env.monotonic_s() - began_s > self.policy.deadline_s:
                 raise contended(candidate.txn, slots_lost=slots_lost, slot=entry.slot)
 
-    def look_again(self, candidate: Candidate, beaten: Beaten) -> Beaten:
+    def recheck_conflicts(self, candidate: CommitAttempt, beaten: Conflicted) -> Conflicted:
         """What the candidate cannot stand above, with what came since it was beaten: for whoever has waited before doing it again.
 
         Raises as `try_commit`.
@@ -277,21 +288,21 @@ class Committer:
         return replace(beaten, overlaps=(*beaten.overlaps, *later.overlaps), read=(*beaten.read, *later.read))
 
     def _judge(
-        self, candidate: Candidate, state: LogState, *, first: GetResult | None = None, expected: int = 0, until: int | None = None
-    ) -> _Later:
+        self, candidate: CommitAttempt, state: LogState, *, first: GetResult | None = None, expected: int = 0, until: int | None = None
+    ) -> _ConflictCheck:
         """Judge every entry above `state`. first, expected, until: see `Log.read_after`. Raises when the candidate may not go on."""
         read: list[Entry] = []
-        overlaps: list[tuple[Entry, Overlap]] = []
+        overlaps: list[tuple[Entry, Conflict]] = []
         for entry in self._log.read_after(state.slot, until=until, window=2, expected=expected, first=first):
             own = _settled_by(candidate, entry)
             if own is not None:
-                return _Later(own, tuple(read), tuple(overlaps))
+                return _ConflictCheck(own, tuple(read), tuple(overlaps))
             overlaps.extend((entry, overlap) for overlap in self._overlaps(candidate, entry))
             read.append(entry)
             state = state.advance([entry])
         check_writable(state.writer_features, where=self.fileio.url)
-        check_app(candidate.app, candidate.footprint, state)
-        return _Later(None, tuple(read), tuple(overlaps))
+        check_app_version(candidate.app, candidate.footprint, state)
+        return _ConflictCheck(None, tuple(read), tuple(overlaps))
 
     def pause(self, before_s: float, *, took_s: float) -> float:
         """Let others go first: between a part of what a try takes and thrice the pause before, at random.
@@ -302,7 +313,7 @@ class Committer:
         self.fileio.env.sleep(pause_s)
         return pause_s
 
-    def _summary(self, candidate: Candidate, slots_lost: int) -> Summary | None:
+    def _summary(self, candidate: CommitAttempt, slots_lost: int) -> Summary | None:
         """What the entry says of the operation, the put of the slot itself included."""
         if candidate.summary is None:
             return None
@@ -316,9 +327,9 @@ class Committer:
         return self.fileio.put(log_key(entry.slot), encode_entry(entry), Create(), want_found=True)
 
     def _look_at_base(self, base: LogState) -> None:
-        """Raises as `check_still_there`."""
+        """Raises as `check_log_unchanged`."""
         if base.slot >= 0:
-            check_still_there(base, self._log.read_stub(base.slot), where=self.fileio.url)
+            check_log_unchanged(base, self._log.read_stub(base.slot), where=self.fileio.url)
 
     def _look_at(self, slot: int) -> Entry | None:
         """The entry of a slot, as far as it says whose it is; None when that cannot be told now."""
@@ -327,13 +338,13 @@ class Committer:
         except (FileIOError, CorruptTable):
             return None
 
-    def _overlaps(self, candidate: Candidate, found: Entry) -> Sequence[Overlap]:
+    def _overlaps(self, candidate: CommitAttempt, found: Entry) -> Sequence[Conflict]:
         if candidate.action is Action.CREATE and candidate.base.slot < 0:
-            return [Overlap("a table was created here first", ())]
+            return [Conflict("a table was created here first", ())]
         return find_conflicts(candidate.action, candidate.footprint, found, partial(get_digests, self.fileio))
 
 
-def check_still_there(base: LogState, found: Entry | None, *, where: str) -> None:
+def check_log_unchanged(base: LogState, found: Entry | None, *, where: str) -> None:
     """Refuse to write above a log that somebody deleted, or replaced by another one, since it was read: no reader would come that far.
 
     found: what is in the slot of the base now. Deleting objects by hand is outside of the protocol: this finds it unless it happens in the
@@ -347,7 +358,7 @@ def check_still_there(base: LogState, found: Entry | None, *, where: str) -> Non
 
 
 def _entry_of(
-    candidate: Candidate,
+    candidate: CommitAttempt,
     state: LogState,
     changes: dict[str, msgspec.Raw],
     side: SideObject | None,
@@ -380,7 +391,7 @@ def _entry_of(
     )
 
 
-def _settled_by(candidate: Candidate, found: Entry) -> Entry | None:
+def _settled_by(candidate: CommitAttempt, found: Entry) -> Entry | None:
     """The entry that settles the candidate, when that is what was found; None when it does not concern it. Raises when it may not go on.
 
     A ROLLBACK is settled by whatever settles its target: the target's own commit, or another rollback of it.
@@ -390,15 +401,15 @@ def _settled_by(candidate: Candidate, found: Entry) -> Entry | None:
     if candidate.rollback_of is not None and candidate.rollback_of in (found.txn, found.rollback_of):
         return found
     if found.rollback_of == candidate.txn:
-        raise fenced(found)
+        raise fenced_by(found)
     if candidate.plan is not None and found.rollback_of == candidate.plan:
-        raise Fenced(f"the plan {candidate.plan} was rolled back at slot {found.slot} by {found.txn}: plan again")
+        raise WriterFenced(f"the plan {candidate.plan} was rolled back at slot {found.slot} by {found.txn}: plan again")
     if candidate.plan is not None and candidate.plan in (found.plan, found.txn):
         raise AlreadyDone(f"the plan {candidate.plan} was executed by {found.txn} at slot {found.slot}", winner_slot=found.slot)
     return None
 
 
-def interrupted(txn: Txn, error: Exception) -> CommitUnknown:
+def outcome_unknown_after(txn: Txn, error: Exception) -> CommitUnknown:
     """What is said where something from outside ends a claim. Neither the store nor the log says this: it is a signal's handler, or a full
     memory."""
     return CommitUnknown(
@@ -416,9 +427,9 @@ def contended(txn: Txn, *, slots_lost: int, slot: int) -> Contention:
     )
 
 
-def fenced(rollback: Entry) -> Fenced:
+def fenced_by(rollback: Entry) -> WriterFenced:
     """What a writer is told that finds its own rollback in the log."""
-    return Fenced(
+    return WriterFenced(
         f"{rollback.rollback_of} was rolled back at slot {rollback.slot} by {rollback.txn}, which thought its writer dead: write again"
     )
 
@@ -444,7 +455,7 @@ def _did(entry: Entry) -> object:
     return entry.action, {table: msgspec.json.decode(raw) for table, raw in entry.changes.items()} or entry.footprint
 
 
-def check_app(own: AppVersion | None, tables: Iterable[str], state: LogState) -> None:
+def check_app_version(own: AppVersion | None, tables: Iterable[str], state: LogState) -> None:
     """Raises AlreadyApplied, StreamRewound or CommitConflict when the log, as far as it is known, says that the application must not write
     this."""
     if own is None:

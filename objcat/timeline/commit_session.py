@@ -14,11 +14,11 @@ from typing import Self
 from fileio.errors import FileIOError
 from objcat.common.memory_errors import after_commit, is_full
 from objcat.errors import AlreadyDone, CommitUnknown, ObjcatError, SharedTransaction
-from objcat.timeline.commit import Beaten, Candidate, Committed, Committer, interrupted
+from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted, outcome_unknown_after
 from objcat.timeline.entry import Action, Txn
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import LogState
-from objcat.timeline.side_objects import Spilled
+from objcat.timeline.side_objects import StoredChanges
 
 
 class CommitSession:
@@ -57,8 +57,8 @@ class CommitSession:
         return self.committer.announce_if_slow(self.txn, action, base, engine=engine)
 
     def try_commit(
-        self, candidate: Candidate, *, skew_ms: int, changes: Spilled | None = None, hurries: bool = False
-    ) -> Committed | Beaten:
+        self, candidate: CommitAttempt, *, skew_ms: int, changes: StoredChanges | None = None, hurries: bool = False
+    ) -> Committed | Conflicted:
         """See `Committer.try_commit`, which says what it raises."""
         self._slot_may_be_own = True
         outcome = self.committer.try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
@@ -68,10 +68,10 @@ class CommitSession:
             self._slot_may_be_own = False
         return outcome
 
-    def commit(self, candidate: Candidate, *, skew_ms: int) -> Committed:
+    def commit(self, candidate: CommitAttempt, *, skew_ms: int) -> Committed:
         """`try_commit`, for an operation that is not tried again. Raises CommitConflict where that returns Beaten."""
         outcome = self.try_commit(candidate, skew_ms=skew_ms)
-        if isinstance(outcome, Beaten):
+        if isinstance(outcome, Conflicted):
             raise outcome.error()
         return outcome
 
@@ -86,10 +86,10 @@ class CommitSession:
         elif isinstance(error, CommitUnknown):
             pass  # `Committer.try_commit` saw to the intent.
         elif not isinstance(error, Exception) or self._is_shared(error):
-            self.committer.intents.silence(self.txn)
+            self.committer.intents.stop_heartbeat(self.txn)
         elif self._leaves_doubt(error):
             self.committer.intents.leave(self.txn)
-            raise interrupted(self.txn, error) from error
+            raise outcome_unknown_after(self.txn, error) from error
         else:
             # Whatever went wrong, a failed job of Spark's too: either no slot was asked for, or all that were are others'.
             self._end_uncommitted(plan_is_settled=isinstance(error, AlreadyDone))
@@ -103,7 +103,7 @@ class CommitSession:
         with after_commit(committed.entry.slot):
             if self.superseded:
                 self.committer.fileio.env.submit_io(partial(remove_files, self.committer.fileio, self.superseded, why=self.txn))
-            retracted = self.committer.retract(self.txn, plan=self._plan)
+            retracted = self.committer.delete_intent(self.txn, plan=self._plan)
             if self._waits:
                 retracted.result()
 

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TypeAlias
 
-from objcat.timeline.entry import Action, Digests, Entry, Footprint, Home, Keys
+from objcat.timeline.entry import Action, Digests, Entry, FileGroupId, Footprint, Keys
 
 DigestsOf: TypeAlias = Callable[[Digests], frozenset[int] | None]
 """Reads a set of digests; None when the object that held them is gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class Conflict:
     """Why a candidate conflicts.
 
     rule: a sentence in which "it" is the candidate and "the other commit" the later entry. homes: those of the candidate which both
@@ -36,12 +36,12 @@ class Overlap:
     """
 
     rule: str
-    homes: tuple[Home, ...]
+    homes: tuple[FileGroupId, ...]
     table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ConflictSide:
     """What one operation did to one table. digests_of: reads the keys that it names."""
 
     action: Action
@@ -49,33 +49,33 @@ class Part:
     digests_of: DigestsOf
 
     @property
-    def rewritten(self) -> tuple[Home, ...]:
+    def rewritten(self) -> tuple[FileGroupId, ...]:
         """Homes whose files it replaced or ended."""
         return (*self.footprint.replaces, *self.footprint.retires)
 
     @property
-    def changed(self) -> tuple[Home, ...]:
+    def changed(self) -> tuple[FileGroupId, ...]:
         """Homes of which it changed rows; a compaction replaces rows by the same rows."""
         own = self.footprint
         return (*own.creates, *own.appends, *own.retires, *(() if self.action is Action.COMPACTION else own.replaces))
 
     @property
-    def written(self) -> tuple[Home, ...]:
+    def written(self) -> tuple[FileGroupId, ...]:
         """Homes whose files or log rows it wrote or ended."""
         own = self.footprint
         return (*own.creates, *own.appends, *own.replaces, *own.retires)
 
 
-Rule: TypeAlias = Callable[[Part, Part], tuple[Home, ...] | None]
+Rule: TypeAlias = Callable[[ConflictSide, ConflictSide], tuple[FileGroupId, ...] | None]
 """Judges a candidate against a later part: None when both may stand, else the homes of the candidate to do again (none: plan again)."""
 
-PLAN_AGAIN: tuple[Home, ...] = ()
+PLAN_AGAIN: tuple[FileGroupId, ...] = ()
 ERASED = "it was planned below an erasure, and the log has forgotten what the other commit did in partitions that are empty since"
 
 
 def find_conflicts(
     action: Action, candidate: Mapping[str, Footprint], entry: Entry, digests_of: Callable[[Digests], frozenset[int] | None]
-) -> Sequence[Overlap]:
+) -> Sequence[Conflict]:
     """Every rule that an entry committed after the candidate's base breaks; none when both may stand.
 
     action, candidate: of the candidate, footprints by table id; all that it read, it read at its base.
@@ -87,18 +87,18 @@ def find_conflicts(
         later = entry.footprint.get(table)
         if later is None:
             continue
-        mine, theirs = Part(action, footprint, digests_of), Part(entry.action, later, digests_of)
+        mine, theirs = ConflictSide(action, footprint, digests_of), ConflictSide(entry.action, later, digests_of)
         if entry.erased.get(table):
-            found.append(Overlap(ERASED, _all_or_again(mine), table))
+            found.append(Conflict(ERASED, _all_or_again(mine), table))
             continue
         for sentence, rule in RULES.items():
             homes = rule(mine, theirs)
             if homes is not None:
-                found.append(Overlap(sentence, homes, table))
+                found.append(Conflict(sentence, homes, table))
     return found
 
 
-def _all_or_again(mine: Part) -> tuple[Home, ...]:
+def _all_or_again(mine: ConflictSide) -> tuple[FileGroupId, ...]:
     """All that the candidate touched, when that can be said in homes."""
     own = mine.footprint
     if own.overwrites or own.read_partitions or own.splits or own.schema is not None:
@@ -109,17 +109,17 @@ def _all_or_again(mine: Part) -> tuple[Home, ...]:
 # Files and log rows of homes.
 
 
-def both_rewrote(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def both_rewrote(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """Two that replace or end one group: the second knows nothing of the first, whichever of them is a compaction."""
     return _common(mine.rewritten, later.rewritten)
 
 
-def both_created(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def both_created(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """A home has one base file, and it lies below all log rows. Log rows that create a home join whatever group is live: they append."""
     return _common(mine.footprint.creates, (*later.footprint.creates, *later.footprint.appends))
 
 
-def created_with_another_count(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def created_with_another_count(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """The first write in a partition fixes its bucket count: base files made for another one do not fit, log rows are addressed anew.
 
     Log rows of a later entry which were planned before a split that the candidate has seen look the same; then it does work again in vain.
@@ -133,18 +133,18 @@ def created_with_another_count(mine: Part, later: Part) -> tuple[Home, ...] | No
     return tuple(home for home in creates if counts.get(home.partition, set()) - {home.bucket_count}) or None
 
 
-def rewrote_appended(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def rewrote_appended(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """It would throw away log rows that it never saw, or put them above newer ones. A compaction does neither: it is as of its base."""
     own = mine.footprint
     return _common(own.retires if mine.action is Action.COMPACTION else mine.rewritten, later.footprint.appends)
 
 
-def appended_to_retired(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def appended_to_retired(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """The keys of a home that ended may live elsewhere now."""
     return _common(mine.footprint.appends, later.footprint.retires)
 
 
-def wrote_for_a_stale_count(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def wrote_for_a_stale_count(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """Log rows are addressed anew through a split; base files are not, nor is the end of a group."""
     splits = later.footprint.splits
     if not splits:
@@ -153,7 +153,7 @@ def wrote_for_a_stale_count(mine: Part, later: Part) -> tuple[Home, ...] | None:
     return _distinct(home for home in files if splits.get(home.partition, home.bucket_count) != home.bucket_count)
 
 
-def split_unseen(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def split_unseen(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """A split divides the groups that it saw, and log rows are addressed anew through it. So it minds every base file that appeared: the
     first one of a group, and also a rewritten one, since the group may have begun with log rows that it did not see. It minds the end of
     groups too. It costs nothing to plan again."""
@@ -167,12 +167,12 @@ def split_unseen(mine: Part, later: Part) -> tuple[Home, ...] | None:
     return None
 
 
-def computed_from_changed(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def computed_from_changed(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """What it appended was computed from rows that are not the newest: an update would be lost."""
     return _merge(_common(mine.footprint.rmw, later.changed), _below(mine.footprint.rmw, later.footprint.overwrites))
 
 
-def overwrote_written(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def overwrote_written(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """Whoever replaces a partition whole has decided so knowing what was in it."""
     partitions = mine.footprint.overwrites
     if not partitions:
@@ -184,7 +184,7 @@ def overwrote_written(mine: Part, later: Part) -> tuple[Home, ...] | None:
     return None
 
 
-def wrote_in_overwritten(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def wrote_in_overwritten(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """What it replaces is gone, and what it adds was meant for rows that are gone."""
     return _below(mine.written, later.footprint.overwrites)
 
@@ -192,7 +192,7 @@ def wrote_in_overwritten(mine: Part, later: Part) -> tuple[Home, ...] | None:
 # Keys, and reads.
 
 
-def placed_one_key(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def placed_one_key(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """Under an index that tells where a key lives, two must not place one key, nor one change it where the other no longer leaves it.
 
     Which of its homes the key is in is not said, so all of them are to be done again.
@@ -207,7 +207,7 @@ def placed_one_key(mine: Part, later: Part) -> tuple[Home, ...] | None:
     return None
 
 
-def read_changed(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def read_changed(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """Its outcome depends on rows that are not the newest: it would be another one at its own slot."""
     reads, partitions = mine.footprint.reads, mine.footprint.read_partitions
     if not reads and not partitions:
@@ -223,19 +223,19 @@ def read_changed(mine: Part, later: Part) -> tuple[Home, ...] | None:
 _UNDONE_BY_RESTORE = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE, Action.COMPACTION, Action.SCHEMA, Action.CLOSE})
 
 
-def wrote_before_restore(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def wrote_before_restore(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """It was planned from a state that a RESTORE took back. A RESTORE sets a state whatever came before, so it minds no writer."""
     return PLAN_AGAIN if later.footprint.restores is not None and mine.action in _UNDONE_BY_RESTORE else None
 
 
-def cleaned_what_was_kept(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def cleaned_what_was_kept(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """A CLEAN chose its files before the slot below its bound was saved or restored. At the bound and above nothing is cleaned."""
     bound = mine.footprint.bound
     kept = (later.footprint.saves, later.footprint.restores)
     return PLAN_AGAIN if bound is not None and any(slot is not None and slot < bound for slot in kept) else None
 
 
-def kept_what_was_cleaned(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def kept_what_was_cleaned(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """The slot may have lost its files, or the savepoint that kept them. One that is still saved is found so by the next plan."""
     bound, released = later.footprint.bound, later.footprint.releases
     for slot in (mine.footprint.saves, mine.footprint.restores):
@@ -244,32 +244,32 @@ def kept_what_was_cleaned(mine: Part, later: Part) -> tuple[Home, ...] | None:
     return None
 
 
-def released_what_was_saved(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def released_what_was_saved(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """Whoever gave up a savepoint did not mean the one that somebody made after."""
     released = mine.footprint.releases
     return PLAN_AGAIN if released is not None and released == later.footprint.saves else None
 
 
-def both_changed_the_schema(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def both_changed_the_schema(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """Each change starts from the schema before it; two from one schema would give one column id twice."""
     return PLAN_AGAIN if mine.footprint.schema is not None and later.footprint.schema is not None else None
 
 
-def schema_needs_changed_rows(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def schema_needs_changed_rows(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """It was allowed because of the rows that were there."""
     schema = mine.footprint.schema
     needs_data = schema is not None and schema.needs_data
     return PLAN_AGAIN if needs_data and (later.changed or later.footprint.overwrites) else None
 
 
-def wrote_against_the_schema(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def wrote_against_the_schema(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """The change of the schema was allowed because there were no rows like those that the candidate may bring."""
     schema = later.footprint.schema
     needs_data = schema is not None and schema.needs_data
     return PLAN_AGAIN if needs_data and (mine.written or mine.footprint.overwrites) else None
 
 
-def wrote_to_the_dropped(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def wrote_to_the_dropped(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """A dropped table takes nothing but the RESTORE that brings it back, and whatever fences a dead writer."""
     return PLAN_AGAIN if later.action is Action.CLOSE and mine.action not in (Action.RESTORE, Action.ROLLBACK) else None
 
@@ -277,18 +277,18 @@ def wrote_to_the_dropped(mine: Part, later: Part) -> tuple[Home, ...] | None:
 # The names of a catalog.
 
 
-def both_named(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def both_named(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """Exactly one of two that give or take one name may win, and the other has to look again."""
     own, theirs = mine.footprint, later.footprint
     return None if {*own.binds, *own.unbinds}.isdisjoint((*theirs.binds, *theirs.unbinds)) else PLAN_AGAIN
 
 
-def needed_the_emptied(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def needed_the_emptied(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """A name in a namespace that is gone could not be reached."""
     return None if set(mine.footprint.needs).isdisjoint(later.footprint.empties) else PLAN_AGAIN
 
 
-def emptied_the_needed(mine: Part, later: Part) -> tuple[Home, ...] | None:
+def emptied_the_needed(mine: ConflictSide, later: ConflictSide) -> tuple[FileGroupId, ...] | None:
     """A namespace that got a name is not empty."""
     return None if set(mine.footprint.empties).isdisjoint(later.footprint.needs) else PLAN_AGAIN
 
@@ -321,7 +321,7 @@ RULES: Mapping[str, Rule] = {
 """Each rule with the sentence that a user is told when it is broken."""
 
 
-def _common(mine: Sequence[Home], theirs: Sequence[Home]) -> tuple[Home, ...] | None:
+def _common(mine: Sequence[FileGroupId], theirs: Sequence[FileGroupId]) -> tuple[FileGroupId, ...] | None:
     """Those of my homes in which a key of one of their homes may live; None when there is none. Linear in both."""
     if not mine or not theirs:
         return None
@@ -345,7 +345,7 @@ def _common(mine: Sequence[Home], theirs: Sequence[Home]) -> tuple[Home, ...] | 
     return _distinct(found)
 
 
-def _below(homes: Iterable[Home], partitions: Sequence[str]) -> tuple[Home, ...] | None:
+def _below(homes: Iterable[FileGroupId], partitions: Sequence[str]) -> tuple[FileGroupId, ...] | None:
     """The homes in one of the partitions, or below it; None when there is none."""
     if not partitions:
         return None
@@ -373,9 +373,9 @@ def _is_below(partition: str, ancestors: frozenset[str]) -> bool:
     return any(partition[:end] in ancestors for end, letter in enumerate(partition) if letter == "/")
 
 
-def _merge(*found: tuple[Home, ...] | None) -> tuple[Home, ...] | None:
+def _merge(*found: tuple[FileGroupId, ...] | None) -> tuple[FileGroupId, ...] | None:
     return _distinct(home for homes in found if homes for home in homes)
 
 
-def _distinct(homes: Iterable[Home]) -> tuple[Home, ...] | None:
+def _distinct(homes: Iterable[FileGroupId]) -> tuple[FileGroupId, ...] | None:
     return tuple(dict.fromkeys(homes)) or None

@@ -16,12 +16,12 @@ from objcat.timeline.entry import Action, Entry, SideObject, Txn, intent_key, lo
 from objcat.timeline.error_location import says_where
 from objcat.timeline.intents import REQUESTED_SUFFIX, remove_files
 from objcat.timeline.log import with_changes
-from objcat.timeline.log_view import Timeline, View, reopening
+from objcat.timeline.log_view import LogView, Timeline, reopening
 from objcat.timeline.rollback import CommittedAt, Resolution, RolledBackAt, resolve
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class RolledBackWriter:
     """What became of one transaction. files: objects of it that were to be deleted, intents not counted. paths: those that were listed.
 
     A delete that fails is logged; the next sweep finds what it left.
@@ -34,7 +34,7 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class OrphanedTransaction:
     """What a sweep would do about one transaction. slot: the one that decided it, None: it would be rolled back. committed: whether that
     slot commits it. files: these would be deleted."""
 
@@ -54,7 +54,9 @@ class _Traces:
 
 
 @says_where
-def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]) -> list[Swept]:
+def rollback_dead_writers(
+    timeline: Timeline[Any], view: LogView[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]
+) -> list[RolledBackWriter]:
     """Settle every transaction that has left an intent or files and has written nothing for so long, and delete what it left.
 
     One without a slot is rolled back: should its writer still live, it is refused with Fenced, so the age is a matter of politeness and
@@ -90,16 +92,16 @@ def sweep(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, name
         reopening(timeline, lambda: _remove_settled_plans(timeline, view, plans), reopen)
         return [one for one in swept if one is not None]
     finally:
-        committer.retract(own).result()
+        committer.delete_intent(own).result()
 
 
 @says_where
 def find_leftovers(
-    timeline: Timeline[Any], view: View[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]
-) -> list[Leftover]:
-    """What `sweep` would settle and delete, by txn; sends reads and listings only.
+    timeline: Timeline[Any], view: LogView[Any], *, older_than_s: float, names_of: Callable[[Entry], Iterable[str]]
+) -> list[OrphanedTransaction]:
+    """What `rollback_dead_writers` would settle and delete, by txn; sends reads and listings only.
 
-    Without a write nobody learns what time it is at the store, so ages are told by the local clock. Raises as `sweep`.
+    Without a write nobody learns what time it is at the store, so ages are told by the local clock. Raises as `rollback_dead_writers`.
     """
     seconds(older_than_s, what="older_than_s")
     fileio = timeline.fileio
@@ -115,15 +117,15 @@ def find_leftovers(
     for txn in sorted(txn for txn, found in traces.items() if found.touched_ms <= cutoff_ms):
         found, outcome = traces[txn], reopening(timeline, partial(lambda txn: view.outcomes.find(fileio, txn), txn), reopen)
         if outcome is None or not outcome.committed:
-            left.append(Leftover(txn, None if outcome is None else outcome.slot, False, tuple(found.files)))
+            left.append(OrphanedTransaction(txn, None if outcome is None else outcome.slot, False, tuple(found.files)))
             continue
         _, garbage = _unnamed(timeline, outcome.slot, txn, found, names_of)
         if garbage or found.has_intent:
-            left.append(Leftover(txn, outcome.slot, True, tuple(garbage)))
+            left.append(OrphanedTransaction(txn, outcome.slot, True, tuple(garbage)))
     return left
 
 
-def has_dead(timeline: Timeline[Any], view: View[Any], *, older_than_s: float, begun_within_s: float) -> bool:
+def has_dead(timeline: Timeline[Any], view: LogView[Any], *, older_than_s: float, begun_within_s: float) -> bool:
     """Whether a sweep would find somebody dead: a transaction that has written nothing for so long, and has left an intent, or files
     although no slot up to `view` commits it.
 
@@ -168,14 +170,16 @@ def _find(fileio: FileIO, *, begun_after_ms: int | None = None) -> tuple[Mapping
     return traces, plans
 
 
-def _settle(timeline: Timeline[Any], view: View[Any], txn: Txn, found: _Traces, names_of: Callable[[Entry], Iterable[str]]) -> Swept | None:
+def _settle(
+    timeline: Timeline[Any], view: LogView[Any], txn: Txn, found: _Traces, names_of: Callable[[Entry], Iterable[str]]
+) -> RolledBackWriter | None:
     """None when there is nothing to settle and nothing to delete. Raises CorruptTable when the files of an entry cannot be known."""
     fileio = timeline.fileio
     outcome = view.outcomes.find(fileio, txn)
     if outcome is None or not outcome.committed:
         resolution = resolve(fileio, txn, view=view)
         if isinstance(resolution, RolledBackAt):
-            return Swept(txn, resolution, resolution.files, tuple(found.files))
+            return RolledBackWriter(txn, resolution, resolution.files, tuple(found.files))
         slot = resolution.slot
     else:
         slot = outcome.slot
@@ -186,7 +190,7 @@ def _settle(timeline: Timeline[Any], view: View[Any], txn: Txn, found: _Traces, 
         intents.append(requested_key(entry.plan))
     if garbage or intents:
         remove_files(fileio, [*garbage, *intents], why=txn)
-    return Swept(txn, CommittedAt(slot), len(garbage), tuple(garbage)) if garbage or intents else None
+    return RolledBackWriter(txn, CommittedAt(slot), len(garbage), tuple(garbage)) if garbage or intents else None
 
 
 def _unnamed(
@@ -214,7 +218,7 @@ def _side_objects(entry: Entry) -> Iterable[SideObject]:
                     yield digests.side
 
 
-def _remove_settled_plans(timeline: Timeline[Any], view: View[Any], plans: Sequence[Txn]) -> None:
+def _remove_settled_plans(timeline: Timeline[Any], view: LogView[Any], plans: Sequence[Txn]) -> None:
     """Remove plans that were rolled back. Whoever executes a plan removes it, and whoever tidies up after an executor that died."""
     fileio = timeline.fileio
     fenced = [plan for plan in plans if view.outcomes.find(fileio, plan) is not None]

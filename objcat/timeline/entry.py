@@ -54,14 +54,14 @@ class Action(enum.StrEnum):
     CLOSE = "CLOSE"
 
 
-class Home(msgspec.Struct, frozen=True, array_like=True, order=True):
+class FileGroupId(msgspec.Struct, frozen=True, array_like=True, order=True):
     """Where keys live under the bucket index: a partition path (empty when unpartitioned), a bucket, and the count it was hashed to."""
 
     partition: str
     bucket: Annotated[int, msgspec.Meta(ge=0, lt=BUCKETS_MAX)]
     bucket_count: Buckets
 
-    def is_common(self, other: Home) -> bool:
+    def is_common(self, other: FileGroupId) -> bool:
         """Whether some key may live in both: they agree modulo the greatest common divisor of the counts."""
         divisor = gcd(self.bucket_count, other.bucket_count)
         return self.partition == other.partition and self.bucket % divisor == other.bucket % divisor
@@ -128,12 +128,12 @@ class Footprint(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     Of a catalog: binds and unbinds, names that it gave and took away; needs, namespaces that must exist; empties, those that must be empty.
     """
 
-    creates: tuple[Home, ...] = ()
-    appends: tuple[Home, ...] = ()
-    replaces: tuple[Home, ...] = ()
-    retires: tuple[Home, ...] = ()
-    rmw: tuple[Home, ...] = ()
-    reads: tuple[Home, ...] = ()
+    creates: tuple[FileGroupId, ...] = ()
+    appends: tuple[FileGroupId, ...] = ()
+    replaces: tuple[FileGroupId, ...] = ()
+    retires: tuple[FileGroupId, ...] = ()
+    rmw: tuple[FileGroupId, ...] = ()
+    reads: tuple[FileGroupId, ...] = ()
     overwrites: tuple[str, ...] = ()
     read_partitions: tuple[str, ...] = ()
     splits: dict[str, Buckets] = {}

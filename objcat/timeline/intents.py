@@ -18,7 +18,7 @@ from functools import partial
 
 import msgspec
 
-from fileio.contract import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
+from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFailed, Update, Version, Written, require_written
 from fileio.env import Env, done_at_once, map_io
 from fileio.errors import FileIOError, NotFound
 from fileio.store import FileIO
@@ -70,7 +70,7 @@ class Intents:
         """
         return self._begin(txn, action, base, engine, None, first_s=ANNOUNCED_AFTER_S).skew_ms
 
-    def silence(self, txn: Txn) -> None:
+    def stop_heartbeat(self, txn: Txn) -> None:
         """Touch the intent no more, and leave it, where there is one: its writer stops without knowing how it ends."""
         self._stop(txn)
 
@@ -81,7 +81,7 @@ class Intents:
         if heart is not None and not heart.was_sent:
             self._fileio.env.submit_io(heart.testify)
 
-    def retract(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
+    def delete_intent(self, txn: Txn, *, plan: Txn | None = None) -> Future[None]:
         """Delete the intent of a settled txn, and the plan that is settled with it, off the critical path. What is not there costs nothing.
 
         A put of the intent that is under way comes to its end first. Failure is logged and harmless: whoever finds them finds them settled.
@@ -212,10 +212,10 @@ class _Heart:
         match outcome:
             case Written(version, store_ms):
                 self._version, self._may_be_there = version, True
-            case Unknown(cause):
+            case OutcomeUnknown(cause):
                 self._may_be_there = True
                 raise cause
-            case Conflict() if not self._may_be_there:
+            case PreconditionFailed() if not self._may_be_there:
                 self.was_sent = False
                 raise SharedTransaction(f"the intent of {self._intent.txn} exists already: another operation has the same id; write again")
         if store_ms is None and (fileio.capabilities.store_clock or self._version is None):

@@ -36,7 +36,7 @@ class AppVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class AppProgress:
     """The version that an application has reached in a table. slot: of the commit. rewound_at: of a RESTORE that took back later ones."""
 
     version: int
@@ -45,7 +45,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class TableMarks:
+class TableLogState:
     """What the log says of one table besides its rows.
 
     bound: slots below it cannot be read any more, but for saved ones. saved: slots with a savepoint. closed_at: of the CLOSE, None while
@@ -55,7 +55,7 @@ class TableMarks:
     bound: int = 0
     saved: frozenset[int] = frozenset()
     closed_at: int | None = None
-    apps: Mapping[str, Reached] = field(default_factory=dict)
+    apps: Mapping[str, AppProgress] = field(default_factory=dict)
 
     def is_readable(self, slot: int) -> bool:
         """Whether the files of the table as of that slot are still kept."""
@@ -73,15 +73,15 @@ class LogState:
 
     slot: int = -1
     committed_at_ms: int = 0
-    tables: Mapping[str, TableMarks] = field(default_factory=dict)
+    tables: Mapping[str, TableLogState] = field(default_factory=dict)
     features: Mapping[str, str] = field(default_factory=dict)
     writer_features: Mapping[str, str] = field(default_factory=dict)
     root_bound: int = 0
     pins: frozenset[int] = frozenset()
     restores: tuple[tuple[int, int], ...] = ()
 
-    def marks(self, table: str) -> TableMarks:
-        return self.tables.get(table, TableMarks())
+    def marks(self, table: str) -> TableLogState:
+        return self.tables.get(table, TableLogState())
 
     def advance(self, entries: Iterable[Entry]) -> LogState:
         """The state after further entries, which must follow its slot without a gap. Raises CorruptTable for a gap."""
@@ -117,18 +117,18 @@ def _fold_roots(state: LogState, entry: Entry) -> LogState:
     return state
 
 
-def _fold(marks: TableMarks, table: str, entry: Entry) -> TableMarks:
+def _fold(marks: TableLogState, table: str, entry: Entry) -> TableLogState:
     footprint = entry.footprint.get(table)
     reached = entry.apps.get(table, {})
     if entry.action is Action.RESTORE and footprint is not None and footprint.restores is not None:
-        apps = {app: Reached(version, entry.slot) for app, version in reached.items()}
+        apps = {app: AppProgress(version, entry.slot) for app, version in reached.items()}
         for app, before in marks.apps.items():
             if before.rewound_at is not None or reached.get(app) != before.version:
                 now = reached.get(app, -1)
-                apps[app] = Reached(now, entry.slot, rewound_at=entry.slot)
+                apps[app] = AppProgress(now, entry.slot, rewound_at=entry.slot)
         return replace(marks, apps=apps, closed_at=None)
     if reached:
-        marks = replace(marks, apps={**marks.apps, **{app: Reached(version, entry.slot) for app, version in reached.items()}})
+        marks = replace(marks, apps={**marks.apps, **{app: AppProgress(version, entry.slot) for app, version in reached.items()}})
     if footprint is None:
         return marks
     if entry.action is Action.CLOSE:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from fileio.contract import Conflict, Create, Unknown, Update, Written
+from fileio.contract import Create, OutcomeUnknown, PreconditionFailed, Update, Written
 from fileio.store import FileIO
 from objcat.common.validation import whole_number
 from objcat.errors import CheckpointCollected, CheckpointUnreadable, CorruptTable, InvalidInput
@@ -20,7 +20,7 @@ from objcat.timeline.entry import FORMAT_VERSION, Entry, log_key
 from objcat.timeline.error_location import says_where
 from objcat.timeline.log import Log, with_changes
 from objcat.timeline.log_state import LogState
-from objcat.timeline.txn_outcomes import Outcomes, Segment
+from objcat.timeline.txn_outcomes import OutcomeSegment, TxnOutcomes
 
 logger = logging.getLogger("objcat.timeline")
 
@@ -55,7 +55,7 @@ def reopening(timeline: Timeline[Any], work: Callable[[], R], reopen: Callable[[
     return work()
 
 
-class Fold(Protocol[S]):
+class LogReducer(Protocol[S]):
     """What the changes of a log mean to whoever keeps it: tables, or names. Values of S are immutable and picklable."""
 
     def begin(self) -> S:
@@ -82,7 +82,7 @@ class Fold(Protocol[S]):
 
 
 @dataclass(frozen=True, slots=True)
-class View(Generic[S]):
+class LogView(Generic[S]):
     """A log as of `log.slot`: immutable, shareable, picklable. checkpoint: the slot of the root that it was opened from, -1 for none.
 
     outcomes: of every transaction up to the slot. tail: the newest entries above the checkpoint, without changes that lie beside the log.
@@ -92,9 +92,9 @@ class View(Generic[S]):
     log: LogState
     state: S
     checkpoint: int = -1
-    outcomes: Outcomes = field(default_factory=Outcomes, repr=False)
+    outcomes: TxnOutcomes = field(default_factory=TxnOutcomes, repr=False)
     tail: tuple[Entry, ...] = field(default=(), repr=False)
-    milestone: View[S] | None = field(default=None, repr=False)
+    milestone: LogView[S] | None = field(default=None, repr=False)
 
     @property
     def slot(self) -> int:
@@ -104,7 +104,7 @@ class View(Generic[S]):
 class Timeline(Generic[S]):
     """One log and what it means. Holds no view: callers do. Safe for many threads."""
 
-    def __init__(self, fileio: FileIO, fold: Fold[S]) -> None:
+    def __init__(self, fileio: FileIO, fold: LogReducer[S]) -> None:
         self.fileio = fileio
         self.fold = fold
         self.log = Log(fileio)
@@ -117,7 +117,7 @@ class Timeline(Generic[S]):
     # ---- reading
 
     @says_where
-    def open(self) -> View[S]:
+    def open(self) -> LogView[S]:
         """The newest view; of an empty log, one at slot -1.
 
         A checkpoint is a cache: one that cannot be read is logged once, and passed over for an older one, or for the log itself.
@@ -154,12 +154,12 @@ class Timeline(Generic[S]):
         self._passes_over_all = True
 
     @says_where
-    def refresh(self, view: View[S]) -> View[S]:
+    def refresh(self, view: LogView[S]) -> LogView[S]:
         """The newest view: one GET when nothing is new. Far behind, it stands on a newer checkpoint than `view`. Raises as `open`."""
         return self._catch_up(view, window=1, reach=REFRESH_SLOTS_MAX)
 
     @says_where
-    def advance(self, view: View[S], entries: Sequence[Entry]) -> View[S]:
+    def advance(self, view: LogView[S], entries: Sequence[Entry]) -> LogView[S]:
         """The view after further entries, which must follow its slot without a gap.
 
         Raises CorruptTable for one that does not fit, which names the checkpoint where that is of another log.
@@ -172,7 +172,7 @@ class Timeline(Generic[S]):
             self.check_checkpoint(view)
             raise CorruptTable(f"{error}; or else {checkpoint.root_key(view.slot)}, on which it is to follow, is of another log") from error
 
-    def _advanced(self, view: View[S], entries: Sequence[Entry]) -> View[S]:
+    def _advanced(self, view: LogView[S], entries: Sequence[Entry]) -> LogView[S]:
         for entry in with_changes(self.fileio, entries):
             kept = entry if entry.side is None else msgspec.structs.replace(entry, changes={})
             view = replace(
@@ -187,7 +187,7 @@ class Timeline(Generic[S]):
         return view
 
     @says_where
-    def at(self, slot: int) -> View[S]:
+    def at(self, slot: int) -> LogView[S]:
         """The view as of an earlier slot: from the newest checkpoint at or below it.
 
         Raises InvalidInput when there is no such slot; SnapshotExpired is for the caller to judge.
@@ -195,7 +195,7 @@ class Timeline(Generic[S]):
         whole_number(slot, what="slot", least=None)
         return self._as_of(slot, self._newest_root(slot))
 
-    def _as_of(self, slot: int, root: Root | None) -> View[S]:
+    def _as_of(self, slot: int, root: Root | None) -> LogView[S]:
         """`at`, from a root."""
         view = self._empty() if root is None else self._standing_on(root)
         entries = self._entries(view.slot, until=slot)
@@ -205,7 +205,7 @@ class Timeline(Generic[S]):
         return self.advance(view, entries)
 
     @says_where
-    def at_time(self, when_ms: int, newest: View[S] | None = None) -> View[S]:
+    def at_time(self, when_ms: int, newest: LogView[S] | None = None) -> LogView[S]:
         """The view as of the newest commit at or before a time (ms since 1970 UTC), found by O(log n) GETs: commit times increase.
 
         newest: a view that saves opening the log; later commits are not looked for. Raises InvalidInput when there is no such commit.
@@ -218,7 +218,7 @@ class Timeline(Generic[S]):
         return newest if slot == newest.slot else self.at(slot)
 
     @says_where
-    def slot_at_time(self, when_ms: int, newest: View[S]) -> int:
+    def slot_at_time(self, when_ms: int, newest: LogView[S]) -> int:
         """The newest slot up to `newest` that was committed at or before a time, -1 for none. O(log n) GETs. Raises CorruptTable."""
         if newest.slot >= 0 and newest.log.committed_at_ms <= when_ms:
             return newest.slot
@@ -236,7 +236,7 @@ class Timeline(Generic[S]):
 
     # ---- checkpoints
 
-    def publish(self, view: View[S]) -> View[S]:
+    def publish(self, view: LogView[S]) -> LogView[S]:
         """Save the newest slot up to `view.slot` that may have a root as a checkpoint. Returns the same view, standing on it.
 
         When somebody else has published that slot, theirs is loaded instead. When nobody may any more, or there is nothing to save, the
@@ -261,16 +261,16 @@ class Timeline(Generic[S]):
         root = _root_of(target, payload, outcomes)
         match checkpoint.put_root(self.fileio, root, Create()):
             case Written():
-                self._hint(View(target.log, target.state, slot, outcomes))
+                self._hint(LogView(target.log, target.state, slot, outcomes))
                 return root
-            case Unknown(cause):
+            case OutcomeUnknown(cause):
                 raise cause
-            case Conflict():
+            case PreconditionFailed():
                 own = self._objects(payload, outcomes.segments)
                 self.fileio.delete(sorted(path for path in own if path.startswith(folder)))
                 return None
 
-    def rebase(self, view: View[S], standing: View[S]) -> View[S]:
+    def rebase(self, view: LogView[S], standing: LogView[S]) -> LogView[S]:
         """The same slot as `view`, on the newer checkpoint that `standing` is at; `view` itself when that is not newer, or later.
 
         From what the view remembers; only when it has forgotten too much, entries are read again.
@@ -282,7 +282,7 @@ class Timeline(Generic[S]):
             entries = self._entries(standing.slot, until=view.slot)
         return self.advance(standing, entries)
 
-    def after_commit(self, view: View[S], keep: Callable[[View[S]], None]) -> None:
+    def after_commit(self, view: LogView[S], keep: Callable[[LogView[S]], None]) -> None:
         """Publish a checkpoint when `view` has folded enough above its own: in the background, best effort, logged.
 
         To be called by whoever holds a view, after it has grown. Returns at once and never raises. keep: called, perhaps in another thread,
@@ -302,7 +302,7 @@ class Timeline(Generic[S]):
         except RuntimeError as error:
             logger.warning("no checkpoint of %s is published at slot %d, as the process ends: %s", self.fileio.url, view.slot, error)
 
-    def check_checkpoint(self, view: View[S]) -> None:
+    def check_checkpoint(self, view: LogView[S]) -> None:
         """Hold the root of a view that is right on its checkpoint against the entry of its slot: for whoever has met what cannot be.
 
         One GET. Raises CorruptTable that names the root.
@@ -328,13 +328,13 @@ class Timeline(Generic[S]):
         kept = slot >= log.root_bound or slot in log.pins
         return self._as_of(slot, self._newest_root(slot) if kept else None).state
 
-    def _empty(self) -> View[S]:
-        return View(LogState(), self.fold.begin())
+    def _empty(self) -> LogView[S]:
+        return LogView(LogState(), self.fold.begin())
 
-    def _standing_on(self, root: Root) -> View[S]:
-        return View(root.log, self.fold.load(root.payload), root.slot, root.all_outcomes())
+    def _standing_on(self, root: Root) -> LogView[S]:
+        return LogView(root.log, self.fold.load(root.payload), root.slot, root.all_outcomes())
 
-    def _catch_up(self, view: View[S], *, window: int, reach: int) -> View[S]:
+    def _catch_up(self, view: LogView[S], *, window: int, reach: int) -> LogView[S]:
         """The newest view, by reading up to `reach` entries one after another, and by jumping when there are more."""
         entries = self.log.read_after(view.slot, until=view.slot + reach, window=window)
         try:
@@ -344,7 +344,7 @@ class Timeline(Generic[S]):
             return self._jump(self._empty(), view.slot + len(entries))
         return advanced if len(entries) < reach else self._jump(advanced, view.slot + reach)
 
-    def _jump(self, view: View[S], known: int) -> View[S]:
+    def _jump(self, view: LogView[S], known: int) -> LogView[S]:
         """The newest view, when the head is far from `view`: from the newest root below it. known: a slot that exists, or -1."""
         head = checkpoint.find_head(self.fileio, known)
         root = self._newest_root(head)
@@ -386,7 +386,7 @@ class Timeline(Generic[S]):
         if slot >= 0 and self.fileio.exists(log_key(max(slot, first + 1))):
             raise CorruptTable(f"{log_key(first)} is missing although later slots exist: restore that object from a backup of the bucket")
 
-    def _publish(self, view: View[S]) -> View[S]:
+    def _publish(self, view: LogView[S]) -> LogView[S]:
         """`publish`, without the hint."""
         target = view.milestone
         if target is None or target.slot <= view.checkpoint:
@@ -402,7 +402,7 @@ class Timeline(Generic[S]):
             standing = None if target.slot < newest.log.root_bound else self._save(target, Update(found.version))
         return view if standing is None else self.rebase(view, standing)
 
-    def _theirs(self, target: View[S], root: AnyRoot | BrokenRoot) -> View[S] | None:
+    def _theirs(self, target: LogView[S], root: AnyRoot | BrokenRoot) -> LogView[S] | None:
         """The view of a root that somebody else has published at `target.slot`; None when the slot was given up, or the root is damaged."""
         if not isinstance(root, Root) or not self._is_usable(root):
             return None
@@ -412,7 +412,7 @@ class Timeline(Generic[S]):
             )
         return self._standing_on(root)
 
-    def _save(self, target: View[S], mode: Create | Update) -> View[S] | None:
+    def _save(self, target: LogView[S], mode: Create | Update) -> LogView[S] | None:
         """Save a view that is at a slot of a checkpoint. Only what a published root names is used afterwards. mode: of the put of the root,
         which takes the place of none, or of one that cannot be read."""
         if max(target.checkpoint, 0) < target.log.root_bound:
@@ -434,16 +434,16 @@ class Timeline(Generic[S]):
         match checkpoint.put_root(self.fileio, root, mode):
             case Written():
                 self._passes_over_all = False
-                return View(target.log, state, target.slot, outcomes)
-            case Unknown(cause):
+                return LogView(target.log, state, target.slot, outcomes)
+            case OutcomeUnknown(cause):
                 raise cause
-            case Conflict():
+            case PreconditionFailed():
                 own = self._objects(payload, outcomes.segments)
                 self.fileio.delete(sorted(path for path in own if path.startswith(folder)))
                 found = checkpoint.read_root(self.fileio, target.slot)
                 return None if found is None else self._theirs(target, found.root)
 
-    def _save_objects(self, target: View[S], folder: str) -> tuple[msgspec.Raw, S, Outcomes] | None:
+    def _save_objects(self, target: LogView[S], folder: str) -> tuple[msgspec.Raw, S, TxnOutcomes] | None:
         """`_write_objects`; None when something that would be named again is not named by the root that the view stands on any more."""
         try:
             payload, state, outcomes = self._write_objects(target, folder)
@@ -458,16 +458,16 @@ class Timeline(Generic[S]):
                 return None
         return payload, state, outcomes
 
-    def _write_objects(self, target: View[S], folder: str) -> tuple[msgspec.Raw, S, Outcomes]:
+    def _write_objects(self, target: LogView[S], folder: str) -> tuple[msgspec.Raw, S, TxnOutcomes]:
         """What a root of the view holds, and what then stands on it. Raises CheckpointCollected."""
         payload, state = self.fold.save(self.fileio, target.state, folder)
         return payload, state, target.outcomes.spilled(self.fileio, folder)
 
-    def _objects(self, payload: msgspec.Raw, segments: Sequence[Segment]) -> frozenset[str]:
+    def _objects(self, payload: msgspec.Raw, segments: Sequence[OutcomeSegment]) -> frozenset[str]:
         """Everything that a root names."""
         return self.fold.objects(payload) | {segment.path for segment in segments}
 
-    def _publish_quietly(self, view: View[S], keep: Callable[[View[S]], None]) -> None:
+    def _publish_quietly(self, view: LogView[S], keep: Callable[[LogView[S]], None]) -> None:
         """`publish` in the background: a commit that has succeeded stays a success whatever happens here."""
         try:
             self.fileio.env.give_way()
@@ -482,7 +482,7 @@ class Timeline(Generic[S]):
         finally:
             self._publishing_until_s = None
 
-    def _hint(self, view: View[S]) -> None:
+    def _hint(self, view: LogView[S]) -> None:
         """Advance the hint, at most once a second: a store may refuse to write one key more often."""
         env = self.fileio.env
         if self._hinted_s is not None:
@@ -492,7 +492,7 @@ class Timeline(Generic[S]):
         checkpoint.advance_hint(self.fileio, slot=view.slot, checkpoint=view.checkpoint)
 
 
-def _root_of(view: View[Any], payload: msgspec.Raw, outcomes: Outcomes) -> Root:
+def _root_of(view: LogView[Any], payload: msgspec.Raw, outcomes: TxnOutcomes) -> Root:
     return Root(
         format=FORMAT_VERSION,
         slot=view.slot,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from fileio.contract import Conflict, Create, GetResult, Unknown, Update, Version, Written, require_written
+from fileio.contract import Create, GetResult, OutcomeUnknown, PreconditionFailed, Update, Version, Written, require_written
 from fileio.env import map_io
 from fileio.errors import NotFound
 from fileio.store import FileIO
@@ -45,7 +45,7 @@ class Redacted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
+class _RedactedSlot:
     """The object of a slot as it was read. body: its bytes."""
 
     stub: Entry
@@ -68,7 +68,7 @@ class _Pass:
     slots: int = 0
     lost: int = 0
     files: list[str] = field(default_factory=list)
-    creation: tuple[_Slot, Entry] | None = None
+    creation: tuple[_RedactedSlot, Entry] | None = None
 
 
 class Erasing(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,14 +142,14 @@ def redact(fileio: FileIO, table: str, of: Callable[[Entry], Entry], *, end: int
     raise Contention(f"others change the slots of {fileio.url} as fast as they are redacted: erase again", winner_slot=end)
 
 
-def _read_slots(fileio: FileIO, slots: Sequence[int]) -> dict[int, _Slot]:
-    def read(slot: int) -> _Slot:
+def _read_slots(fileio: FileIO, slots: Sequence[int]) -> dict[int, _RedactedSlot]:
+    def read(slot: int) -> _RedactedSlot:
         key = log_key(slot)
         result = fileio.get(key)
         assert isinstance(result, GetResult)
-        return _Slot(decode_entry(result.data, key=key), result.data, result.meta.version)
+        return _RedactedSlot(decode_entry(result.data, key=key), result.data, result.meta.version)
 
-    found: dict[int, _Slot] = {}
+    found: dict[int, _RedactedSlot] = {}
     for begin in range(0, len(slots), WINDOW_SLOTS_MAX):
         window = slots[begin : begin + WINDOW_SLOTS_MAX]
         found |= dict(zip(window, map_io(fileio.env, read, window), strict=True))
@@ -157,7 +157,7 @@ def _read_slots(fileio: FileIO, slots: Sequence[int]) -> dict[int, _Slot]:
 
 
 def _go_over(
-    fileio: FileIO, table: str, of: Callable[[Entry], Entry], done: _Pass, places: dict[int, _Slot], listed: Sequence[str]
+    fileio: FileIO, table: str, of: Callable[[Entry], Entry], done: _Pass, places: dict[int, _RedactedSlot], listed: Sequence[str]
 ) -> None:
     """Redact all slots but that of the table's creation, the newest first."""
     named = {place.path for place in places.values()}
@@ -177,7 +177,7 @@ def _redact_group(
     table: str,
     of: Callable[[Entry], Entry],
     done: _Pass,
-    group: Sequence[_Slot],
+    group: Sequence[_RedactedSlot],
     bodies: Mapping[int, bytes],
     *,
     is_due: bool,
@@ -219,10 +219,10 @@ def _tell_creation(fileio: FileIO, table: str, done: _Pass) -> None:
     _move(fileio, done, [place], [encode_entry(_bare(told))])
 
 
-def _grouped(places: Mapping[int, _Slot]) -> Iterator[tuple[str | None, list[_Slot]]]:
+def _grouped(places: Mapping[int, _RedactedSlot]) -> Iterator[tuple[str | None, list[_RedactedSlot]]]:
     """The slots by the history file that they name, the newest first; those that name none in groups that one file holds."""
-    by_path: dict[str, list[_Slot]] = {}
-    bare: list[_Slot] = []
+    by_path: dict[str, list[_RedactedSlot]] = {}
+    bare: list[_RedactedSlot] = []
     for slot in sorted(places, reverse=True):
         place = places[slot]
         if place.path is not None:
@@ -237,7 +237,7 @@ def _grouped(places: Mapping[int, _Slot]) -> Iterator[tuple[str | None, list[_Sl
     yield from by_path.items()
 
 
-def _bodies(fileio: FileIO, path: str | None, group: Sequence[_Slot]) -> dict[int, bytes] | None:
+def _bodies(fileio: FileIO, path: str | None, group: Sequence[_RedactedSlot]) -> dict[int, bytes] | None:
     """The entries of some slots as bytes; None when their history file is gone, as another redaction has replaced it."""
     from objcat.timeline.history_files import decode_bodies
 
@@ -253,14 +253,14 @@ def _bodies(fileio: FileIO, path: str | None, group: Sequence[_Slot]) -> dict[in
         return None
 
 
-def _whole_group(fileio: FileIO, path: str, slots: Iterable[int], places: dict[int, _Slot]) -> list[_Slot]:
+def _whole_group(fileio: FileIO, path: str, slots: Iterable[int], places: dict[int, _RedactedSlot]) -> list[_RedactedSlot]:
     """All slots that name a history file, of those whose entries it holds."""
     beyond = [slot for slot in sorted(slots) if slot not in places]
     found = {**places, **_read_slots(fileio, beyond)}
     return [found[slot] for slot in sorted(slots) if found[slot].path == path]
 
 
-def _overlapped(fileio: FileIO, places: dict[int, _Slot], unnamed: Sequence[str]) -> Collection[int]:
+def _overlapped(fileio: FileIO, places: dict[int, _RedactedSlot], unnamed: Sequence[str]) -> Collection[int]:
     """The slots that a history file covers which no slot names yet: its writer is at work, or dead. Once they have changed, it can bring
     none of them any more. Those above the erasure are read into `places`."""
     touched: set[int] = set()
@@ -273,7 +273,7 @@ def _overlapped(fileio: FileIO, places: dict[int, _Slot], unnamed: Sequence[str]
     return touched
 
 
-def _move(fileio: FileIO, done: _Pass, group: Sequence[_Slot], rows: Sequence[bytes]) -> None:
+def _move(fileio: FileIO, done: _Pass, group: Sequence[_RedactedSlot], rows: Sequence[bytes]) -> None:
     """Write a history file of some entries, and let their slots name it."""
     file = _write(fileio, group, rows)
 
@@ -283,9 +283,9 @@ def _move(fileio: FileIO, done: _Pass, group: Sequence[_Slot], rows: Sequence[by
         match fileio.put(log_key(place.stub.slot), tombstone, Update(place.version)):
             case Written():
                 return True
-            case Unknown(cause):
+            case OutcomeUnknown(cause):
                 raise cause
-            case Conflict():
+            case PreconditionFailed():
                 return False
 
     for begin in range(0, len(group), WINDOW_SLOTS_MAX):
@@ -297,7 +297,7 @@ def _move(fileio: FileIO, done: _Pass, group: Sequence[_Slot], rows: Sequence[by
     done.files.append(file.path)
 
 
-def _write(fileio: FileIO, group: Sequence[_Slot], rows: Sequence[bytes]) -> SideObject:
+def _write(fileio: FileIO, group: Sequence[_RedactedSlot], rows: Sequence[bytes]) -> SideObject:
     """A history file, read back: from now on it is the only place where its entries are."""
     from objcat.timeline.history_files import decode_bodies, encode_history
 
@@ -311,7 +311,7 @@ def _write(fileio: FileIO, group: Sequence[_Slot], rows: Sequence[bytes]) -> Sid
     return file
 
 
-def _delete_rest(fileio: FileIO, done: _Pass, listed: Collection[str], places: Mapping[int, _Slot]) -> tuple[str, ...]:
+def _delete_rest(fileio: FileIO, done: _Pass, listed: Collection[str], places: Mapping[int, _RedactedSlot]) -> tuple[str, ...]:
     """Delete history files and side objects that nothing names any more. What others have written since the listing is theirs."""
     rest = [path for path in listed if _FILE.fullmatch(path) and path not in done.named]
     rest = [path for path in rest if int(path.split("/")[1].split("-")[0]) in places]

@@ -14,14 +14,14 @@ import msgspec
 
 from fileio.store import FileIO
 from objcat.errors import CheckpointCollected
-from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.commit_session import CommitSession
 from objcat.timeline.entry import Action, Entry, Txn, data_prefix, intent_key, new_txn
 from objcat.timeline.error_location import says_where
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import Timeline, View, reopening
-from objcat.timeline.txn_outcomes import Outcome
+from objcat.timeline.log_view import LogView, Timeline, reopening
+from objcat.timeline.txn_outcomes import TxnOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ Resolution: TypeAlias = CommittedAt | RolledBackAt
 
 
 @says_where
-def resolve(fileio: FileIO, txn: Txn, *, view: View[Any] | None = None) -> Resolution:
+def resolve(fileio: FileIO, txn: Txn, *, view: LogView[Any] | None = None) -> Resolution:
     """Settle the outcome of `txn` for ever: committed, or rolled back by this call (or by an earlier one), its files removed.
 
     view: of this log, of whatever slot; saves opening it. The outcome of an old transaction is found by O(log n) GETs.
@@ -52,7 +52,7 @@ def resolve(fileio: FileIO, txn: Txn, *, view: View[Any] | None = None) -> Resol
     outcome, log = _look_up(fileio, txn, view)
     if outcome is None:
         entry = _claim(fileio, txn, log)
-        outcome = Outcome(txn, entry.slot, entry.txn == txn, entry.committed_at_ms)
+        outcome = TxnOutcome(txn, entry.slot, entry.txn == txn, entry.committed_at_ms)
     if outcome.committed:
         remove_files(fileio, [intent_key(txn)], why=txn)
         return CommittedAt(outcome.slot)
@@ -61,17 +61,17 @@ def resolve(fileio: FileIO, txn: Txn, *, view: View[Any] | None = None) -> Resol
     return RolledBackAt(outcome.slot, len(keys))
 
 
-def _look_up(fileio: FileIO, txn: Txn, view: View[Any] | None) -> tuple[Outcome | None, LogState]:
+def _look_up(fileio: FileIO, txn: Txn, view: LogView[Any] | None) -> tuple[TxnOutcome | None, LogState]:
     """What the log says of `txn`, and the log as far as it was asked."""
     timeline = _Decisions(fileio, _NoFold())
     if view is not None:
         try:
-            known = timeline.refresh(View(view.log, None, view.checkpoint, view.outcomes))
+            known = timeline.refresh(LogView(view.log, None, view.checkpoint, view.outcomes))
             return known.outcomes.find(fileio, txn), known.log
         except CheckpointCollected as error:
             timeline.pass_over(error)  # The view is older than the checkpoints that are left, or stands on a damaged one.
 
-    def look() -> tuple[Outcome | None, LogState]:
+    def look() -> tuple[TxnOutcome | None, LogState]:
         known = timeline.open()
         return known.outcomes.find(fileio, txn), known.log
 
@@ -100,8 +100,8 @@ class _NoFold:
 class _Decisions(Timeline[None]):
     """A log of which only the outcomes count: changes that lie beside it are not read."""
 
-    def advance(self, view: View[None], entries: Sequence[Entry]) -> View[None]:
-        return View(view.log.advance(entries), None, view.checkpoint, view.outcomes.advance(entries))
+    def advance(self, view: LogView[None], entries: Sequence[Entry]) -> LogView[None]:
+        return LogView(view.log.advance(entries), None, view.checkpoint, view.outcomes.advance(entries))
 
 
 def _claim(fileio: FileIO, txn: Txn, log: LogState) -> Entry:
@@ -110,6 +110,6 @@ def _claim(fileio: FileIO, txn: Txn, log: LogState) -> Entry:
     own = new_txn(fileio.env)
     session = CommitSession(committer, own)
     skew_ms = session.announce(Action.ROLLBACK, log, engine="rollback")
-    candidate = Candidate(txn=own, action=Action.ROLLBACK, base=log, changes={}, footprint={}, rollback_of=txn)
+    candidate = CommitAttempt(txn=own, action=Action.ROLLBACK, base=log, changes={}, footprint={}, rollback_of=txn)
     with session:
         return session.commit(candidate, skew_ms=skew_ms()).entry

@@ -21,7 +21,7 @@ INLINE_BYTES_MAX = 64 * 1024
 """Changes of an entry that are larger than this, encoded, go into a side object."""
 INLINE_DIGESTS_MAX = 512
 
-Spilled: TypeAlias = tuple[dict[str, msgspec.Raw], SideObject | None]
+StoredChanges: TypeAlias = tuple[dict[str, msgspec.Raw], SideObject | None]
 """Changes as an entry holds them: inline, or in a side object."""
 
 
@@ -58,7 +58,7 @@ def read_intact(fileio: FileIO, path: str, sha256: str, *, named_by: str) -> byt
     return data
 
 
-def spill(fileio: FileIO, txn: Txn, changes: Mapping[str, msgspec.Raw]) -> Spilled:
+def write_large_changes(fileio: FileIO, txn: Txn, changes: Mapping[str, msgspec.Raw]) -> StoredChanges:
     """Changes as an entry holds them: inline when they are small, else in a side object. Writes that object."""
     if sum(len(bytes(raw)) for raw in changes.values()) <= INLINE_BYTES_MAX:
         return dict(changes), None

@@ -36,7 +36,7 @@ SEARCHES_MAX = 4
 """Of more transactions than this, a segment is read whole instead of being searched for each."""
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True):
+class TxnOutcome(msgspec.Struct, frozen=True, array_like=True):
     """What became of `txn`: committed in this slot, or else fenced by the ROLLBACK there. committed_at_ms: of the slot."""
 
     txn: Txn
@@ -45,7 +45,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     committed_at_ms: int
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OutcomeSegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Outcomes in an object of their own. width: bytes of each of its `count` lines. level: how often they were merged.
 
     blocks: the first 16 digits of the SHA-256 of each `BLOCK_RECORDS` lines, so that a part that is read is known to be what was written;
@@ -63,27 +63,27 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blocks: tuple[str, ...] = ()
 
 
-def outcomes_of(entry: Entry) -> Iterable[Outcome]:
+def outcomes_of(entry: Entry) -> Iterable[TxnOutcome]:
     """What an entry decides: its own transaction and, when it is a ROLLBACK, the one that it fences."""
-    yield Outcome(entry.txn, entry.slot, committed=True, committed_at_ms=entry.committed_at_ms)
+    yield TxnOutcome(entry.txn, entry.slot, committed=True, committed_at_ms=entry.committed_at_ms)
     if entry.rollback_of is not None:
-        yield Outcome(entry.rollback_of, entry.slot, committed=False, committed_at_ms=entry.committed_at_ms)
+        yield TxnOutcome(entry.rollback_of, entry.slot, committed=False, committed_at_ms=entry.committed_at_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class TxnOutcomes:
     """The outcomes of all transactions of slots 0 to N. Immutable and picklable. recent: in slot order, those that no segment holds."""
 
-    segments: tuple[Segment, ...] = ()
-    recent: tuple[Outcome, ...] = ()
+    segments: tuple[OutcomeSegment, ...] = ()
+    recent: tuple[TxnOutcome, ...] = ()
 
-    def advance(self, entries: Iterable[Entry]) -> Outcomes:
+    def advance(self, entries: Iterable[Entry]) -> TxnOutcomes:
         """With the outcomes of the entries that follow."""
         new = [outcome for entry in entries for outcome in outcomes_of(entry)]
-        return Outcomes(self.segments, (*self.recent, *new)) if new else self
+        return TxnOutcomes(self.segments, (*self.recent, *new)) if new else self
 
     @says_where
-    def find(self, fileio: FileIO, txn: Txn) -> Outcome | None:
+    def find(self, fileio: FileIO, txn: Txn) -> TxnOutcome | None:
         """What became of `txn`, None when no slot up to N says. Sends no request for a recent one. Raises CheckpointCollected."""
         found = next((outcome for outcome in self.recent if outcome.txn == txn), None)
         for segment in reversed(self.segments):
@@ -92,7 +92,7 @@ class Outcomes:
         return found
 
     @says_where
-    def find_all(self, fileio: FileIO, txns: Collection[Txn]) -> Mapping[Txn, Outcome]:
+    def find_all(self, fileio: FileIO, txns: Collection[Txn]) -> Mapping[Txn, TxnOutcome]:
         """The outcomes of many transactions; those of which no slot up to N says are not among them.
 
         Sends no request for recent ones; else a GET for each segment that may hold some, in parallel, or O(log n) for each of a few.
@@ -102,7 +102,7 @@ class Outcomes:
         found = {outcome.txn: outcome for outcome in self.recent if outcome.txn in wanted}
         wanted -= found.keys()
 
-        def look(segment: Segment) -> list[Outcome]:
+        def look(segment: OutcomeSegment) -> list[TxnOutcome]:
             inside = [txn for txn in wanted if segment.first_txn <= txn <= segment.last_txn]
             if len(inside) > SEARCHES_MAX or (inside and segment.count <= BLOCK_RECORDS):
                 return [outcome for outcome in _read(fileio, segment) if outcome.txn in wanted]
@@ -114,7 +114,7 @@ class Outcomes:
         return found
 
     @says_where
-    def between(self, fileio: FileIO, after: int, until: int) -> list[Outcome]:
+    def between(self, fileio: FileIO, after: int, until: int) -> list[TxnOutcome]:
         """The outcomes that slots above `after` up to `until` decide, in no order.
 
         Sends no request when they are all recent; else a GET for each segment that holds some. Raises CheckpointCollected.
@@ -123,7 +123,7 @@ class Outcomes:
         parts = [*map_io(fileio.env, lambda segment: _read(fileio, segment), segments), self.recent]
         return [outcome for part in parts for outcome in part if after < outcome.slot <= until]
 
-    def spilled(self, fileio: FileIO, folder: str) -> Outcomes:
+    def spilled(self, fileio: FileIO, folder: str) -> TxnOutcomes:
         """The same outcomes with few enough of them inline for a root. Writes segments below `folder`, if any."""
         if len(self.recent) < INLINE_MAX:
             return self
@@ -131,10 +131,10 @@ class Outcomes:
         while len(run := _last_run(segments)) >= MERGE_COUNT and sum(segment.count for segment in run) <= MERGED_MAX:
             merged = [outcome for segment in run for outcome in _read(fileio, segment)]
             segments[-len(run) :] = [_write(fileio, folder, merged, level=run[0].level + 1)]
-        return Outcomes(tuple(segments))
+        return TxnOutcomes(tuple(segments))
 
 
-def _last_run(segments: Sequence[Segment]) -> list[Segment]:
+def _last_run(segments: Sequence[OutcomeSegment]) -> list[OutcomeSegment]:
     """The newest segments that share one level, in order."""
     begin = len(segments)
     while begin > 0 and segments[begin - 1].level == segments[-1].level:
@@ -142,7 +142,7 @@ def _last_run(segments: Sequence[Segment]) -> list[Segment]:
     return list(segments[begin:])
 
 
-def _write(fileio: FileIO, folder: str, outcomes: Sequence[Outcome], *, level: int) -> Segment:
+def _write(fileio: FileIO, folder: str, outcomes: Sequence[TxnOutcome], *, level: int) -> OutcomeSegment:
     ordered = sorted(outcomes, key=lambda outcome: (outcome.txn, outcome.slot, outcome.committed))
     lines = [f"{o.txn} {o.slot:020d} {'committed' if o.committed else 'fenced'} {o.committed_at_ms}" for o in ordered]
     width = max(map(len, lines)) + 1
@@ -150,7 +150,7 @@ def _write(fileio: FileIO, folder: str, outcomes: Sequence[Outcome], *, level: i
     data = "".join(f"{line:<{width - 1}}\n" for line in lines).encode()
     require_written(fileio.put(path, data, Create()), path)
     slots = [outcome.slot for outcome in ordered]
-    return Segment(
+    return OutcomeSegment(
         path=path,
         count=len(ordered),
         width=width,
@@ -169,7 +169,7 @@ def _blocks(data: bytes, width: int) -> tuple[str, ...]:
     return tuple(hashlib.sha256(data[at : at + size]).hexdigest()[:BLOCK_DIGITS] for at in range(0, len(data), size))
 
 
-def _read(fileio: FileIO, segment: Segment, begin: int = 0, end: int | None = None) -> list[Outcome]:
+def _read(fileio: FileIO, segment: OutcomeSegment, begin: int = 0, end: int | None = None) -> list[TxnOutcome]:
     """Lines `begin` to `end` (excluded) of a segment: one GET. begin: of a block."""
     end = segment.count if end is None else end
     try:
@@ -183,7 +183,7 @@ def _read(fileio: FileIO, segment: Segment, begin: int = 0, end: int | None = No
         raise _unreadable(segment, "its bytes have another digest than its root says")
     try:
         rows = [line.split() for line in result.data.decode().splitlines()]
-        found = [Outcome(Txn(txn), int(slot), kind == "committed", int(at_ms)) for txn, slot, kind, at_ms in rows]
+        found = [TxnOutcome(Txn(txn), int(slot), kind == "committed", int(at_ms)) for txn, slot, kind, at_ms in rows]
     except ValueError as error:
         raise _unreadable(segment, "it does not hold outcomes of transactions") from error
     if len(found) != end - begin:
@@ -191,13 +191,13 @@ def _read(fileio: FileIO, segment: Segment, begin: int = 0, end: int | None = No
     return found
 
 
-def _unreadable(segment: Segment, why: str) -> CheckpointUnreadable:
+def _unreadable(segment: OutcomeSegment, why: str) -> CheckpointUnreadable:
     return CheckpointUnreadable(
         f"{segment.path} is not what the checkpoint that names it wrote: {why}; open the table again", path=segment.path
     )
 
 
-def _search(fileio: FileIO, segment: Segment, txn: Txn) -> Outcome | None:
+def _search(fileio: FileIO, segment: OutcomeSegment, txn: Txn) -> TxnOutcome | None:
     """The outcome of one txn in a segment, by bisection over blocks: O(log n) GETs, one for a small segment."""
     low, high = 0, segment.count
     while low < high:

@@ -18,7 +18,7 @@ BUCKET_BYTES_SMALL = 1024**2
 """So many buckets that hold less than this on average cost more to open than to read."""
 
 
-class SizeAdvice:
+class BucketSizeWarning:
     """Warns of buckets that are too large or too small, once. where: the table, for the sentence. Safe for many threads."""
 
     def __init__(self, where: str) -> None:

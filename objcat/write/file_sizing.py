@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from objcat.errors import InvalidInput
-from objcat.metadata.file_groups import LiveGroups
+from objcat.metadata.file_groups import FileGroupMap
 from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogRows
 from objcat.metadata.table_spec import ROW_BYTES, TableSpec
 from objcat.tasks.model import WriteResult
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 NEAR_GROUPS = 16
 """Of a partition with many file groups, so many of the smallest are looked at: in a copy-on-write table not all of them take rows."""
@@ -28,7 +28,7 @@ class Packed:
     """Pieces with homes. fills: of a copy-on-write table, what is to be rewritten together with a group; these files have no home."""
 
     written: WriteResult
-    fills: Mapping[Home, tuple[BaseFile, ...]] = field(default_factory=dict)
+    fills: Mapping[FileGroupId, tuple[BaseFile, ...]] = field(default_factory=dict)
 
 
 def size_of(group: FileGroup) -> int:
@@ -44,7 +44,9 @@ def row_bytes_of(groups: Iterable[FileGroup]) -> float | None:
     return sum(base.bytes for base in bases) / rows if rows else None
 
 
-def pack(spec: TableSpec, pieces: WriteResult, live: Mapping[Home, FileGroup], draw: Callable[[], int], *, fills: bool) -> Packed:
+def assign_file_groups(
+    spec: TableSpec, pieces: WriteResult, live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int], *, fills: bool
+) -> Packed:
     """Homes for the pieces of an insert.
 
     pieces: base files and log rows that say their partition only. live: the file groups of those partitions. draw: a large random number.
@@ -53,7 +55,7 @@ def pack(spec: TableSpec, pieces: WriteResult, live: Mapping[Home, FileGroup], d
     homes = _Homes(spec, live, draw)
     logs = tuple(msgspec.structs.replace(log, homes=tuple(_placed(homes, log, rows) for rows in log.homes)) for log in pieces.logs)
     bases: list[BaseFile] = []
-    filled: dict[Home, list[BaseFile]] = defaultdict(list)
+    filled: dict[FileGroupId, list[BaseFile]] = defaultdict(list)
     for base in sorted(pieces.bases, key=lambda base: base.bytes):
         home = homes.fill(base.home.partition, base.bytes, whole=True) if fills and spec.rewrites else None
         if home is not None:
@@ -65,22 +67,22 @@ def pack(spec: TableSpec, pieces: WriteResult, live: Mapping[Home, FileGroup], d
 
 
 def homes_apart(
-    spec: TableSpec, wanted: Sequence[tuple[str, int]], live: Mapping[Home, FileGroup], draw: Callable[[], int]
-) -> list[tuple[Home, ...]]:
-    """For each of some partitions so many homes that have no file group, each home once. live, draw: as of `pack`."""
+    spec: TableSpec, wanted: Sequence[tuple[str, int]], live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int]
+) -> list[tuple[FileGroupId, ...]]:
+    """For each of some partitions so many homes that have no file group, each home once. live, draw: as of `assign_file_groups`."""
     homes = _Homes(spec, live, draw)
     return [tuple(homes.new(partition) for _ in range(count)) for partition, count in wanted]
 
 
-def homes_for(
-    spec: TableSpec, new: Mapping[str, int], live: Mapping[Home, FileGroup], draw: Callable[[], int]
-) -> Mapping[str, tuple[Home, ...]]:
+def groups_for_new_keys(
+    spec: TableSpec, new: Mapping[str, int], live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int]
+) -> Mapping[str, tuple[FileGroupId, ...]]:
     """Homes for new keys, by partition, among which the rows are dealt evenly.
 
-    new: rows by partition. live, draw: as of `pack`.
+    new: rows by partition. live, draw: as of `assign_file_groups`.
     """
     taken = None
-    if isinstance(live, LiveGroups):
+    if isinstance(live, FileGroupMap):
         # Rows go to the smallest group, or to none of them: the others need not be looked at.
         taken = {partition: live.taken(partition) for partition in new}
         live = {home: group for partition in new for home, group in live.smallest(partition, NEAR_GROUPS).items()}
@@ -106,19 +108,19 @@ class _Homes:
     """The homes of some partitions, and how much each holds. taken: buckets with a group, by partition, where `live` is not all."""
 
     def __init__(
-        self, spec: TableSpec, live: Mapping[Home, FileGroup], draw: Callable[[], int], taken: Mapping[str, set[int]] | None = None
+        self, spec: TableSpec, live: Mapping[FileGroupId, FileGroup], draw: Callable[[], int], taken: Mapping[str, set[int]] | None = None
     ) -> None:
         self._spec = spec
         self._draw = draw
         self._target = spec.target_file_bytes
         self._taken: dict[str, set[int]] = defaultdict(set, taken or {})
-        self._sizes: dict[str, dict[Home, int]] = defaultdict(dict)
+        self._sizes: dict[str, dict[FileGroupId, int]] = defaultdict(dict)
         for home, group in live.items():
             self._taken[home.partition].add(home.bucket)
             if not spec.rewrites or (group.base is not None and not group.logs):
                 self._sizes[home.partition][home] = size_of(group)
 
-    def fill(self, partition: str, size: int, *, whole: bool) -> Home | None:
+    def fill(self, partition: str, size: int, *, whole: bool) -> FileGroupId | None:
         """The smallest group that takes so many bytes more; None when none does. whole: it must not grow beyond the target."""
         sizes = self._sizes[partition]
         home = min(sizes, key=lambda home: (sizes[home], home), default=None)
@@ -127,7 +129,7 @@ class _Homes:
         sizes[home] += size
         return home
 
-    def new(self, partition: str, size: int | None = None) -> Home:
+    def new(self, partition: str, size: int | None = None) -> FileGroupId:
         """A home without a group. size: what it takes, where more may come to it."""
         count, taken = self._spec.index.count, self._taken[partition]
         if len(taken) >= count:
@@ -140,7 +142,7 @@ class _Homes:
         while bucket in taken:
             bucket = (bucket + 1) % count
         taken.add(bucket)
-        home = Home(partition, bucket, count)
+        home = FileGroupId(partition, bucket, count)
         if size is not None:
             self._sizes[partition][home] = size
         return home

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fileio.store import FileIO
 from objcat.errors import InvalidBatch, InvalidInput
-from objcat.metadata.file_groups import LiveGroups
+from objcat.metadata.file_groups import FileGroupMap
 from objcat.metadata.files import FileGroup, LogObject, LogSlice
 from objcat.metadata.key_index_table import home_of
 from objcat.metadata.manifest import Manifests, Pruning
@@ -23,11 +23,11 @@ from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import BloomIndex, MemoryIndex, RecordIndex, SimpleIndex, TableSpec
 from objcat.tasks.key_cache import KeyMap
 from objcat.tasks.key_index import homes_known, only_homes
-from objcat.tasks.key_lookup import BatchKeys, Gathered, Located, LocateTask, matched
+from objcat.tasks.key_lookup import BatchKeys, BatchKeysHandle, KeyLocations, LocateTask, matched
 from objcat.tasks.model import WriteResult, WriteTask
-from objcat.timeline.entry import Digests, Home, Keys, Txn
+from objcat.timeline.entry import Digests, FileGroupId, Keys, Txn
 from objcat.timeline.side_objects import put_digests
-from objcat.write.file_sizing import homes_for, size_of
+from objcat.write.file_sizing import groups_for_new_keys, size_of
 
 READ_GROUPS_MAX, READ_BYTES_MAX, REWRITTEN_BYTES_MAX = 1024, 2 * 1024**3, 256 * 1024**2
 """Of a table, so that all of its keys may be read by the process that writes; or that it may be written anew by it."""
@@ -41,38 +41,38 @@ D_contra = TypeVar("D_contra", contravariant=True)
 
 
 @runtime_checkable
-class Locator(Protocol[D_contra]):
+class KeyLookup(Protocol[D_contra]):
     """What looks up the keys of one kind of batch, and writes it."""
 
-    def gathered(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> AbstractContextManager[Gathered]:
+    def gathered(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> AbstractContextManager[BatchKeysHandle]:
         """Go over the keys of a batch, once; what this takes is held until the end of the block. former: as of `WriteTask`. Raises
         InvalidBatch, NullKey."""
 
     def partitions_named(self, data: D_contra, spec: TableSpec, former: Collection[str]) -> Collection[str]:
         """The partitions that the rows of a batch say, whatever it takes to know. former: as of `WriteTask`. Raises InvalidBatch."""
 
-    def locate(self, gathered: Gathered, task: LocateTask) -> Located:
+    def locate(self, gathered: BatchKeysHandle, task: LocateTask) -> KeyLocations:
         """Look up where the keys of the batch live. Raises InvalidBatch, NullKey and storage errors."""
 
-    def write_placed(self, located: Located, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
+    def write_placed(self, located: KeyLocations, targets: Mapping[str, tuple[int, ...]], task: WriteTask) -> WriteResult:
         """Write a batch that was located, once. targets: the homes of rows with new keys by partition, as numbers in `task.homes`."""
 
 
 @runtime_checkable
-class Keeper(Protocol[D_contra]):
+class BatchCache(Protocol[D_contra]):
     """What looks up the keys of batches that are elsewhere, and may be computed anew each time that they are asked for."""
 
-    def first(self, data: D_contra, spec: TableSpec) -> Located | None:
+    def first(self, data: D_contra, spec: TableSpec) -> KeyLocations | None:
         """A large batch for a table that holds nothing, where no key has to be looked up; None where it had better be computed once. Raises
         InvalidBatch and storage errors."""
 
-    def kept(self, data: D_contra, fileio: FileIO, *, here: bool) -> AbstractContextManager[tuple[Locator[Any], Any]]:
+    def kept(self, data: D_contra, fileio: FileIO, *, here: bool) -> AbstractContextManager[tuple[KeyLookup[Any], Any]]:
         """A batch until the end of the block, computed once, with what looks its keys up and writes it. here: a small one comes to this
         process, and is written there. Raises storage errors."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class LookupContext:
     """Where a batch is written. live: the file groups of all partitions in which its keys may live. earlier: homes in which the
     transaction has written before. index: what it has written to the record index before, in order. within: the
     partitions to which rows with new keys may go; None: any."""
@@ -80,18 +80,18 @@ class Placing:
     fileio: FileIO
     manifests: Manifests
     snapshot: Snapshot
-    live: Mapping[Home, FileGroup]
-    earlier: Collection[Home] = ()
+    live: Mapping[FileGroupId, FileGroup]
+    earlier: Collection[FileGroupId] = ()
     index: Sequence[LogObject] = ()
     within: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupResult:
     """What an index knows of a batch. homes: those that `located` numbers; all of them have a file group."""
 
-    located: Located
-    homes: Sequence[Home]
+    located: KeyLocations
+    homes: Sequence[FileGroupId]
 
 
 class KeyIndex(Protocol):
@@ -101,7 +101,7 @@ class KeyIndex(Protocol):
     its own it has to distrust: `place` says what holds.
     """
 
-    def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
+    def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
         """Where the keys of a batch live among `place.live`. task: without homes. Raises InvalidBatch, NullKey and storage errors; what was
         found is released by the caller."""
 
@@ -109,7 +109,7 @@ class KeyIndex(Protocol):
 class SimpleLookup:
     """Reads the keys of all file groups that may hold one of the batch, by the bounds of their files; and by their bloom filters."""
 
-    def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
+    def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
         """As of `KeyIndex`."""
         with engine.gathered(data, task.spec, task.former_partitions) as gathered:
             candidates = within_bounds(place, gathered.span.pruning)
@@ -119,29 +119,31 @@ class SimpleLookup:
             return _read(place, engine, gathered, task, candidates)
 
 
-def _read(place: Placing, engine: Locator[Any], gathered: Gathered, task: WriteTask, homes: Collection[Home]) -> Found:
+def _read(
+    place: LookupContext, engine: KeyLookup[Any], gathered: BatchKeysHandle, task: WriteTask, homes: Collection[FileGroupId]
+) -> LookupResult:
     """Where the keys of a batch live among some homes with a file group, as its files say."""
     groups = groups_of(place.live, homes)
     known = replace(gathered, files=place.manifests.of_files)
-    return Found(engine.locate(known, LocateTask.of(task, list(groups.values()), is_first=not place.live)), list(groups))
+    return LookupResult(engine.locate(known, LocateTask.of(task, list(groups.values()), is_first=not place.live)), list(groups))
 
 
 @runtime_checkable
-class KeyHolder(Protocol):
-    """A `Locator` that has the keys of a batch in this process."""
+class LocalKeys(Protocol):
+    """A `KeyLookup` that has the keys of a batch in this process."""
 
-    def keys_of(self, gathered: Gathered) -> BatchKeys:
+    def keys_of(self, gathered: BatchKeysHandle) -> BatchKeys:
         """The keys of a batch, in its order."""
 
-    def located_at(self, gathered: Gathered, groups: npt.NDArray[np.int64]) -> Located:
+    def located_at(self, gathered: BatchKeysHandle, groups: npt.NDArray[np.int64]) -> KeyLocations:
         """As `locate`, where somebody else has looked. groups: of every key the number of its file group, or `NOWHERE`."""
 
 
 @runtime_checkable
-class KeyTeller(Protocol):
-    """A `Locator` that has a batch elsewhere, and can tell the keys of one that is not too large."""
+class CollectableKeys(Protocol):
+    """A `KeyLookup` that has a batch elsewhere, and can tell the keys of one that is not too large."""
 
-    def keys_told(self, gathered: Gathered) -> BatchKeys | None:
+    def keys_told(self, gathered: BatchKeysHandle) -> BatchKeys | None:
         """The keys of a batch, in some order and of no partition; None when there are too many."""
 
 
@@ -152,10 +154,10 @@ class MemoryLookup:
         self._simple = SimpleLookup()
         self._maps: WeakKeyDictionary[Manifests, dict[str, KeyMap]] = WeakKeyDictionary()
 
-    def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
+    def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
         """As of `KeyIndex`. Raises InvalidInput for a batch of Spark's."""
         spec = task.spec
-        if not isinstance(engine, KeyHolder):
+        if not isinstance(engine, LocalKeys):
             raise InvalidInput(
                 "the table has the memory index, which is in the process that writes, where Spark cannot ask it: write rows of this "
                 "process (frame.toArrow()), or create such tables with index=objcat.Bloom(); nothing was written"
@@ -169,7 +171,7 @@ class MemoryLookup:
             found = known.locate(place.fileio, spec, place.live, engine.keys_of(gathered), bytes_max=spec.memory_index_bytes)
             if found is not None:
                 groups, homes = found
-                return Found(engine.located_at(gathered, groups), homes)
+                return LookupResult(engine.located_at(gathered, groups), homes)
         return self._simple.find(place, engine, data, task)
 
 
@@ -182,23 +184,25 @@ class RecordLookup:
     all are that bounds leave.
     """
 
-    def find(self, place: Placing, engine: Locator[Any], data: Any, task: WriteTask) -> Found:
+    def find(self, place: LookupContext, engine: KeyLookup[Any], data: Any, task: WriteTask) -> LookupResult:
         """As of `KeyIndex`."""
         with engine.gathered(data, task.spec, task.former_partitions) as gathered:
-            if isinstance(engine, KeyHolder):
+            if isinstance(engine, LocalKeys):
                 return self._find(place, engine, gathered, engine.keys_of(gathered), task)
-            keys = engine.keys_told(gathered) if isinstance(engine, KeyTeller) else None
+            keys = engine.keys_told(gathered) if isinstance(engine, CollectableKeys) else None
             if keys is None:
                 return _read(place, engine, gathered, task, within_bounds(place, gathered.span.pruning))
             return self._find(place, engine, gathered, keys, task)
 
-    def _find(self, place: Placing, engine: Locator[Any], gathered: Gathered, keys: BatchKeys, task: WriteTask) -> Found:
+    def _find(
+        self, place: LookupContext, engine: KeyLookup[Any], gathered: BatchKeysHandle, keys: BatchKeys, task: WriteTask
+    ) -> LookupResult:
         known, homes = self._known(place, keys, task.spec)
-        if task.spec.is_global or not isinstance(engine, KeyHolder):
+        if task.spec.is_global or not isinstance(engine, LocalKeys):
             return _read(place, engine, gathered, task, homes)
-        return Found(engine.located_at(gathered, matched(known, [home.partition for home in homes], keys)), homes)
+        return LookupResult(engine.located_at(gathered, matched(known, [home.partition for home in homes], keys)), homes)
 
-    def _known(self, place: Placing, keys: BatchKeys, spec: TableSpec) -> tuple[pa.Table, list[Home]]:
+    def _known(self, place: LookupContext, keys: BatchKeys, spec: TableSpec) -> tuple[pa.Table, list[FileGroupId]]:
         """As `homes_known`, of homes that have a file group."""
         index = place.snapshot.index
         assert index is not None, "a table with the record index has one"
@@ -211,7 +215,7 @@ class RecordLookup:
         return only_homes(known, kept), [home for home, is_kept in zip(homes, kept.tolist(), strict=True) if is_kept]
 
 
-def _lay_over(groups: dict[Home, FileGroup], logs: Sequence[LogObject], *, slot: int) -> None:
+def _lay_over(groups: dict[FileGroupId, FileGroup], logs: Sequence[LogObject], *, slot: int) -> None:
     """The file groups of an index with what the transaction has written to it before, as if that were committed at `slot`."""
     for log in logs:
         for rows in log.homes:
@@ -229,26 +233,30 @@ LOOKUPS: Mapping[type, KeyIndex] = {
 """How keys are found, by what a table keeps of its index."""
 
 
-def within_bounds(place: Placing, where: Pruning | None) -> Sequence[Home]:
+def within_bounds(place: LookupContext, where: Pruning | None) -> Sequence[FileGroupId]:
     """The homes of which the bounds of files do not say that they hold no key of a batch, in order."""
     live = place.live
     if where is None:
         return sorted(live)
-    partitions = live.partitions if isinstance(live, LiveGroups) else {home.partition for home in live}
+    partitions = live.partitions if isinstance(live, FileGroupMap) else {home.partition for home in live}
     kept = {group.home for group in place.snapshot.file_groups(place.manifests, where=where, partitions=partitions)}
     return sorted(home for home in kept.union(place.earlier) if home in live)
 
 
-def write_located(place: Placing, engine: object, data: Any, task: WriteTask) -> WriteResult:
+def write_with_index_lookup(place: LookupContext, engine: object, data: Any, task: WriteTask) -> WriteResult:
     """Write a batch: look its keys up, choose homes for those that are new, and run the task.
 
-    engine: of the batch, a `Locator`. task: without homes. Raises what the engine raises.
+    engine: of the batch, a `KeyLookup`. task: without homes. Raises what the engine raises.
     """
-    assert isinstance(engine, Locator), f"{type(engine).__name__} looks no keys up"
-    first = engine.first(data, task.spec) if isinstance(engine, Keeper) and not place.live else None
+    assert isinstance(engine, KeyLookup), f"{type(engine).__name__} looks no keys up"
+    first = engine.first(data, task.spec) if isinstance(engine, BatchCache) and not place.live else None
     if first is not None:
-        return _write(place, engine, Found(first, ()), task)
-    kept = engine.kept(data, place.fileio, here=_is_little(place, task.spec)) if isinstance(engine, Keeper) else nullcontext((engine, data))
+        return _write(place, engine, LookupResult(first, ()), task)
+    kept = (
+        engine.kept(data, place.fileio, here=_is_little(place, task.spec))
+        if isinstance(engine, BatchCache)
+        else nullcontext((engine, data))
+    )
     with kept as (locator, batch):
         found = LOOKUPS[type(task.spec.index)].find(place, locator, batch, task)
         try:
@@ -257,14 +265,14 @@ def write_located(place: Placing, engine: object, data: Any, task: WriteTask) ->
             found.located.release()
 
 
-def _is_little(place: Placing, spec: TableSpec) -> bool:
+def _is_little(place: LookupContext, spec: TableSpec) -> bool:
     """Whether looking the keys of a small batch up, and writing it, is little work for this process, whatever the table holds."""
     if isinstance(spec.index, MemoryIndex):
         return False
     if isinstance(spec.index, RecordIndex) and not spec.is_global and not spec.rewrites:
         return True
     live = place.live
-    size = live.bytes if isinstance(live, LiveGroups) else sum(map(size_of, live.values()))
+    size = live.bytes if isinstance(live, FileGroupMap) else sum(map(size_of, live.values()))
     return len(live) <= READ_GROUPS_MAX and size <= (REWRITTEN_BYTES_MAX if spec.rewrites else READ_BYTES_MAX)
 
 
@@ -278,16 +286,16 @@ def check_partitions(found: Collection[str], within: frozenset[str]) -> None:
         )
 
 
-def groups_of(live: Mapping[Home, FileGroup], homes: Collection[Home]) -> dict[Home, FileGroup]:
+def groups_of(live: Mapping[FileGroupId, FileGroup], homes: Collection[FileGroupId]) -> dict[FileGroupId, FileGroup]:
     """The file groups of some homes that have one."""
-    return live.of(homes) if isinstance(live, LiveGroups) else {home: live[home] for home in homes}
+    return live.of(homes) if isinstance(live, FileGroupMap) else {home: live[home] for home in homes}
 
 
-def _write(place: Placing, engine: Locator[Any], found: Found, task: WriteTask) -> WriteResult:
+def _write(place: LookupContext, engine: KeyLookup[Any], found: LookupResult, task: WriteTask) -> WriteResult:
     live, located, homes = place.live, found.located, found.homes
     if place.within is not None:
         check_partitions(located.new, place.within)
-    targets = homes_for(task.spec, located.new, live, lambda: int(place.fileio.env.new_id(), 16))
+    targets = groups_for_new_keys(task.spec, located.new, live, lambda: int(place.fileio.env.new_id(), 16))
     numbers = {home: number for number, home in enumerate(homes)}
     numbered = {partition: tuple(numbers.setdefault(home, len(numbers)) for home in chosen) for partition, chosen in targets.items()}
     touched = {homes[number] for number in located.found} | {home for chosen in targets.values() for home in chosen}
@@ -299,7 +307,7 @@ def _write(place: Placing, engine: Locator[Any], found: Found, task: WriteTask) 
     return msgspec.structs.replace(written, rows=written.rows - located.left, moved=located.moved)
 
 
-def _check_placed(written: WriteResult, located: Located, touched: Collection[Home]) -> None:
+def _check_placed(written: WriteResult, located: KeyLocations, touched: Collection[FileGroupId]) -> None:
     """Refuse what was written from other rows than those that were located: a file group that no row was found in was not looked at, and
     would end. Raises InvalidBatch."""
     homes = {base.home for base in written.bases} | {one.home for one in written.rewritten}

@@ -14,12 +14,12 @@ from objcat.errors import CheckpointCollected, CorruptTable, SnapshotExpired, Sp
 from objcat.metadata.consistency import check_own
 from objcat.metadata.files import decode_delta
 from objcat.metadata.table_state import Tables
-from objcat.timeline.commit import Beaten, Candidate, Committed, Committer, check_app, contended, interrupted
+from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted, check_app_version, contended, outcome_unknown_after
 from objcat.timeline.commit_session import CommitSession
-from objcat.timeline.entry import Action, Entry, Footprint, Home, Summary, Txn, new_txn
+from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import AppVersion, LogState
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.version import writer_of
 
 P = TypeVar("P")
@@ -29,8 +29,8 @@ LOST_FILE = (CorruptTable, SparkJobFailed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """What a service wants to commit to one table. files: data files that it wrote and names. features: as of `Candidate`."""
+class ServiceResult:
+    """What a service wants to commit to one table. files: data files that it wrote and names. features: as of `CommitAttempt`."""
 
     footprint: Footprint
     changes: msgspec.Raw | None = None
@@ -54,27 +54,27 @@ class Service(Generic[P]):
 
     action: Action
     table: str
-    plan: Callable[[View[Tables]], P | None]
-    run: Callable[[P, Txn], Proposal]
+    plan: Callable[[LogView[Tables]], P | None]
+    run: Callable[[P, Txn], ServiceResult]
     plan_txn: Txn | None = None
-    narrow: Callable[[Proposal, frozenset[Home]], Proposal | None] = lambda _proposal, _taken: None
-    renew: Callable[[Proposal, View[Tables], View[Tables]], Proposal | None] | None = None
+    narrow: Callable[[ServiceResult, frozenset[FileGroupId]], ServiceResult | None] = lambda _proposal, _taken: None
+    renew: Callable[[ServiceResult, LogView[Tables], LogView[Tables]], ServiceResult | None] | None = None
     app: AppVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[P]):
+class ServiceCommit(Generic[P]):
     """A service that has its slot. log: as of that slot. slots_lost: slots that others took first. attempts: plans that were run."""
 
     entry: Entry
     plan: P
-    proposal: Proposal
+    proposal: ServiceResult
     log: LogState
     slots_lost: int = 0
     attempts: int = 1
 
 
-def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables], *, replans: bool = True) -> Done[P] | None:
+def run_service(timeline: Timeline[Tables], service: Service[P], view: LogView[Tables], *, replans: bool = True) -> ServiceCommit[P] | None:
     """Plan, run and commit; None when there is nothing to do. Safe beside every writer and every other service.
 
     view: where to begin. replans: whether another plan than that of `view` will do; else the first conflict is raised.
@@ -86,7 +86,7 @@ def perform(timeline: Timeline[Tables], service: Service[P], view: View[Tables],
     began_s, pause_s = env.monotonic_s(), 0.0
     for attempt in range(1, committer.policy.attempts_max + 1):
         again = replans and attempt < committer.policy.attempts_max
-        check_app(service.app, [service.table], view.log)
+        check_app_version(service.app, [service.table], view.log)
         try:
             plan = _planned(timeline, service, view)
             if plan is None:
@@ -120,7 +120,7 @@ class _Expired(Exception):
         self.error = error
 
 
-def _planned(timeline: Timeline[Tables], service: Service[P], view: View[Tables]) -> P | None:
+def _planned(timeline: Timeline[Tables], service: Service[P], view: LogView[Tables]) -> P | None:
     """The plan of a service. Raises _Expired: a plan that reads rows may find their files cleaned, as its work may."""
     try:
         return service.plan(view)
@@ -132,8 +132,8 @@ def _planned(timeline: Timeline[Tables], service: Service[P], view: View[Tables]
 
 
 def _once(
-    timeline: Timeline[Tables], committer: Committer, service: Service[P], plan: P, view: View[Tables], *, again: bool
-) -> Done[P] | None:
+    timeline: Timeline[Tables], committer: Committer, service: Service[P], plan: P, view: LogView[Tables], *, again: bool
+) -> ServiceCommit[P] | None:
     """One attempt; None when it was beaten, its traces are gone and another plan may do better."""
     fileio = timeline.fileio
     txn = new_txn(fileio.env)
@@ -149,19 +149,19 @@ def _once(
         if again:
             return None
         raise
-    if isinstance(outcome, Beaten):
+    if isinstance(outcome, Conflicted):
         if again:
             return None
         raise outcome.error()
     try:
-        return Done(outcome.entry, plan, claim.proposal, view.log.advance([*outcome.read, outcome.entry]), outcome.slots_lost)
+        return ServiceCommit(outcome.entry, plan, claim.proposal, view.log.advance([*outcome.read, outcome.entry]), outcome.slots_lost)
     except MemoryError as error:
-        raise interrupted(txn, error) from error
+        raise outcome_unknown_after(txn, error) from error
 
 
 def _prepare(
-    service: Service[P], plan: P, view: View[Tables], txn: Txn, began: MetricsSnapshot, fileio: FileIO
-) -> tuple[Candidate, Proposal]:
+    service: Service[P], plan: P, view: LogView[Tables], txn: Txn, began: MetricsSnapshot, fileio: FileIO
+) -> tuple[CommitAttempt, ServiceResult]:
     """Do the work of a plan. Raises SnapshotExpired when its files were cleaned meanwhile."""
     try:
         proposal = service.run(plan, txn)
@@ -170,7 +170,7 @@ def _prepare(
         if expired is None:
             raise
         raise expired from error
-    candidate = Candidate(
+    candidate = CommitAttempt(
         txn=txn,
         action=service.action,
         base=view.log,
@@ -189,13 +189,13 @@ def _prepare(
     return candidate, proposal
 
 
-def _check(candidate: Candidate) -> None:
+def _check(candidate: CommitAttempt) -> None:
     """Raises as `check_own`."""
     for table, changes in candidate.changes.items():
         check_own(decode_delta(changes), candidate, table)
 
 
-def _expired(fileio: FileIO, table: str, view: View[Tables]) -> SnapshotExpired | None:
+def _expired(fileio: FileIO, table: str, view: LogView[Tables]) -> SnapshotExpired | None:
     """Why a file that a view names may be missing; None when nothing has cleaned it."""
     marks = view.log.advance(Log(fileio).read_after(view.slot)).marks(table)
     if marks.is_readable(view.slot):
@@ -220,16 +220,16 @@ class _Claim(Generic[P]):
         timeline: Timeline[Tables],
         session: CommitSession,
         service: Service[P],
-        view: View[Tables],
-        candidate: Candidate,
-        proposal: Proposal,
+        view: LogView[Tables],
+        candidate: CommitAttempt,
+        proposal: ServiceResult,
     ) -> None:
         self._timeline, self._session, self._service = timeline, session, service
         self._view, self._candidate = view, candidate
         self._written = proposal.files
         self.proposal = proposal
 
-    def run(self, *, skew_ms: int) -> Committed | Beaten:
+    def run(self, *, skew_ms: int) -> Committed | Conflicted:
         """`Committed.read` goes back to the view of the plan. Raises as `Committer.try_commit`."""
         env, committer = self._timeline.fileio.env, self._session.committer
         policy = committer.policy
@@ -255,13 +255,13 @@ class _Claim(Generic[P]):
                 spilled_before += [] if spilled[1] is None else [spilled[1].path]
                 spilled = committer.spill(self._candidate)
 
-    def _narrowed(self, outcome: Beaten) -> Proposal | None:
+    def _narrowed(self, outcome: Conflicted) -> ServiceResult | None:
         homes = [overlap.homes for _, overlap in outcome.overlaps]
         if not all(homes):
             return None
         return self._service.narrow(self.proposal, frozenset(home for some in homes for home in some))
 
-    def _renewed(self, outcome: Beaten) -> Proposal | None:
+    def _renewed(self, outcome: Conflicted) -> ServiceResult | None:
         table = self._service.table
         if self._service.renew is None:
             return None
@@ -274,7 +274,7 @@ class _Claim(Generic[P]):
             # Whoever plans anew finds out what became of them.
             return None
 
-    def _move(self, proposal: Proposal, outcome: Beaten) -> None:
+    def _move(self, proposal: ServiceResult, outcome: Conflicted) -> None:
         """Go on with another proposal, above what has come."""
         table, summary = self._service.table, proposal.summary
         self.proposal = proposal
@@ -288,6 +288,6 @@ class _Claim(Generic[P]):
         )
         _check(self._candidate)
 
-    def _lost(self, outcome: Beaten) -> int:
+    def _lost(self, outcome: Conflicted) -> int:
         own = self._candidate.summary
         return outcome.slots_lost + (0 if own is None else own.slots_lost)

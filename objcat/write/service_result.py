@@ -6,17 +6,17 @@ from objcat.metadata.files import BaseFile, LogObject, TableDelta, encode_delta
 from objcat.metadata.snapshot import Snapshot
 from objcat.tasks.model import WriteResult
 from objcat.timeline.entry import Footprint, Keys, Summary
-from objcat.write.service_commit import Proposal
+from objcat.write.service_commit import ServiceResult
 
 
-def proposal_of(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = None) -> Proposal:
+def proposal_of(written: WriteResult, snapshot: Snapshot, *, keys: Keys | None = None) -> ServiceResult:
     """What to commit of deletes, or of rewritten groups. keys: of deletes under an index that is no hash."""
     replaces = tuple(sorted(base.home for base in written.bases))
     appends = tuple(sorted({rows.home for log in written.logs for rows in log.homes}.difference(replaces)))
     files: list[BaseFile | LogObject] = [*written.bases, *written.logs]
     index = TableDelta(logs=written.index) if written.index else None
     delta = TableDelta(bases=written.bases, logs=written.logs, as_of=snapshot.slot if replaces else None, index=index)
-    return Proposal(
+    return ServiceResult(
         footprint=Footprint(replaces=replaces, appends=appends, rmw=appends, keys=keys),
         changes=encode_delta(delta),
         summary=Summary(

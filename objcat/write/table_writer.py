@@ -15,22 +15,22 @@ from fileio.store import FileIO
 from objcat.datafile.merge import OP_COLUMN, OP_DELETE
 from objcat.datafile.parquet import constant, read_base, read_log
 from objcat.errors import EmptyBatch, InvalidBatch
-from objcat.metadata.file_groups import LiveGroups
+from objcat.metadata.file_groups import FileGroupMap
 from objcat.metadata.files import FileGroup, LogObject, LogSlice, TableDelta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.properties import SchemaMode
-from objcat.metadata.schema_evolution import changed_ids, grown
+from objcat.metadata.schema_evolution import changed_ids, widened_spec
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import MemoryIndex, TableSpec
 from objcat.predicate.parse import Predicate
 from objcat.tasks.append_rows import fill_group
-from objcat.tasks.model import Layout, Operation, WriteResult, WriteTask
+from objcat.tasks.model import Operation, WriteLayout, WriteResult, WriteTask
 from objcat.tasks.parallel import run_all
 from objcat.tasks.write_log_rows import written_columns
-from objcat.timeline.entry import Footprint, Home, Keys, SchemaChange, Summary, Txn
-from objcat.write.bucket_size_warning import SizeAdvice
-from objcat.write.file_sizing import pack, row_bytes_of, size_of
-from objcat.write.index_lookup import Locator, Placing, check_partitions, keys_of, write_located
+from objcat.timeline.entry import FileGroupId, Footprint, Keys, SchemaChange, Summary, Txn
+from objcat.write.bucket_size_warning import BucketSizeWarning
+from objcat.write.file_sizing import assign_file_groups, row_bytes_of, size_of
+from objcat.write.index_lookup import KeyLookup, LookupContext, check_partitions, keys_of, write_with_index_lookup
 
 D_contra = TypeVar("D_contra", contravariant=True)
 
@@ -39,7 +39,7 @@ MANIFEST_BYTES_MAX = 4 * 1024**2
 
 
 class Engine(Protocol[D_contra]):
-    """What runs the tasks of a write over one kind of batch. One that is a `Locator` too writes under any index."""
+    """What runs the tasks of a write over one kind of batch. One that is a `KeyLookup` too writes under any index."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Engine(Protocol[D_contra]):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WriteBatch:
     """One batch.
 
     engine: one that takes batches of this kind. schema_mode: what it may do to the schema of the table. delete_when: of an upsert: a filter
@@ -68,19 +68,19 @@ class Change:
     operation: Operation
     schema_mode: SchemaMode = SchemaMode.STRICT
     delete_when: Predicate | None = None
-    layout: Layout | None = None
+    layout: WriteLayout | None = None
 
     def grown(self, spec: TableSpec) -> TableSpec:
         """The spec under which the batch is written. Raises InvalidSchema and InvalidBatch."""
         if self.schema_mode is SchemaMode.STRICT or self.operation is Operation.DELETE:
             return spec
         given = self.engine.schema(self.data)
-        return grown(
+        return widened_spec(
             spec, pa.schema([given.field(name) for name in written_columns(given.names, spec, self.delete_when)]), self.schema_mode
         )
 
 
-class Part:
+class TableWriter:
     """The batches that one transaction writes to one table; later ones count after earlier ones. For one thread.
 
     written: the files of each batch. superseded: files that were written and that the commit does not name. ends: partitions whose file
@@ -93,9 +93,9 @@ class Part:
         fileio: FileIO,
         manifests: Manifests,
         table: str,
-        changes: Sequence[Change],
+        changes: Sequence[WriteBatch],
         *,
-        advice: SizeAdvice | None = None,
+        advice: BucketSizeWarning | None = None,
         ends: Collection[str] | None = (),
         whole: bool = False,
     ) -> None:
@@ -148,7 +148,7 @@ class Part:
         if snapshot.spec.is_located:
             self._name_keys(txn)
 
-    def redo(self, snapshot: Snapshot, txn: Txn, homes: Collection[Home]) -> None:
+    def redo(self, snapshot: Snapshot, txn: Txn, homes: Collection[FileGroupId]) -> None:
         """Write the rows of these homes again, as of the snapshot; what was written for the others stays.
 
         Where the index is no hash, keys may live elsewhere by now, and everything is written again.
@@ -234,7 +234,7 @@ class Part:
         if spec != snapshot.spec:
             self._schema = SchemaChange(columns=changed_ids(snapshot.spec.table_schema, spec.table_schema))
 
-    def _task(self, change: Change, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteTask:
+    def _task(self, change: WriteBatch, snapshot: Snapshot, txn: Txn, *, only: Collection[FileGroupId] | None) -> WriteTask:
         spec = self._spec
         assert spec is not None, "a part is planned before it is written"
         former: frozenset[str] = frozenset()
@@ -244,7 +244,7 @@ class Part:
             return self._append_task(change, snapshot, txn, former)
         if spec.is_located:
             return WriteTask(spec, txn, change.operation, former_partitions=former, delete_when=change.delete_when)
-        live: Mapping[Home, FileGroup] = {}
+        live: Mapping[FileGroupId, FileGroup] = {}
         if spec.rewrites or change.operation is Operation.INSERT:
             self._within = frozenset(home.partition for home in only) if only is not None else self._partitions(change, snapshot, former)
             live = self._live(snapshot, txn, self._within)
@@ -260,18 +260,18 @@ class Part:
             delete_when=change.delete_when,
         )
 
-    def _partitions(self, change: Change, snapshot: Snapshot, former: Collection[str]) -> frozenset[str] | None:
+    def _partitions(self, change: WriteBatch, snapshot: Snapshot, former: Collection[str]) -> frozenset[str] | None:
         """The partitions in which rows of a batch live; None where all are to be looked at."""
         spec, engine = self._spec, change.engine
         assert spec is not None, "a part is planned before it is written"
         found = engine.partitions(change.data, spec, former)
-        if found is None and spec.partition_columns and isinstance(engine, Locator):
+        if found is None and spec.partition_columns and isinstance(engine, KeyLookup):
             manifests = snapshot.table.manifest
             if sum(ref.bytes for ref in manifests) > MANIFEST_BYTES_MAX:
                 found = engine.partitions_named(change.data, spec, former)
         return None if found is None else frozenset(found)
 
-    def _append_task(self, change: Change, snapshot: Snapshot, txn: Txn, former: frozenset[str]) -> WriteTask:
+    def _append_task(self, change: WriteBatch, snapshot: Snapshot, txn: Txn, former: frozenset[str]) -> WriteTask:
         spec = self._spec
         assert spec is not None, "a part is planned before it is written"
         partitions = change.engine.partitions(change.data, spec, former)
@@ -290,25 +290,26 @@ class Part:
         )
 
     def _packed(self, pieces: WriteResult, snapshot: Snapshot, txn: Txn, *, fills: bool) -> WriteResult:
-        """What a batch of rows without a key wrote, with homes, above what the batches before it wrote. fills: as of `pack`."""
+        """What a batch of rows without a key wrote, with homes, above what the batches before it wrote. fills: as of
+        `assign_file_groups`."""
         spec, env = self._spec, self._fileio.env
         assert spec is not None, "a part is planned before it is written"
         partitions = {home.partition for home in _homes([pieces])}
         live = self._live(snapshot, txn, partitions)
-        packed = pack(spec, pieces, live, lambda: int(env.new_id(), 16), fills=fills)
+        packed = assign_file_groups(spec, pieces, live, lambda: int(env.new_id(), 16), fills=fills)
         filled = run_all(env, lambda fill: fill_group(self._fileio, spec, txn, live[fill[0]], fill[1]), packed.fills.items())
         return msgspec.structs.replace(packed.written, bases=(*packed.written.bases, *filled))
 
-    def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> MutableMapping[Home, FileGroup]:
+    def _live(self, snapshot: Snapshot, txn: Txn, partitions: Collection[str] | None) -> MutableMapping[FileGroupId, FileGroup]:
         """The live file groups of some partitions that do not end, with what earlier batches wrote."""
-        live: MutableMapping[Home, FileGroup]
+        live: MutableMapping[FileGroupId, FileGroup]
         spec = snapshot.spec
         if self._ends and not self._ends_all:
             there = snapshot.live_partitions(self._manifests) if partitions is None else frozenset(partitions)
             partitions = there - self._ends
         if spec.is_located and not isinstance(spec.index, MemoryIndex) and not self._ends_all:
             # Only those are looked at that an index or bounds name; what remembers keys goes over all of them.
-            live = LiveGroups(snapshot.live(self._manifests, partitions=partitions))
+            live = FileGroupMap(snapshot.live(self._manifests, partitions=partitions))
         else:
             found = [] if self._ends_all else snapshot.file_groups(self._manifests, partitions=partitions)
             live = {group.home: group for group in found}
@@ -318,7 +319,7 @@ class Part:
             _lay_over(live, earlier, slot=snapshot.slot + 1, txn=txn)
         return live
 
-    def _write(self, number: int, snapshot: Snapshot, txn: Txn, *, only: Collection[Home] | None) -> WriteResult:
+    def _write(self, number: int, snapshot: Snapshot, txn: Txn, *, only: Collection[FileGroupId] | None) -> WriteResult:
         """Run the engine over a batch, or over its rows of some homes, above what the batches before it wrote."""
         self._within = None
         change, task = self.changes[number], self._task(self.changes[number], snapshot, txn, only=only)
@@ -328,8 +329,8 @@ class Part:
             index = [log for earlier in self.written for log in earlier.index]
             if task.spec.is_global and self._ends and not self._ends_all:
                 within = self._ends
-            place = Placing(self._fileio, self._manifests, snapshot, live, _homes(self.written), index, within)
-            return write_located(place, change.engine, change.data, task)
+            place = LookupContext(self._fileio, self._manifests, snapshot, live, _homes(self.written), index, within)
+            return write_with_index_lookup(place, change.engine, change.data, task)
         written = change.engine.write(change.data, task)
         if self._within is not None:
             check_partitions({home.partition for home in _homes([written])}, self._within)
@@ -362,7 +363,7 @@ def _is_alike(one: TableSpec, other: TableSpec) -> bool:
     return msgspec.structs.replace(one, properties={}) == msgspec.structs.replace(other, properties={})
 
 
-def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[Change], written: Sequence[WriteResult]) -> None:
+def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[WriteBatch], written: Sequence[WriteResult]) -> None:
     """Refuse a delete without an ordering value and another write of the same key in one commit, where an ordering column decides.
 
     Such a delete ends all that was written before, whatever its ordering; within one commit there is no before. Reads the keys of buckets
@@ -395,7 +396,7 @@ def check_barriers(fileio: FileIO, spec: TableSpec, changes: Sequence[Change], w
         )
 
 
-def _rows_of(fileio: FileIO, log: LogObject, homes: Collection[Home], columns: Sequence[str]) -> list[pa.Table]:
+def _rows_of(fileio: FileIO, log: LogObject, homes: Collection[FileGroupId], columns: Sequence[str]) -> list[pa.Table]:
     chosen = [rows for rows in log.homes if rows.home in homes]
     tables = read_log(fileio, log, [(rows.start, rows.end) for rows in chosen], columns) if chosen else []
     return [_at(table, rows.home) for table, rows in zip(tables, chosen, strict=True)]
@@ -404,7 +405,7 @@ def _rows_of(fileio: FileIO, log: LogObject, homes: Collection[Home], columns: S
 _HOME = "_objcat_home"
 
 
-def _at(rows: pa.Table, home: Home) -> pa.Table:
+def _at(rows: pa.Table, home: FileGroupId) -> pa.Table:
     """The rows with their home as text."""
     return rows.append_column(_HOME, constant(str(home), rows.num_rows))
 
@@ -415,11 +416,11 @@ def _keys(tables: Sequence[pa.Table], key: Sequence[str]) -> pa.Table:
     return pa.concat_tables([pa.Table.from_arrays(table.select(list(key)).columns, names) for table in tables]) if tables else pa.table({})
 
 
-def _homes(results: Sequence[WriteResult]) -> set[Home]:
+def _homes(results: Sequence[WriteResult]) -> set[FileGroupId]:
     return {home for result in results for home in _rows_by_home(result)}
 
 
-def _lay_over(live: MutableMapping[Home, FileGroup], written: WriteResult, *, slot: int, txn: Txn) -> None:
+def _lay_over(live: MutableMapping[FileGroupId, FileGroup], written: WriteResult, *, slot: int, txn: Txn) -> None:
     """The file groups with what a batch before this one wrote, as if it were committed at `slot`."""
     for base in written.bases:
         live[base.home] = FileGroup(base.home, base, slot, txn, slot - 1)
@@ -429,7 +430,7 @@ def _lay_over(live: MutableMapping[Home, FileGroup], written: WriteResult, *, sl
             live[rows.home] = replace(group, logs=(*group.logs, LogSlice(slot, log, rows.start, rows.end, rows.home, slot)))
 
 
-def _rows_by_home(written: WriteResult) -> Mapping[Home, int]:
+def _rows_by_home(written: WriteResult) -> Mapping[FileGroupId, int]:
     """Rows of the batch by home, after folding repeated keys."""
     if written.rewritten:
         return {home.home: home.rows for home in written.rewritten}
@@ -439,7 +440,7 @@ def _rows_by_home(written: WriteResult) -> Mapping[Home, int]:
     return rows
 
 
-def _without(written: WriteResult, homes: Collection[Home]) -> WriteResult:
+def _without(written: WriteResult, homes: Collection[FileGroupId]) -> WriteResult:
     """What was written for other homes. Objects that hold rows of several homes are kept, and named for what is left."""
     logs = [msgspec.structs.replace(log, homes=tuple(rows for rows in log.homes if rows.home not in homes)) for log in written.logs]
     return WriteResult(

@@ -24,16 +24,25 @@ from objcat.metadata.properties import SchemaMode
 from objcat.metadata.snapshot import Snapshot, snapshot_of
 from objcat.metadata.table_state import Tables
 from objcat.predicate.parse import Predicate
-from objcat.tasks.model import Layout, Operation
-from objcat.timeline.commit import Beaten, Candidate, Committed, Committer, check_app, check_still_there, fenced, interrupted
+from objcat.tasks.model import Operation, WriteLayout
+from objcat.timeline.commit import (
+    CommitAttempt,
+    Committed,
+    Committer,
+    Conflicted,
+    check_app_version,
+    check_log_unchanged,
+    fenced_by,
+    outcome_unknown_after,
+)
 from objcat.timeline.commit_session import CommitSession
-from objcat.timeline.entry import Action, Entry, Footprint, Home, Summary, Txn, new_txn
+from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Summary, Txn, new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import AppVersion
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.version import writer_of
-from objcat.write.bucket_size_warning import SizeAdvice
-from objcat.write.table_writer import Change, Engine, Part
+from objcat.write.bucket_size_warning import BucketSizeWarning
+from objcat.write.table_writer import Engine, TableWriter, WriteBatch
 
 logger = logging.getLogger("objcat")
 
@@ -84,31 +93,31 @@ class WriteOperation(Generic[D]):
     operation: Operation
     schema_mode: SchemaMode = SchemaMode.STRICT
     delete_when: Predicate | None = None
-    layout: Layout | None = None
+    layout: WriteLayout | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     app: AppVersion | None = None
-    advice: SizeAdvice | None = None
+    advice: BucketSizeWarning | None = None
 
     @property
     def fileio(self) -> FileIO:
         return self.timeline.fileio
 
-    def run(self, view: View[Tables]) -> tuple[CommitResult, Sequence[Entry]]:
+    def run(self, view: LogView[Tables]) -> tuple[CommitResult, Sequence[Entry]]:
         """Write and commit from `view`; redo what other commits forestall, within the bounds of the committer's policy.
 
         Returns the result and all entries that followed `view`, up to the commit's own. Raises InvalidBatch and NullKey (nothing was
         written), CommitConflict and Fenced (nothing is visible), CommitUnknown, storage errors.
         """
-        change = Change(self.engine, self.data, self.operation, self.schema_mode, self.delete_when, self.layout)
-        part = Part(self.fileio, self.manifests, self.table, [change], advice=self.advice)
-        return commit_parts(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
+        change = WriteBatch(self.engine, self.data, self.operation, self.schema_mode, self.delete_when, self.layout)
+        part = TableWriter(self.fileio, self.manifests, self.table, [change], advice=self.advice)
+        return commit_write(self.timeline, self.committer, [part], view, metadata=self.metadata, app=self.app)
 
 
-def commit_parts(
+def commit_write(
     timeline: Timeline[Tables],
     committer: Committer,
-    parts: Sequence[Part],
-    view: View[Tables],
+    parts: Sequence[TableWriter],
+    view: LogView[Tables],
     *,
     metadata: Mapping[str, str],
     app: AppVersion | None = None,
@@ -127,13 +136,13 @@ def commit_parts(
     beginnings = 0
     while True:
         beginnings += 1
-        attempt = _Attempt(timeline, committer, parts, view, began, metadata=metadata, app=app, reads=reads, txn=txn)
+        attempt = _WriteTransaction(timeline, committer, parts, view, began, metadata=metadata, app=app, reads=reads, txn=txn)
         try:
-            check_app(app, [part.table for part in parts], view.log)
+            check_app_version(app, [part.table for part in parts], view.log)
             with fileio.env.urgent():
                 committed = attempt.run()
         except AlreadyApplied as applied:
-            return applied_at(fileio, applied.winner_slot, began), ()
+            return already_applied_result(fileio, applied.winner_slot, began), ()
         except CorruptTable as error:
             newer = attempt.cleaned(error)
             if reads is not None or txn is not None or beginnings == BEGINNINGS_MAX:
@@ -147,7 +156,7 @@ def commit_parts(
                 sent = fileio.metrics.snapshot() - began
                 return result_of(committed.entry, attempt.summary(), attempts=attempt.number, slots_lost=slots_lost, sent=sent), followed
             except MemoryError as error:
-                raise interrupted(attempt.txn, error) from error
+                raise outcome_unknown_after(attempt.txn, error) from error
 
 
 def result_of(entry: Entry, did: Summary, *, attempts: int, slots_lost: int, sent: MetricsSnapshot) -> CommitResult:
@@ -168,7 +177,7 @@ def result_of(entry: Entry, did: Summary, *, attempts: int, slots_lost: int, sen
     )
 
 
-def applied_at(fileio: FileIO, slot: int, began: MetricsSnapshot) -> CommitResult:
+def already_applied_result(fileio: FileIO, slot: int, began: MetricsSnapshot) -> CommitResult:
     """What a caller is told whose version of an application the table has since a slot."""
     earlier = Log(fileio).read_known(slot)
     requests = (fileio.metrics.snapshot() - began).requests
@@ -189,7 +198,7 @@ def applied_at(fileio: FileIO, slot: int, began: MetricsSnapshot) -> CommitResul
     )
 
 
-class _Attempt:
+class _WriteTransaction:
     """One transaction of a write, and how often it had to be tried.
 
     view: what the last try began from. read: entries of others that were folded between tries.
@@ -199,8 +208,8 @@ class _Attempt:
         self,
         timeline: Timeline[Tables],
         committer: Committer,
-        parts: Sequence[Part],
-        view: View[Tables],
+        parts: Sequence[TableWriter],
+        view: LogView[Tables],
         began: MetricsSnapshot,
         *,
         metadata: Mapping[str, str],
@@ -229,7 +238,7 @@ class _Attempt:
         return ", ".join(dict.fromkeys(change.engine.name for part in self._parts.values() for change in part.changes))
 
     def run(self) -> Committed:
-        """Raises as `commit_parts`; whatever it raises but CommitUnknown and SharedTransaction, nothing of the transaction is left."""
+        """Raises as `commit_write`; whatever it raises but CommitUnknown and SharedTransaction, nothing of the transaction is left."""
         session = CommitSession(self._committer, self.txn)
         skew_ms = session.announce_if_slow(self._action(), self.view.log, engine=self._engines)
         base = self._fileio.env.submit_io(partial(Log(self._fileio).read_stub, self.view.slot))
@@ -256,7 +265,7 @@ class _Attempt:
         newer = Log(self._fileio).read_after(self.view.slot)
         for entry in newer:
             if entry.rollback_of == self.txn:
-                raise fenced(entry) from error
+                raise fenced_by(entry) from error
         log = self.view.log.advance(newer)
         if all(log.marks(table).is_readable(self.view.slot) for table in self._parts):
             raise error
@@ -277,7 +286,7 @@ class _Attempt:
         began_s = env.monotonic_s()
         for table, part in self._parts.items():
             part.write(self._snapshot(table), self.txn)
-        check_still_there(self.view.log, base.result(), where=self._fileio.url)
+        check_log_unchanged(self.view.log, base.result(), where=self._fileio.url)
         policy = self._committer.policy
         pause_s = 0.0
         while True:
@@ -291,7 +300,7 @@ class _Attempt:
                 raise outcome.error(attempts=self.number)
             if self.number > 1:
                 pause_s = self._committer.pause(pause_s, took_s=(env.monotonic_s() - began_s) / self.number)
-                outcome = self._committer.look_again(candidate, outcome)
+                outcome = self._committer.recheck_conflicts(candidate, outcome)
                 homes = self._forestalled(outcome)
                 if not homes:
                     raise outcome.error(attempts=self.number)
@@ -318,13 +327,13 @@ class _Attempt:
     def _footprint(self, table: str) -> Footprint:
         return self._parts[table].footprint(self._snapshot(table), computed=self._reads is not None)
 
-    def _forestalled(self, beaten: Beaten) -> Mapping[str, Collection[Home]]:
+    def _forestalled(self, beaten: Conflicted) -> Mapping[str, Collection[FileGroupId]]:
         """The homes to redo, by table; none when that would not help."""
         if self._reads is not None:
             return {}
         own = {table: self._footprint(table) for table in self._parts}
         touched = {table: {*mine.creates, *mine.appends, *mine.replaces, *mine.reads} for table, mine in own.items()}
-        redo: dict[str, set[Home]] = {}
+        redo: dict[str, set[FileGroupId]] = {}
         for found, overlap in beaten.overlaps:
             if overlap.table not in self._parts:
                 return {}
@@ -336,13 +345,13 @@ class _Attempt:
             redo.setdefault(overlap.table, set()).update(homes)
         return redo
 
-    def _candidate(self) -> Candidate:
+    def _candidate(self) -> CommitAttempt:
         footprint = {table: self._footprint(table) for table in self._parts}
         for table, read in (self._reads or {}).items():
             own = footprint.get(table, Footprint())
             footprint[table] = msgspec.structs.replace(own, read_partitions=read.read_partitions)
         deltas = {table: part.delta(self._snapshot(table)) for table, part in self._parts.items()}
-        candidate = Candidate(
+        candidate = CommitAttempt(
             txn=self.txn,
             action=self._action(),
             base=self.view.log,

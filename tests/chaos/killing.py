@@ -30,14 +30,14 @@ from devkit.handle import ServerHandle
 from fileio.registry import open_store
 from fileio.store import FileIO
 from fileio.testing.faults import FaultyBackend, Request
-from objcat.errors import CommitConflict, Fenced
+from objcat.errors import CommitConflict, WriterFenced
 from objcat.inspection.doctor import examine
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.snapshot import Snapshot
 from objcat.timeline.checkpoint import Root, read_root
 from objcat.timeline.entry import log_key
 from objcat.timeline.log import with_changes
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from tests.chaos.supervisor import forks
 from tests.chaos.works import WORKS, Rows, Story, rows
 from tests.schedules.gate import Gate
@@ -167,7 +167,7 @@ class Beside:
             self._table.refresh()
             write = self._table.insert if self._table.spec.is_keyless else self._table.upsert
             self.acknowledged[write([{"id": key, "v": value} for key, value in some.items()]).txn] = some
-        except (CommitConflict, Fenced):
+        except (CommitConflict, WriterFenced):
             return
 
 
@@ -364,7 +364,7 @@ def orphans_of(table: objcat.Table) -> list[str]:
     return sorted(key for key in stored - needed if key.startswith(f"tables/{log}/") or not key.startswith(("tables/", "_catalog/")))
 
 
-def _needed(timeline: Timeline[Any], view: View[Any]) -> set[str]:
+def _needed(timeline: Timeline[Any], view: LogView[Any]) -> set[str]:
     named = {"head.json", *(log_key(slot) for slot in range(view.slot + 1))}
     entries = with_changes(timeline.fileio, timeline.log.read_after(-1))
     for entry in entries:

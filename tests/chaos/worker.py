@@ -14,7 +14,7 @@ from typing import Any
 
 from fileio.errors import FileIOError, NotFound
 from fileio.write_outcomes import RetryPolicy
-from objcat.errors import CommitConflict, CommitUnknown, Fenced, SnapshotExpired
+from objcat.errors import CommitConflict, CommitUnknown, SnapshotExpired, WriterFenced
 from tests.chaos.journal import Journal
 from tests.chaos.operations import OPERATIONS, Session, Step, choose, local_session, open_table
 
@@ -70,7 +70,7 @@ def perform(journal: Journal, handle: str, name: str, operation: str, step: Step
         outcome, said = step.run()
     except CommitUnknown as error:
         outcome, said = "unknown", {"txn": error.txn}
-    except (CommitConflict, Fenced, SnapshotExpired, FileIOError) as error:
+    except (CommitConflict, WriterFenced, SnapshotExpired, FileIOError) as error:
         outcome, said = "failed", {"error": type(error).__name__, "message": str(error)}
         if isinstance(error, NotFound) and operation == "scan":
             outcome = "broke"  # a reader past the bound is told SnapshotExpired, never that a file is missing

@@ -14,7 +14,7 @@ import pytest
 import objcat
 from fileio.contract import GetResult, Overwrite
 from objcat.inspection.doctor import Coverage, Report, Severity, examine, examine_names
-from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from tests.cli.commands import run
 
@@ -165,7 +165,9 @@ def test_a_log_without_a_name_is_left_over(table: objcat.Table, tmp_path: Path) 
 def test_a_name_whose_drop_died_half_way_says_what_finishes_it(table: objcat.Table, tmp_path: Path) -> None:
     lake = objcat.connect(tmp_path)
     view = table.timeline.open()
-    closing = Candidate(txn=new_txn(table.fileio.env), action=Action.CLOSE, base=view.log, changes={}, footprint={table.id: Footprint()})
+    closing = CommitAttempt(
+        txn=new_txn(table.fileio.env), action=Action.CLOSE, base=view.log, changes={}, footprint={table.id: Footprint()}
+    )
     Committer(table.fileio).commit(closing)
     (finding,) = examine_names(lake.fileio).findings
     assert finding.subject == "city.trips" and "drop_table" in finding.remedy

@@ -16,7 +16,7 @@ from fileio.store import FileIO
 from fileio.testing import FakeEnv
 from objcat.datafile.bucket_hash import spark_hash
 from objcat.metadata.table_spec import TableSpec
-from objcat.table.change_feed import Feed
+from objcat.table.change_feed import ChangeFeed
 from tests.combinations.filters import Filter, draw_filter, quoted
 from tests.combinations.model import Draft, State
 from tests.combinations.values import (
@@ -310,7 +310,7 @@ class DrawnTable:
         told: dict[str, Any] = self.lake.sql(text).to_pylist()[0]
         return told
 
-    def read(self, what: objcat.Scan | Feed) -> pa.Table:
+    def read(self, what: objcat.Scan | ChangeFeed) -> pa.Table:
         return what.to_arrow()
 
     def wait(self, hours: int) -> None:

@@ -22,7 +22,7 @@ from devkit import toolchain
 from fileio.env import default_env
 from fileio.testing import FakeEnv
 from objcat.metadata.table_spec import MemoryIndex
-from objcat.table.change_feed import Feed
+from objcat.table.change_feed import ChangeFeed
 from tests.combinations.seeds import run, run_all
 from tests.combinations.tables import DrawnTable
 from tests.combinations.values import Column, Values
@@ -74,7 +74,7 @@ class SparkTable(DrawnTable):
         (told,) = self.lake.sql(text, self._session).toArrow().to_pylist()
         return dict(told)
 
-    def read(self, what: objcat.Scan | Feed) -> pa.Table:
+    def read(self, what: objcat.Scan | ChangeFeed) -> pa.Table:
         # There are many more reads than writes.
         if self._chance.random() < 0.75:
             return super().read(what)

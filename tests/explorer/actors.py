@@ -34,7 +34,7 @@ from fileio.store import FileIO
 from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CorruptTable, ObjcatError, SharedTransaction
 from objcat.metadata.table_state import Tables
-from objcat.timeline.log_view import View
+from objcat.timeline.log_view import LogView
 from tests.explorer.store import (
     STORE_TIME_MS,
     Answer,
@@ -203,7 +203,7 @@ class Participant:
 
     fileio: FileIO
     number: int
-    warm: View[Tables] | None
+    warm: LogView[Tables] | None
     notes: list[Note] = field(default_factory=list)
 
     def note(self, note: Note) -> None:
@@ -396,7 +396,7 @@ class Step(NamedTuple):
 class Tree:
     """All that is known of one actor. Node 0 is the beginning; a node's children are the answers to its request."""
 
-    def __init__(self, actor: Actor, profile: Profile, warm: View[Tables] | None) -> None:
+    def __init__(self, actor: Actor, profile: Profile, warm: LogView[Tables] | None) -> None:
         self.actor = actor
         self._profile = profile
         self._warm = warm

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from objcat.metadata.table_state import Tables
-from objcat.timeline.log_view import View
+from objcat.timeline.log_view import LogView
 from tests.explorer.actors import Actor, Began, Note, Refused, Tree
 from tests.explorer.deletions import brought_back, could_commit, is_nameless, may_delete
 from tests.explorer.facts import Facts, facts_of
@@ -42,7 +42,7 @@ class Beginning:
     """The store at the start of a cell, and the table in it as an actor knows it that has it open."""
 
     contents: Contents
-    warm: View[Tables] | None
+    warm: LogView[Tables] | None
 
 
 Settings: TypeAlias = tuple[tuple[str, str, int], ...]

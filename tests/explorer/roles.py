@@ -19,20 +19,20 @@ from objcat.errors import CommitUnknown, ObjcatError
 from objcat.lake.standalone import create_table_at, table_at
 from objcat.metadata.files import BaseFile, FileGroup, LogObject, LogRows, TableDelta, encode_delta
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import snapshot_of
 from objcat.metadata.table_spec import MERGE_ON_READ, Bucket, TableSpec
 from objcat.metadata.table_state import Tables
-from objcat.tasks.model import Operation, Rewritten, WriteResult, WriteTask
-from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
+from objcat.tasks.model import GroupRewrite, Operation, WriteResult, WriteTask
+from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted
 from objcat.timeline.entry import Action, Footprint, Keys, Txn, new_txn
 from objcat.timeline.intents import HEARTBEAT_S
 from objcat.timeline.log_state import AppVersion
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.rollback import CommittedAt, Resolution, resolve
-from objcat.timeline.side_objects import Spilled, put_digests
-from objcat.write.table_writer import Change, Part
-from objcat.write.transaction import WriteOperation, commit_parts
+from objcat.timeline.side_objects import StoredChanges, put_digests
+from objcat.write.table_writer import TableWriter, WriteBatch
+from objcat.write.transaction import WriteOperation, commit_write
 from tests.explorer.actors import (
     Acknowledged,
     Actor,
@@ -68,8 +68,8 @@ class WatchedCommitter(Committer):
         self.beaten: str | None = None
 
     def try_commit(
-        self, candidate: Candidate, *, skew_ms: int = 0, changes: Spilled | None = None, hurries: bool = False
-    ) -> Committed | Beaten:
+        self, candidate: CommitAttempt, *, skew_ms: int = 0, changes: StoredChanges | None = None, hurries: bool = False
+    ) -> Committed | Conflicted:
         try:
             outcome = super().try_commit(candidate, skew_ms=skew_ms, changes=changes, hurries=hurries)
         except CommitUnknown as error:
@@ -78,7 +78,7 @@ class WatchedCommitter(Committer):
         except (ObjcatError, FileIOError):
             self._me.note(Failed(candidate.txn))
             raise
-        if isinstance(outcome, Beaten):
+        if isinstance(outcome, Conflicted):
             self.beaten = candidate.txn
         else:
             self.beaten = None
@@ -125,7 +125,7 @@ class OneFile:
             rows = {**before, KEYS[bucket]: (before.get(KEYS[bucket], "") if task.spec.rewrites else "") + mark}
             path = base_path(task.txn, home, file_id=fileio.env.new_id(), attempt=fileio.env.new_id())
             self._put(path, k=list(rows), v=list(rows.values()))
-            rewritten = (Rewritten(home, 1, 0, 1, 0, changed=True),) if task.spec.rewrites else ()
+            rewritten = (GroupRewrite(home, 1, 0, 1, 0, changed=True),) if task.spec.rewrites else ()
             result += WriteResult(bases=(BaseFile(path=path, bytes=4, rows=1, home=home),), rows=1, rewritten=rewritten)
         return result
 
@@ -157,7 +157,7 @@ class Write:
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
-        timeline = Timeline(me.fileio, TablesFold())
+        timeline = Timeline(me.fileio, TablesReducer())
         view = warm_view(me)
         table = snapshot_of(view, where="explorer").spec
         app = None if self.app_version is None else AppVersion(app="stream", version=self.app_version)
@@ -198,16 +198,18 @@ class Transact:
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
-        timeline = Timeline(me.fileio, TablesFold())
+        timeline = Timeline(me.fileio, TablesReducer())
         view = timeline.refresh(warm_view(me))
         known = sorted(view.log.tables)
         tables = [known[number] for number in self.tables]
         rewrites = snapshot_of(view, tables[0], where="explorer").spec.rewrites
-        manifests, change = Manifests(me.fileio), Change(OneFile(me), (0,), self.operation)
+        manifests, change = Manifests(me.fileio), WriteBatch(OneFile(me), (0,), self.operation)
         committer = WatchedCommitter(me)
         metadata = means("add" if rewrites else "put", KEYS[0], mark=mark_of(me)) | {"tables": " ".join(tables)}
         try:
-            commit_parts(timeline, committer, [Part(me.fileio, manifests, table, [change]) for table in tables], view, metadata=metadata)
+            commit_write(
+                timeline, committer, [TableWriter(me.fileio, manifests, table, [change]) for table in tables], view, metadata=metadata
+            )
         except ObjcatError:
             if committer.beaten is not None:
                 me.note(Failed(committer.beaten))
@@ -222,7 +224,7 @@ class Place:
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
-        timeline = Timeline(me.fileio, TablesFold())
+        timeline = Timeline(me.fileio, TablesReducer())
         view = timeline.open()
         spec = snapshot_of(view, where="explorer").spec
         committer = WatchedCommitter(me)
@@ -235,7 +237,7 @@ class Place:
                 str(key) in entry.metadata.get("does", "").split(" ")[1:2] for entry in timeline.log.read_after(-1, until=view.slot)
             )
             digests = put_digests(me.fileio, txn, key.to_bytes(8, "little"))
-            candidate = Candidate(
+            candidate = CommitAttempt(
                 txn=txn,
                 action=Action.DELTA_COMMIT,
                 base=view.log,
@@ -312,8 +314,8 @@ class Read:
 
     def __call__(self, me: Participant) -> None:
         me.fileio = me.fileio.child(TABLE_NAME)
-        timeline = Timeline(me.fileio, TablesFold())
-        view: View[Tables] | None = None
+        timeline = Timeline(me.fileio, TablesReducer())
+        view: LogView[Tables] | None = None
         for _ in range(self.reads):
             if self.consistent:
                 me.note(Began(PREFIX))
@@ -376,7 +378,7 @@ class AddTable:
         (first,) = view.state
         spec = msgspec.structs.replace(snapshot_of(view, where="explorer").spec, table=me.fileio.env.new_id())
         assert spec.table > first, "tables are told apart by the order of their ids"
-        create(Timeline(me.fileio, TablesFold()), view, spec, new_txn(me.fileio.env))
+        create(Timeline(me.fileio, TablesReducer()), view, spec, new_txn(me.fileio.env))
 
 
 CREATED = (Actor("creator", 15, CreateTable()),)
@@ -455,10 +457,10 @@ def note_outcome(me: Participant, txn: str, answer: Resolution) -> None:
 def open_warm(me: Participant) -> tuple[Timeline[Tables], str]:
     """The table's log and its id, as somebody knows them who has worked with it before."""
     me.fileio = me.fileio.child(TABLE_NAME)
-    return Timeline(me.fileio, TablesFold()), snapshot_of(warm_view(me), where="explorer").spec.table
+    return Timeline(me.fileio, TablesReducer()), snapshot_of(warm_view(me), where="explorer").spec.table
 
 
-def warm_view(me: Participant) -> View[Tables]:
+def warm_view(me: Participant) -> LogView[Tables]:
     """The table as somebody knows it who has it open since the beginning."""
     assert me.warm is not None, "a role that writes to an open table begins where there is one"
     return me.warm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from unittest import mock
 
-from objcat.lake.create import take_back
+from objcat.lake.create import drop_created_table
 from objcat.lake.lake import Lake
 from objcat.metadata.table_spec import Bucket
 from tests.explorer.actors import Acknowledged, Dropped, Named, Participant, TakenBack
@@ -91,7 +91,7 @@ class TakeBack:
     def __call__(self, me: Participant) -> None:
         lake = Lake(me.fileio)
         table = lake.table(self.name)
-        if take_back(lake.catalog, table.timeline, table.id, opened=self.opened):
+        if drop_created_table(lake.catalog, table.timeline, table.id, opened=self.opened):
             me.note(Dropped(table.id))
             me.note(TakenBack(table.id))
 

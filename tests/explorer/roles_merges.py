@@ -16,7 +16,7 @@ from objcat.metadata.table_spec import TableSpec
 from objcat.metadata.table_state import Tables
 from objcat.table.merge import Merge
 from objcat.timeline.log_view import Timeline
-from objcat.write.service_commit import Done
+from objcat.write.service_commit import ServiceCommit
 from objcat.write.transaction import CommitResult
 from tests.explorer.actors import Acknowledged, Participant
 from tests.explorer.roles import KEYS, mark_of, means, open_warm
@@ -40,7 +40,7 @@ class Handle:
     def spec(self) -> TableSpec:
         raise NotImplementedError("a merge goes by the snapshot that it computes from")
 
-    def committed(self, write: Callable[[], Done[Any] | None], **_: Any) -> CommitResult | None:
+    def committed(self, write: Callable[[], ServiceCommit[Any] | None], **_: Any) -> CommitResult | None:
         done = write()
         assert done is not None, "a merge that adds to a row changes it"
         self.me.note(Acknowledged(done.entry.txn, done.entry.slot))

@@ -18,8 +18,8 @@ from objcat.metadata.maintenance_policy import Retention
 from objcat.metadata.manifest import Manifests
 from objcat.timeline.archive import archive
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
-from objcat.timeline.dead_writers import sweep
-from objcat.timeline.entry import Home, Txn
+from objcat.timeline.dead_writers import rollback_dead_writers
+from objcat.timeline.entry import FileGroupId, Txn
 from tests.explorer.actors import Acknowledged, Participant, Stated
 from tests.explorer.roles import BUCKETS, WatchedCommitter, mark_of, note_outcome, open_warm, warm_view
 
@@ -34,7 +34,7 @@ class Compact:
 
     def __call__(self, me: Participant) -> None:
         timeline, table = open_warm(me)
-        homes = None if self.bucket is None else [Home("", self.bucket, BUCKETS)]
+        homes = None if self.bucket is None else [FileGroupId("", self.bucket, BUCKETS)]
         done = compact(timeline, table, homes=homes)
         if done is not None:
             me.note(Acknowledged(done.txn, done.slot))
@@ -194,7 +194,7 @@ class Sweep:
 
     def __call__(self, me: Participant) -> None:
         timeline, _ = open_warm(me)
-        for swept in sweep(timeline, timeline.open(), older_than_s=0, names_of=files_named_by):
+        for swept in rollback_dead_writers(timeline, timeline.open(), older_than_s=0, names_of=files_named_by):
             note_outcome(me, swept.txn, swept.outcome)
 
 

@@ -15,11 +15,11 @@ from unittest import mock
 
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.metadata.table_state import Tables
 from objcat.timeline.entry import decode_entry
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from tests.explorer.actors import Actor, Broke, Refused, Tree
 from tests.explorer.engine import Beginning, Cell, Coverage, Result, Search, Settings, Universe
 from tests.explorer.roles import CREATED, PREFIX
@@ -44,14 +44,14 @@ def beginning(profile: Profile, prelude: tuple[Actor, ...] = CREATED, settings: 
     return start
 
 
-def _view(contents: Contents) -> View[Tables]:
+def _view(contents: Contents) -> LogView[Tables]:
     found = {key: place.now.data for key, place in contents.items() if place.now is not None and key.startswith(f"{PREFIX}log/")}
     entries = [decode_entry(data, key=key) for key, data in sorted(found.items())]
     store = FileIO(MemoryBackend("beginning"))
     for key, data in found.items():
         store.put(key.removeprefix(PREFIX), data)  # A RESTORE is folded from what was there before.
-    timeline = Timeline(store, TablesFold())
-    return timeline.advance(View(LogState(), {}), entries)
+    timeline = Timeline(store, TablesReducer())
+    return timeline.advance(LogView(LogState(), {}), entries)
 
 
 @contextmanager

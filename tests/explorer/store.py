@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from fileio.contract import (
-    Conflict,
     Create,
     DeleteResult,
     GetResult,
     ListPage,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
     Range,
     Suffix,
-    Unknown,
     Update,
     Version,
     Written,
@@ -188,10 +188,10 @@ def outcome_of(answer: Answer, request: Request) -> PutOutcome:
         case "written":
             return Written(Version(answer.version or ""), answer.time_ms)
         case "conflict":
-            return Conflict(None if answer.version is None else Version(answer.version))
+            return PreconditionFailed(None if answer.version is None else Version(answer.version))
         case "throttled":
             raise Throttled(f"the put of {request.key} was refused")
-    return Unknown(Unavailable(f"the put of {request.key} was not answered"))
+    return OutcomeUnknown(Unavailable(f"the put of {request.key} was not answered"))
 
 
 def object_of(answer: Answer, request: Request) -> GetResult | NotModified:

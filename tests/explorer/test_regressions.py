@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fileio.contract import Create, Unknown, Written
+from fileio.contract import Create, OutcomeUnknown, Written
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
@@ -13,10 +13,10 @@ from fileio.testing.faults import Fault, FaultyBackend, Rule
 from fileio.write_outcomes import RetryPolicy
 from objcat.errors import CommitUnknown
 from objcat.lake.standalone import create_table_at, table_at
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.timeline import checkpoint
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
-from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.log_state import LogState
 from objcat.timeline.log_view import Timeline
@@ -31,7 +31,7 @@ def test_a_repeated_put_whose_read_back_is_stale_is_not_a_failure() -> None:
     rules = [Rule(fault=Fault.TWICE, kinds=frozenset({"put"})), Rule(fault=Fault.STALE, kinds=frozenset({"head"}))]
     store = FileIO(FaultyBackend(memory, rules), env=FakeEnv(), policy=RetryPolicy(attempts_max=1))
     outcome = store.put("log/1", b"entry", Create())
-    assert isinstance(outcome, (Written, Unknown))
+    assert isinstance(outcome, (Written, OutcomeUnknown))
     assert memory.head("log/1").size == len(b"entry")
 
 
@@ -59,7 +59,7 @@ def test_a_commit_that_is_found_in_its_slot_is_not_failed_by_what_comes_after() 
     ]
     fileio = FileIO(FaultyBackend(memory, rules), env=FakeEnv(), policy=RetryPolicy(attempts_max=1))
     log = LogState().advance(table.history())
-    own = Candidate(txn=new_txn(fileio.env), action=Action.DELTA_COMMIT, base=log, changes={}, footprint={table.id: Footprint()})
+    own = CommitAttempt(txn=new_txn(fileio.env), action=Action.DELTA_COMMIT, base=log, changes={}, footprint={table.id: Footprint()})
     assert Committer(fileio).commit(own).entry.slot == 1
     assert table.refresh().slot == 1
 
@@ -69,12 +69,12 @@ def test_the_intent_of_a_collection_that_may_still_land_stays(monkeypatch: pytes
     monkeypatch.setattr(checkpoint, "SPACING_SLOTS", 2)
     memory = MemoryBackend("collection")
     table = create_table_at(FileIO(memory, env=FakeEnv()), SCHEMA, key=["k"])
-    timeline = Timeline(FileIO(memory, env=FakeEnv()), TablesFold())
+    timeline = Timeline(FileIO(memory, env=FakeEnv()), TablesReducer())
     for number in range(5):
         table.upsert([{"k": number}])
         timeline.publish(timeline.open())
     rules = [Rule(fault=Fault.LATER, kinds=frozenset({"put"}), key=lambda key: LOG in key, times=99)]
     faulty = FileIO(FaultyBackend(memory, rules), env=FakeEnv(), policy=RetryPolicy(attempts_max=2))
     with pytest.raises(CommitUnknown) as caught:
-        collect_checkpoints(Timeline(faulty, TablesFold()), Committer(faulty), keep=1)
+        collect_checkpoints(Timeline(faulty, TablesReducer()), Committer(faulty), keep=1)
     assert list(timeline.fileio.list_keys("intents/")) == [f"intents/{caught.value.txn}.inflight.json"]

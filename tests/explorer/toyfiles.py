@@ -24,7 +24,7 @@ from objcat.errors import CorruptTable
 from objcat.metadata.files import BaseFile, LogObject, LogRows, Order
 from objcat.metadata.key_index_table import BUCKET_FIELD, PARTITION_FIELD
 from objcat.metadata.properties import Statistics
-from objcat.timeline.entry import Home, Txn
+from objcat.timeline.entry import FileGroupId, Txn
 
 TYPES = {
     "k": pa.int64(),
@@ -43,7 +43,7 @@ def encode_rows(**columns: Sequence[object]) -> bytes:
     return json.dumps(columns, separators=(",", ":")).encode()
 
 
-def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *, statistics: Statistics | None = None) -> BaseFile:
+def put_base(fileio: FileIO, path: str, rows: pa.Table, home: FileGroupId, txn: Txn, *, statistics: Statistics | None = None) -> BaseFile:
     """As `objcat.datafile.parquet.write_base`."""
     columns = rows.to_pydict()
     columns.setdefault(TXN_COLUMN, [str(txn)] * rows.num_rows)
@@ -53,7 +53,7 @@ def put_base(fileio: FileIO, path: str, rows: pa.Table, home: Home, txn: Txn, *,
 class ToyBaseWriter:
     """As `objcat.datafile.parquet.BaseWriter`."""
 
-    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, home: Home, *, order: Order | None = None, **_: Any) -> None:
+    def __init__(self, fileio: FileIO, path: str, schema: pa.Schema, home: FileGroupId, *, order: Order | None = None, **_: Any) -> None:
         self._fileio, self._path, self._home, self._order = fileio, path, home, order
         self._rows = [schema.empty_table()]
 

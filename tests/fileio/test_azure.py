@@ -25,7 +25,20 @@ from devkit.handle import ServerHandle
 from devkit.servers import ServerName
 from fileio.azure.backend import open_azure
 from fileio.azure.client import AzureOptions
-from fileio.contract import Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Range, Suffix, Unknown, Update, Version, Written
+from fileio.contract import (
+    Create,
+    GetResult,
+    OutcomeUnknown,
+    Overwrite,
+    PreconditionFailed,
+    PutMode,
+    PutOutcome,
+    Range,
+    Suffix,
+    Update,
+    Version,
+    Written,
+)
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -241,7 +254,7 @@ def test_a_server_error_leaves_a_write_unknown_and_a_read_unavailable(stub: Stub
     stub.refuse(status, code)
     store = _open(stub)
     outcome = store.put("a", b"1", Create())
-    assert isinstance(outcome, Unknown) and isinstance(outcome.cause, Unavailable)
+    assert isinstance(outcome, OutcomeUnknown) and isinstance(outcome.cause, Unavailable)
     assert [request.method for request in stub.seen].count("PUT") == QUICK.attempts_max
     stub.seen.clear()
     with pytest.raises(Unavailable):
@@ -252,7 +265,7 @@ def test_a_server_error_leaves_a_write_unknown_and_a_read_unavailable(stub: Stub
 def test_no_answer_at_all_is_unknown_for_a_write() -> None:
     store = open_store("az://data", {"endpoint": "http://127.0.0.1:9/acct", "sas_token": SAS}, policy=QUICK)
     outcome = store.put("a", b"1")
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, OutcomeUnknown)
     assert SIGNATURE not in repr(outcome)
 
 
@@ -267,7 +280,7 @@ def test_a_body_that_breaks_off_is_retried_visibly(stub: Stub) -> None:
 
 def test_an_answer_without_an_etag_is_not_success(stub: Stub) -> None:
     stub.answer = lambda request: Answer(201)
-    assert isinstance(_open(stub).put("a", b"1"), Unknown)
+    assert isinstance(_open(stub).put("a", b"1"), OutcomeUnknown)
 
 
 def test_gone_blocks_are_a_lost_upload_or_a_conflict_to_settle(stub: Stub) -> None:
@@ -276,12 +289,12 @@ def test_gone_blocks_are_a_lost_upload_or_a_conflict_to_settle(stub: Stub) -> No
     with pytest.raises(UploadLost, match="write it again"):
         backend.start_upload("a", Overwrite(), {}).complete()
     for mode in (Create(), Update(Version("0x1"))):
-        assert backend.start_upload("a", mode, {}).complete() == Conflict(None)
+        assert backend.start_upload("a", mode, {}).complete() == PreconditionFailed(None)
     upload = backend.start_upload("a", Overwrite(), {})
     stub.refuse(500, "InternalError")
-    assert isinstance(upload.complete(), Unknown)
+    assert isinstance(upload.complete(), OutcomeUnknown)
     stub.refuse(400, "InvalidBlockList")
-    assert upload.complete() == Conflict(None), "the first completion may have landed: only a read-back can tell"
+    assert upload.complete() == PreconditionFailed(None), "the first completion may have landed: only a read-back can tell"
 
 
 # ---- options -----------------------------------------------------------------------------------------------------
@@ -478,8 +491,8 @@ def test_appends_need_their_position(az_store: FileIO) -> None:
     assert isinstance(az_store.append("log", b"abc", offset=0), Written)
     assert isinstance(az_store.append("log", b"def", offset=3), Written)
     for offset in (0, 3, 9):
-        assert isinstance(az_store.append("log", b"xyz", offset=offset), Conflict)
-    assert isinstance(az_store.append("no-log", b"xyz", offset=9), Conflict)
+        assert isinstance(az_store.append("log", b"xyz", offset=offset), PreconditionFailed)
+    assert isinstance(az_store.append("no-log", b"xyz", offset=9), PreconditionFailed)
     assert az_store.read("log") == b"abcdef" and not az_store.exists("no-log")
 
 
@@ -603,7 +616,7 @@ def test_a_lost_write_that_a_competitor_beat_is_a_conflict(az_store: FileIO, fau
     faulty.proxy.plan(LOST[fault](decides))
     outcome = write.send(faulty.store, version)
     assert not faulty.proxy.pending and isinstance(competitor[0], Written) and len(competitor) == 1
-    assert outcome == Conflict(competitor[0].version)
+    assert outcome == PreconditionFailed(competitor[0].version)
     assert az_store.read(KEY_WRITTEN) == (OLD + THEIRS if write.appends and write.present else THEIRS)
 
 
@@ -644,7 +657,7 @@ def test_the_sdk_sends_nothing_twice(faulty: Faulty, fault: Fault) -> None:
     for write in writes:
         faulty.proxy.clear()
         faulty.proxy.plan(fault)
-        assert isinstance(write(), Unknown)
+        assert isinstance(write(), OutcomeUnknown)
         assert len(faulty.proxy.exchanges) == 1
     for read in reads:
         faulty.proxy.clear()

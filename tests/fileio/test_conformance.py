@@ -20,7 +20,7 @@ from fileio.registry import describe_store, open_store
 from fileio.store import FileIO
 from fileio.testing.conformance import *  # noqa: F403
 from fileio.testing.conformance import Deviation, Subject, described
-from fileio.wrappers import Prefixed
+from fileio.wrappers import PrefixedBackend
 
 
 def memory_subject(_: pytest.FixtureRequest) -> Subject:
@@ -44,7 +44,7 @@ def memory_etags_subject(_: pytest.FixtureRequest) -> Subject:
     dropped.drop()
     return Subject(
         name="memory-etags",
-        open=lambda prefix: FileIO(Prefixed(backend, prefix)),
+        open=lambda prefix: FileIO(PrefixedBackend(backend, prefix)),
         missing=lambda: FileIO(dropped),
         uploads=lambda: backend.uploads_in_progress,
     )

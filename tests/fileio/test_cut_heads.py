@@ -19,7 +19,7 @@ import pytest
 
 from devkit.fault_proxy import Fault, FaultProxy, conditional_write
 from devkit.handle import ServerHandle
-from fileio.contract import Conflict, Create, GetResult, Overwrite, Range, Suffix, Update, Version, Written
+from fileio.contract import Create, GetResult, Overwrite, PreconditionFailed, Range, Suffix, Update, Version, Written
 from fileio.errors import NotFound, Unavailable
 from fileio.registry import open_store
 from fileio.store import FileIO
@@ -78,7 +78,7 @@ def is_written(place: Place, key: str, data: bytes, **metadata: str) -> Check:
 
 def is_conflict(place: Place, key: str) -> Check:
     def check(outcome: Any) -> None:
-        assert isinstance(outcome, Conflict), outcome
+        assert isinstance(outcome, PreconditionFailed), outcome
         assert outcome.current in (None, place.direct.head(key).version)
         assert place.direct.read(key) == OTHER
 

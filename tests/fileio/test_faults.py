@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from fileio.contract import (
-    Conflict,
     Create,
     GetResult,
     NotModified,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutOutcome,
     Range,
     Suffix,
-    Unknown,
     Update,
     Version,
     Written,
@@ -60,10 +60,10 @@ WRITES: list[Kind] = ["put", "append", "copy", "upload_complete"]
 @pytest.mark.parametrize(
     ("fault", "answer", "landed", "landed_later"),
     [
-        (Fault.BEFORE, Unknown, 0, 0),
-        (Fault.AFTER, Unknown, 1, 1),
-        (Fault.LATER, Unknown, 0, 1),
-        (Fault.TWICE, Conflict, 1, 1),
+        (Fault.BEFORE, OutcomeUnknown, 0, 0),
+        (Fault.AFTER, OutcomeUnknown, 1, 1),
+        (Fault.LATER, OutcomeUnknown, 0, 1),
+        (Fault.TWICE, PreconditionFailed, 1, 1),
         (Fault.WRONG_VERSION, Written, 1, 1),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_write_that_is_refused_or_crashes(kind: Kind, fault: Fault, error: typ
 
 def test_what_is_delayed_takes_effect_after_so_many_requests() -> None:
     _, backend = faulty(Rule(fault=Fault.LATER, kinds=frozenset({"put"}), delay=2))
-    assert isinstance(backend.put("new", b"late", Create(), {}), Unknown)
+    assert isinstance(backend.put("new", b"late", Create(), {}), OutcomeUnknown)
     for _ in range(2):
         with pytest.raises(NotFound):
             backend.head("new")
@@ -102,7 +102,7 @@ def test_what_is_delayed_takes_effect_after_so_many_requests() -> None:
 def test_what_is_delayed_keeps_its_condition() -> None:
     memory, backend = faulty(Rule(fault=Fault.LATER, kinds=frozenset({"put"})))
     buffer = bytearray(b"late")
-    assert isinstance(backend.put("new", buffer, Create(), {}), Unknown)
+    assert isinstance(backend.put("new", buffer, Create(), {}), OutcomeUnknown)
     buffer[:] = b"????"
     assert isinstance(backend.put("new", b"early", Create(), {}), Written)
     backend.release()

@@ -15,7 +15,7 @@ import pytest
 
 from fileio.azure.backend import open_azure
 from fileio.azure.client import AzureOptions
-from fileio.contract import Backend, Create, Overwrite, Range, Suffix, Unknown, Update, Version, Written
+from fileio.contract import Backend, Create, OutcomeUnknown, Overwrite, Range, Suffix, Update, Version, Written
 from fileio.errors import FileIOError, NotFound, Unavailable
 from fileio.gcs.backend import open_gcs
 from fileio.gcs.client import GCSOptions
@@ -135,7 +135,7 @@ def test_no_write_takes_it_for_success_or_failure(server: Server, backend: Backe
     server.status, server.headers, server.body = FOREIGN[answer]
     for name, write in WRITES.items():
         outcome = write(backend)
-        assert isinstance(outcome, Unknown) or (name == "update" and server.status == 404), f"{name}: {outcome}"
+        assert isinstance(outcome, OutcomeUnknown) or (name == "update" and server.status == 404), f"{name}: {outcome}"
 
 
 @pytest.mark.parametrize("answer", ["page", "well-formed page", "nothing", "not modified", "page that says not found", "page of a gateway"])
@@ -165,7 +165,7 @@ def test_a_redirect_of_s3_to_a_login_page_is_one_sentence_after_two_requests(ser
         except FileIOError as error:
             said = str(error)
         else:
-            assert isinstance(outcome, Unknown), name
+            assert isinstance(outcome, OutcomeUnknown), name
             said = str(outcome.cause)
         assert len(server.asked) <= 2, f"{name}: {server.asked}"
         assert f"the store answered {status} " in said and "to http://login.example: " in said and "mine" not in said, said
@@ -246,7 +246,7 @@ def test_half_of_an_answer_ends_in_an_error_of_ours(server: Server, backend: Bac
         assert name in ("whole", "range", "rest", "tail", "head") and found is not None, name
     for name, write in WRITES.items():
         outcome = write(backend)
-        assert isinstance(outcome, Unknown | Written), name
+        assert isinstance(outcome, OutcomeUnknown | Written), name
         assert not isinstance(outcome, Written) or outcome.version == "abc", name
     for call in (lambda: backend.delete_batch(["k", "l"]), lambda: backend.copy("k", "l", Create(), {"writeid": "1"})):
         try:

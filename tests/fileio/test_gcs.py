@@ -18,7 +18,20 @@ import pytest
 
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy
 from devkit.handle import ServerHandle
-from fileio.contract import Backend, Conflict, Create, GetResult, NotModified, Overwrite, Range, Suffix, Unknown, Update, Version, Written
+from fileio.contract import (
+    Backend,
+    Create,
+    GetResult,
+    NotModified,
+    OutcomeUnknown,
+    Overwrite,
+    PreconditionFailed,
+    Range,
+    Suffix,
+    Update,
+    Version,
+    Written,
+)
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -308,7 +321,7 @@ def test_a_server_error_is_ambiguous_and_no_call_is_sent_twice(stub: Stub, name:
         cause: object = error
         assert name in ("get", "head", "list", "delete two", "start_upload"), "a write must answer Unknown"
     else:
-        cause = outcome.cause if isinstance(outcome, Unknown) else getattr(outcome, "error", None)
+        cause = outcome.cause if isinstance(outcome, OutcomeUnknown) else getattr(outcome, "error", None)
     assert isinstance(cause, Unavailable)
     assert len(stub.asked) == 1
 
@@ -317,17 +330,17 @@ def test_a_server_error_is_ambiguous_and_no_call_is_sent_twice(stub: Stub, name:
 def test_a_failed_condition_is_told_by_its_status_whatever_the_body(stub: Stub, body: bytes) -> None:
     stub.says(412, body)
     store = opened(stub)
-    assert store.put("k", b"abc", Update(Version("7")), {}) == Conflict(None)
-    assert store.copy("k", "l", Create(), {}) == Conflict(None)
+    assert store.put("k", b"abc", Update(Version("7")), {}) == PreconditionFailed(None)
+    assert store.copy("k", "l", Create(), {}) == PreconditionFailed(None)
     upload = store.start_upload("k", Create(), {})
     upload.put_part(1, b"abc")
-    assert upload.complete() == Conflict(None)
+    assert upload.complete() == PreconditionFailed(None)
     assert len(stub.asked) == 3
 
 
 def test_an_answer_without_a_generation_is_not_taken_for_a_version(stub: Stub) -> None:
     stub.says(200, {})
-    assert isinstance(opened(stub).put("k", b"abc", Create(), {}), Unknown)
+    assert isinstance(opened(stub).put("k", b"abc", Create(), {}), OutcomeUnknown)
 
 
 def test_an_upload_that_begins_without_a_place_to_send_it_to_is_unavailable(stub: Stub) -> None:
@@ -345,7 +358,7 @@ def test_damaged_bytes_are_noticed(stub: Stub) -> None:
 
 def test_nothing_listens(stub: Stub) -> None:
     store = open_gcs("bucket", GCSOptions(endpoint="http://127.0.0.1:1", anonymous=True))
-    assert isinstance(store.put("k", b"abc", Create(), {}), Unknown)
+    assert isinstance(store.put("k", b"abc", Create(), {}), OutcomeUnknown)
     with pytest.raises(Unavailable, match=r"gs://bucket/k: cannot reach http://127\.0\.0\.1:1, it refuses connections"):
         store.head("k")
 
@@ -434,11 +447,11 @@ def test_a_bucket_that_goes_under_an_open_handle_is_missed(servers: Servers, mon
 
 def test_conditions_and_versions(either: Backend) -> None:
     first = written(either.put("a/ä b%2F", b"one", Create(), {"writeid": "1"}))
-    assert either.put("a/ä b%2F", b"two", Create(), {}) == Conflict(None)
+    assert either.put("a/ä b%2F", b"two", Create(), {}) == PreconditionFailed(None)
     second = written(either.put("a/ä b%2F", b"two", Update(first), {"writeid": "2"}))
     assert second != first
-    assert either.put("a/ä b%2F", b"three", Update(first), {}) == Conflict(None)
-    assert either.put("missing", b"x", Update(first), {}) == Conflict(None)
+    assert either.put("a/ä b%2F", b"three", Update(first), {}) == PreconditionFailed(None)
+    assert either.put("missing", b"x", Update(first), {}) == PreconditionFailed(None)
     got = either.get("a/ä b%2F", None, first)
     assert isinstance(got, GetResult)
     assert (got.data, got.meta.version, got.meta.metadata, got.meta.size) == (b"two", second, {"writeid": "2"}, 3)
@@ -478,7 +491,7 @@ def test_an_upload_in_parts(fake: Backend) -> None:
     version = written(upload.complete())
     assert whole(fake, "k") == b"".join(parts)
     assert (fake.head("k").version, fake.head("k").metadata) == (version, {"writeid": "u"})
-    assert upload.complete() == Conflict(None), "a session that is forgotten leaves the verdict to the read-back"
+    assert upload.complete() == PreconditionFailed(None), "a session that is forgotten leaves the verdict to the read-back"
     assert written(fake.start_upload("empty", Create(), {}).complete())
     assert whole(fake, "empty") == b""
 
@@ -487,10 +500,10 @@ def test_a_competitor_during_an_upload_wins(fake: Backend) -> None:
     upload = fake.start_upload("k", Create(), {})
     upload.put_part(1, b"ours")
     fake.put("k", b"theirs", Create(), {})
-    assert upload.complete() == Conflict(None)
+    assert upload.complete() == PreconditionFailed(None)
     late = fake.start_upload("k", Create(), {})
     late.put_part(1, b"ours")
-    assert late.complete() == Conflict(None)
+    assert late.complete() == PreconditionFailed(None)
     assert whole(fake, "k") == b"theirs"
 
 
@@ -510,7 +523,7 @@ def test_parts_that_the_store_cannot_take_are_refused(fake: Backend) -> None:
 def test_a_large_put_is_conditional_too(fake: Backend) -> None:
     body = bytes(range(256)) * (9 << 12)
     assert written(fake.put("k", body, Create(), {"writeid": "w"}))
-    assert fake.put("k", body, Create(), {}) == Conflict(None)
+    assert fake.put("k", body, Create(), {}) == PreconditionFailed(None)
     assert whole(fake, "k") == body
     assert fake.head("k").metadata == {"writeid": "w"}
 
@@ -518,9 +531,9 @@ def test_a_large_put_is_conditional_too(fake: Backend) -> None:
 def test_append(emulator: Backend) -> None:
     written(emulator.append("log", b"ab", 0))
     written(emulator.append("log", b"cd", 2))
-    assert isinstance(emulator.append("log", b"xx", 2), Conflict)
-    assert isinstance(emulator.append("log", b"xx", 0), Conflict)
-    assert emulator.append("none", b"xx", 2) == Conflict(None)
+    assert isinstance(emulator.append("log", b"xx", 2), PreconditionFailed)
+    assert isinstance(emulator.append("log", b"xx", 0), PreconditionFailed)
+    assert emulator.append("none", b"xx", 2) == PreconditionFailed(None)
     assert whole(emulator, "log") == b"abcd"
     assert [meta.key for meta in emulator.list_page("", None, None, None, 100).objects] == ["log"], "a temporary object stayed behind"
 
@@ -530,7 +543,7 @@ def test_of_many_appends_at_one_offset_exactly_one_lands(emulator: Backend) -> N
     with ThreadPoolExecutor(8) as pool:
         outcomes = list(pool.map(lambda n: emulator.append("log", str(n).encode(), 1), range(1, 9)))
     assert [type(outcome) for outcome in outcomes].count(Written) == 1
-    assert all(isinstance(outcome, Written | Conflict) for outcome in outcomes)
+    assert all(isinstance(outcome, Written | PreconditionFailed) for outcome in outcomes)
     winner = next(n for n, outcome in enumerate(outcomes, start=1) if isinstance(outcome, Written))
     assert whole(emulator, "log") == b"0" + str(winner).encode()
     assert emulator.head("log").metadata == {"writeid": "kept"}
@@ -627,7 +640,7 @@ def test_a_put_after_a_competitor_is_a_conflict_although_its_answer_is_lost(behi
     mode = Update(written(behind.competitor.put("k", b"before"))) if update else Create()
     theirs = written(behind.competitor.put("k", b"theirs", mode))
     behind.next(fault, "POST", "/upload/")
-    assert behind.store.put("k", b"ours", mode) == Conflict(theirs)
+    assert behind.store.put("k", b"ours", mode) == PreconditionFailed(theirs)
     assert behind.competitor.read("k") == b"theirs"
 
 
@@ -653,7 +666,7 @@ def test_an_upload_after_a_competitor_is_a_conflict_although_its_last_answer_is_
     upload.put_part(1, b"ours")
     theirs = written(behind.competitor.put("k", b"theirs", mode))
     behind.next(fault, "PUT", "upload_id=")
-    assert upload.complete() == Conflict(theirs)
+    assert upload.complete() == PreconditionFailed(theirs)
     assert behind.competitor.read("k") == b"theirs"
 
 
@@ -700,7 +713,7 @@ def test_an_append_after_a_competitor_is_a_conflict(behind_emulator: Behind, fau
     at.competitor.append("log", b"one,", offset=0)
     at.competitor.append("log", b"two,", offset=4)
     at.next(fault, "GET", "/o/table")
-    assert isinstance(at.store.append("log", b"TWO,", offset=4), Conflict)
+    assert isinstance(at.store.append("log", b"TWO,", offset=4), PreconditionFailed)
     assert at.competitor.read("log") == b"one,two,"
 
 
@@ -768,7 +781,7 @@ def test_an_object_of_another_size_than_was_sent_is_not_taken_for_written(behind
     upload.put_part(2, b"b")
     behind.next("drop_after", "PUT", "upload_id=")
     outcome = upload.complete()
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, OutcomeUnknown)
     assert f"has {2 * CHUNK_BYTES_MULTIPLE + 1} bytes in the store, but {CHUNK_BYTES_MULTIPLE + 1} were sent" in str(outcome.cause)
 
 
@@ -787,7 +800,7 @@ def test_a_composition_that_lands_after_it_was_given_up_changes_nothing(behind_e
     at.next("delayed_landing", "POST", "/compose")
     store = open_store(at.store.describe().url, at.store.describe().options, policy=RetryPolicy(attempts_max=1))
     outcome = store.append("log", b"ours", offset=4)
-    assert isinstance(outcome, Unknown), "nobody can tell"
+    assert isinstance(outcome, OutcomeUnknown), "nobody can tell"
     assert written(at.competitor.append("log", b"two,", offset=4))
     assert at.proxy.release()[0] >= 400
     assert at.competitor.read("log") == b"one,two,"

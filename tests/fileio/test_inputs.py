@@ -13,7 +13,7 @@ from fileio import Create, FileIO, GetResult, InvalidConfig, InvalidKey, Overwri
 from fileio.contract import FULL_KEY_BYTES_MAX, KEY_BYTES_MAX, METADATA_BYTES_MAX, WRITE_BASE, WRITE_ID, as_bytes
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
 from fileio.testing import FakeEnv, FaultyBackend
-from fileio.wrappers import Prefixed
+from fileio.wrappers import PrefixedBackend
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def test_a_page_without_keys_is_refused(store: FileIO, page_size: int) -> None:
 def test_a_key_together_with_its_prefix_fits_every_store() -> None:
     memory = MemoryBackend()
     prefix = "p" * (FULL_KEY_BYTES_MAX - KEY_BYTES_MAX - 1)
-    store = FileIO(Prefixed(memory, prefix), env=FakeEnv())
+    store = FileIO(PrefixedBackend(memory, prefix), env=FakeEnv())
     key = "k" * KEY_BYTES_MAX
     assert isinstance(store.put(key, b"x"), Written)
     assert list(store.list_keys()) == [key]
-    longer = FileIO(Prefixed(memory, prefix + "p"), env=FakeEnv())
+    longer = FileIO(PrefixedBackend(memory, prefix + "p"), env=FakeEnv())
     longer.put("source", b"")
     for call in (call for name, call in CALLS.items() if name not in ("child", "open_write", "delete")):
         with pytest.raises(InvalidKey, match="1025 bytes together with the prefix"):

@@ -25,16 +25,16 @@ import pytest
 from fileio.contract import (
     Backend,
     ByteRange,
-    Conflict,
     Create,
     GetResult,
     NotModified,
     ObjectMeta,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     Range,
     Suffix,
-    Unknown,
     Update,
     Version,
     Written,
@@ -100,7 +100,7 @@ def test_an_object_is_a_plain_file_that_other_tools_read_and_may_write(store: Ba
     assert read(store, "a/foreign") == b"theirs"
     assert store.head("a/foreign").metadata == {}
     assert keys(store) == ["a/b.parquet", "a/foreign"]
-    assert isinstance(store.put("a/foreign", b"x", Create(), {}), Conflict)
+    assert isinstance(store.put("a/foreign", b"x", Create(), {}), PreconditionFailed)
     written(store.put("a/foreign", b"x", Update(store.head("a/foreign").version), {}))
 
 
@@ -117,7 +117,7 @@ def test_a_file_changed_in_place_by_another_tool_has_another_version_and_no_meta
         file.write(b"!")
     assert store.head("k").version != version
     assert store.head("k").metadata == {}
-    assert isinstance(store.put("k", b"two", Update(version), {}), Conflict)
+    assert isinstance(store.put("k", b"two", Update(version), {}), PreconditionFailed)
 
 
 def test_versions_never_repeat_even_for_equal_bytes(store: Backend) -> None:
@@ -172,8 +172,8 @@ def test_ranges_and_not_modified(store: Backend) -> None:
 
 def test_nothing_is_left_behind_by_writes_conflicts_aborts_and_deletes(store: Backend, root: Path) -> None:
     version = written(store.put("d/k", b"1", Create(), {"writeid": "1"}))
-    assert isinstance(store.put("d/k", b"2", Create(), {"writeid": "2"}), Conflict)
-    assert isinstance(store.put("d/k", b"2", Update(Version("x")), {}), Conflict)
+    assert isinstance(store.put("d/k", b"2", Create(), {"writeid": "2"}), PreconditionFailed)
+    assert isinstance(store.put("d/k", b"2", Update(Version("x")), {}), PreconditionFailed)
     upload = store.start_upload("d/u", Create(), {"writeid": "3"})
     upload.put_part(1, b"abc")
     assert len(hidden_files(root)) in (1, 2)
@@ -281,7 +281,7 @@ def test_a_key_that_is_also_a_prefix_is_refused_clearly(store: Backend) -> None:
     for mode in (Create(), Overwrite()):
         with pytest.raises(InvalidKey, match="is itself an object"):
             store.put("a/b", b"", mode, {})
-    assert store.put("a/b", b"", Update(Version("1")), {}) == Conflict(None)
+    assert store.put("a/b", b"", Update(Version("1")), {}) == PreconditionFailed(None)
     written(store.put("d/e", b"", Create(), {}))
     for mode in (Create(), Overwrite()):
         with pytest.raises(InvalidKey, match="other keys begin with it and a slash"):
@@ -316,7 +316,7 @@ def test_a_missing_root_is_an_empty_store_that_the_first_write_creates(root: Pat
         store.head("k")
     assert keys(store) == []
     assert store.delete_batch(["k"])[0].error is None
-    assert store.put("k", b"", Update(Version("1")), {}) == Conflict(None)
+    assert store.put("k", b"", Update(Version("1")), {}) == PreconditionFailed(None)
     assert not root.exists()
     written(store.put("k", b"", Create(), {}))
     assert (root / "deep/er/k").exists()
@@ -366,12 +366,12 @@ def test_a_conflicting_completion_may_be_tried_again_until_it_is_aborted(store: 
     upload = store.start_upload("k", Create(), {})
     upload.put_part(1, b"mine")
     theirs = written(store.put("k", b"theirs", Create(), {}))
-    assert upload.complete() == Conflict(theirs)
+    assert upload.complete() == PreconditionFailed(theirs)
     assert store.delete_batch(["k"])[0].error is None
     written(upload.complete())
     other = store.start_upload("o", Create(), {})
     other.abort()
-    assert other.complete() == Conflict(None)
+    assert other.complete() == PreconditionFailed(None)
 
 
 def test_an_upload_whose_file_was_taken_away_is_lost(store: Backend, root: Path) -> None:
@@ -383,9 +383,9 @@ def test_an_upload_whose_file_was_taken_away_is_lost(store: Backend, root: Path)
 
 
 def test_append_adds_at_the_expected_size_only_and_keeps_metadata(store: Backend) -> None:
-    assert store.append("k", b"x", 1) == Conflict(None)
+    assert store.append("k", b"x", 1) == PreconditionFailed(None)
     first = written(store.append("k", b"abc", 0))
-    assert store.append("k", b"x", 0) == Conflict(first)
+    assert store.append("k", b"x", 0) == PreconditionFailed(first)
     written(store.append("k", b"def", 3))
     assert read(store, "k") == b"abcdef"
     written(store.put("m", b"", Create(), {"writeid": "1"}))
@@ -589,7 +589,7 @@ def test_an_error_after_an_object_is_there_does_not_say_that_it_is_not(
     monkeypatch.setattr({"unlink": os, "flock": fcntl}[failing], failing, fail)
     outcome = store.put("k", b"new", mode, {})
     monkeypatch.undo()
-    assert isinstance(outcome, (Written, Unknown))
+    assert isinstance(outcome, (Written, OutcomeUnknown))
     assert read(store, "k") == b"new"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fileio.contract import Conflict, Create, NotModified, Range, Update, Version, Written
+from fileio.contract import Create, NotModified, PreconditionFailed, Range, Update, Version, Written
 from fileio.env import SystemEnv
 from fileio.errors import NotFound, Throttled
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing import FakeEnv, Fault, FaultyBackend, Rule
-from fileio.wrappers import Prefixed
+from fileio.wrappers import PrefixedBackend
 from fileio.write_outcomes import RetryPolicy
 
 
@@ -117,7 +117,7 @@ def test_reads_are_retried_within_the_policy_and_then_raise() -> None:
 
 def test_a_prefix_narrows_every_method() -> None:
     memory = MemoryBackend()
-    whole, part = FileIO(memory, env=FakeEnv()), FileIO(Prefixed(memory, "/a/b/"), env=FakeEnv())
+    whole, part = FileIO(memory, env=FakeEnv()), FileIO(PrefixedBackend(memory, "/a/b/"), env=FakeEnv())
     assert part.url == "memory://unnamed/a/b"
     whole.put("a/c", b"")
     whole.put("a/bc", b"")
@@ -134,4 +134,4 @@ def test_a_prefix_narrows_every_method() -> None:
     assert part.head("k").key == "k" and whole.head("a/b/k").key == "a/b/k"
     assert [result.key for result in part.delete(["k", "gone"])] == ["k", "gone"]
     assert list(whole.list_keys()) == ["a/b/dir/copied", "a/b/dir/uploaded", "a/b/log", "a/bc", "a/c"]
-    assert part.put("k2", b"", Update(Version("0"))) == Conflict(None)
+    assert part.put("k2", b"", Update(Version("0"))) == PreconditionFailed(None)

@@ -17,7 +17,6 @@ from fileio import (
     Buffer,
     ByteRange,
     Capabilities,
-    Conflict,
     Create,
     FileIO,
     GetResult,
@@ -26,6 +25,7 @@ from fileio import (
     NotModified,
     ObjectMeta,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
     RetryPolicy,
@@ -83,7 +83,7 @@ class Liar(MemoryBackend):
         if self.lie == "update ignored" and isinstance(mode, Update):
             mode = Overwrite()
         if self.lie == "update refused" and isinstance(mode, Update):
-            return Conflict(None)
+            return PreconditionFailed(None)
         if self.lie == "races" and isinstance(mode, Create) and "race" in key:
             mode = Overwrite()
         return super().put(key, data, mode, {} if self.lie == "no metadata" else metadata)

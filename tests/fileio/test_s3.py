@@ -21,7 +21,20 @@ from typing import Any
 
 import pytest
 
-from fileio.contract import Backend, Conflict, Create, GetResult, Overwrite, PutMode, PutOutcome, Range, Unknown, Update, Version, Written
+from fileio.contract import (
+    Backend,
+    Create,
+    GetResult,
+    OutcomeUnknown,
+    Overwrite,
+    PreconditionFailed,
+    PutMode,
+    PutOutcome,
+    Range,
+    Update,
+    Version,
+    Written,
+)
 from fileio.errors import (
     BucketNotFound,
     CredentialsError,
@@ -271,26 +284,26 @@ def is_final_request(request: Request) -> bool:
 @pytest.mark.parametrize(
     ("answer", "mode", "expected"),
     [
-        (error(412, "PreconditionFailed"), Create(), Conflict(None)),
-        (error(412, "PreconditionFailed"), UPDATE, Conflict(None)),
-        (error(404, "NoSuchKey"), UPDATE, Conflict(None)),
+        (error(412, "PreconditionFailed"), Create(), PreconditionFailed(None)),
+        (error(412, "PreconditionFailed"), UPDATE, PreconditionFailed(None)),
+        (error(404, "NoSuchKey"), UPDATE, PreconditionFailed(None)),
         (error(404, "NoSuchBucket"), UPDATE, BucketNotFound),
         (error(404, "NoSuchBucket"), Create(), BucketNotFound),
         (error(404, "NoSuchBucket"), Overwrite(), BucketNotFound),
         (error(409, "OperationAborted"), Create(), Throttled),
         (error(429, "TooManyRequests"), Create(), Throttled),
         (error(429, "Whatever"), UPDATE, Throttled),
-        (error(503, "SlowDown"), Create(), Unknown),
-        (error(500, "InternalError"), Create(), Unknown),
-        (error(502, "BadGateway"), UPDATE, Unknown),
-        (Answer(503), Create(), Unknown),
-        (Answer(504, b"<html>gateway</html>"), Overwrite(), Unknown),
-        (error(400, "RequestTimeout"), Create(), Unknown),
-        (error(200, "InternalError"), Create(), Unknown),
-        (error(200, "SlowDown"), UPDATE, Unknown),
-        (Answer(200), Create(), Unknown),
-        (Answer(200, b"<html>not a store</html>"), Create(), Unknown),
-        (Answer(200, b"", (), cut_bytes=50), Create(), Unknown),
+        (error(503, "SlowDown"), Create(), OutcomeUnknown),
+        (error(500, "InternalError"), Create(), OutcomeUnknown),
+        (error(502, "BadGateway"), UPDATE, OutcomeUnknown),
+        (Answer(503), Create(), OutcomeUnknown),
+        (Answer(504, b"<html>gateway</html>"), Overwrite(), OutcomeUnknown),
+        (error(400, "RequestTimeout"), Create(), OutcomeUnknown),
+        (error(200, "InternalError"), Create(), OutcomeUnknown),
+        (error(200, "SlowDown"), UPDATE, OutcomeUnknown),
+        (Answer(200), Create(), OutcomeUnknown),
+        (Answer(200, b"<html>not a store</html>"), Create(), OutcomeUnknown),
+        (Answer(200, b"", (), cut_bytes=50), Create(), OutcomeUnknown),
         (error(403, "AccessDenied"), Create(), PermissionDenied),
         (error(403, "InvalidAccessKeyId"), Create(), CredentialsError),
         (error(403, "SignatureDoesNotMatch"), Create(), CredentialsError),
@@ -304,7 +317,7 @@ def is_final_request(request: Request) -> bool:
     ids=lambda value: (value.body or b"no body").decode()[:40] if isinstance(value, Answer) else None,
 )
 def test_what_a_write_makes_of_an_answer(
-    start_canned: StartCanned, write: str, answer: Answer, mode: PutMode, expected: type[Unknown | FileIOError] | PutOutcome
+    start_canned: StartCanned, write: str, answer: Answer, mode: PutMode, expected: type[OutcomeUnknown | FileIOError] | PutOutcome
 ) -> None:
     canned = start_canned(lambda request: answer if is_final_request(request) else well(request))
     backend = canned.backend()
@@ -314,9 +327,9 @@ def test_what_a_write_makes_of_an_answer(
         assert type(caught.value) is expected
         assert "key" in str(caught.value)
         assert not isinstance(caught.value, Unavailable)
-    elif expected is Unknown:
+    elif expected is OutcomeUnknown:
         outcome = WRITES[write](backend, mode)
-        assert isinstance(outcome, Unknown)
+        assert isinstance(outcome, OutcomeUnknown)
         assert isinstance(outcome.cause, Unavailable)
     else:
         assert WRITES[write](backend, mode) == expected
@@ -337,7 +350,7 @@ def test_an_upload_that_is_gone(start_canned: StartCanned) -> None:
     """Completing it says nothing about an earlier attempt; sending a part of it cannot help any more; removing it is done."""
     gone = error(404, "NoSuchUpload")
     canned = start_canned(lambda request: gone if "uploadId" in request.path and request.method != "PUT" else well(request))
-    assert write_complete(canned.backend(), Create()) == Conflict(None)
+    assert write_complete(canned.backend(), Create()) == PreconditionFailed(None)
     canned.backend().start_upload("key", Create(), {}).abort()
     canned.handler = lambda request: gone if "uploadId" in request.path else well(request)
     with pytest.raises(UploadLost):
@@ -350,7 +363,7 @@ def test_a_copy_under_a_condition_tells_a_missing_source_from_a_missing_target(s
     with pytest.raises(NotFound, match="source"):
         write_copy(canned.backend(), UPDATE)
     canned.handler = lambda request: absent if request.method == "PUT" else OK
-    assert write_copy(canned.backend(), UPDATE) == Conflict(None)
+    assert write_copy(canned.backend(), UPDATE) == PreconditionFailed(None)
 
 
 @pytest.mark.parametrize(
@@ -418,7 +431,7 @@ def test_a_store_that_stays_silent_is_unavailable(start_canned: StartCanned) -> 
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
         backend.get("key", None, None)
     done.set()
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, OutcomeUnknown)
     assert isinstance(outcome.cause, Unavailable)
     assert len(canned.requests) == 2
 
@@ -428,7 +441,7 @@ def test_an_endpoint_that_cannot_be_reached_is_named(endpoint: str) -> None:
     backend = open_s3("bucket", S3Options(endpoint=endpoint, access_key="key", secret_key=Secret(SECRET)))
     with pytest.raises(Unavailable, match=endpoint):
         backend.get("key", None, None)
-    assert isinstance(write_put(backend, Create()), Unknown)
+    assert isinstance(write_put(backend, Create()), OutcomeUnknown)
 
 
 def test_errors_of_a_batch_delete_concern_their_key_only(start_canned: StartCanned) -> None:
@@ -675,10 +688,10 @@ def test_append_where_the_bucket_is_a_directory(start_canned: StartCanned) -> No
     assert not store.capabilities.list_ordered
     assert isinstance(store.append("log", b"one", offset=0), Written)
     assert isinstance(store.append("log", b"two", offset=3), Written), "the answer was lost, the bytes were not"
-    assert isinstance(store.append("log", b"bad", offset=3), Conflict)
+    assert isinstance(store.append("log", b"bad", offset=3), PreconditionFailed)
     assert bucket.data == b"onetwo"
     bucket.lost = {bucket.puts + 1}
-    assert isinstance(store.append("log", b"bad", offset=3), Conflict), "a competitor was first, and our answer was lost"
+    assert isinstance(store.append("log", b"bad", offset=3), PreconditionFailed), "a competitor was first, and our answer was lost"
     assert bucket.data == b"onetwo"
     with pytest.raises(Unsupported, match="express"):
         canned.backend().append("log", b"x", 0)

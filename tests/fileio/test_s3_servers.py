@@ -12,7 +12,7 @@ import pytest
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy, Match
 from devkit.handle import ServerHandle
 from devkit.servers import ServerName
-from fileio.contract import Conflict, Create, GetResult, PutMode, PutOutcome, Range, Update, Version, Written
+from fileio.contract import Create, GetResult, PreconditionFailed, PutMode, PutOutcome, Range, Update, Version, Written
 from fileio.env import default_env
 from fileio.errors import BucketNotFound, CredentialsError, FileIOError, NotFound, PermissionDenied, UploadLost
 from fileio.registry import open_store
@@ -110,7 +110,7 @@ def test_a_missing_key_is_not_found(store: FileIO) -> None:
         with pytest.raises(NotFound) as caught:
             CALLS[call](store)
         assert type(caught.value) is NotFound
-    assert store.put("key", b"x", Update(Version("0" * 32))) == Conflict(None)
+    assert store.put("key", b"x", Update(Version("0" * 32))) == PreconditionFailed(None)
     assert not store.exists("key")
 
 
@@ -279,7 +279,7 @@ def test_a_competitor_who_came_first_is_a_conflict_although_our_answer_is_lost(
 ) -> None:
     one = behind(server_name, operation)
     outcome = one.run(LOSSES[loss].of(one.match), first=lambda: version_of(one.competitor.put("key", b"theirs", one.mode)))
-    assert outcome == Conflict(one.competitor.head("key").version)
+    assert outcome == PreconditionFailed(one.competitor.head("key").version)
     assert one.competitor.read("key") == b"theirs"
 
 

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fileio import Create, FileIO, FileIOError, RetryPolicy, Unknown, describe_store
+from fileio import Create, FileIO, FileIOError, OutcomeUnknown, RetryPolicy, describe_store
 
 HUSH = "hushHUSH0123456789abcdefHUSHhush"
 ENCODED = base64.b64encode(HUSH.encode()).decode()
@@ -153,7 +153,7 @@ def test_nothing_shows_a_secret(name: str, chatty: tuple[str, Answer], caplog: p
                         shown.append("".join(traceback.format_exception(error)))
                     else:
                         shown.append(repr(result))
-                        if isinstance(result, Unknown):
+                        if isinstance(result, OutcomeUnknown):
                             shown.append("".join(traceback.format_exception(result.cause)))
         except FileIOError as error:
             shown.append("".join(traceback.format_exception(error)))

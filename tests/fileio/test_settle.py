@@ -1,9 +1,8 @@
 """Settling, searched exhaustively: every write, every sequence of faults and every competitor within bounds, and no verdict is ever wrong.
 
 A verdict is judged against the history of the key, which the memory store keeps: `Written` means that ours is there exactly once (an
-overwrite: at least once), `Conflict` and a raised error mean that ours never landed and never will, not even when every delayed request has
-arrived.
-"""
+overwrite: at least once), `PreconditionFailed` and a raised error mean that ours never landed and never will, not even when every delayed
+request has arrived."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from fileio.contract import (
     WRITE_BASE,
     WRITE_ID,
     Buffer,
-    Conflict,
     Create,
     GetResult,
+    OutcomeUnknown,
     Overwrite,
+    PreconditionFailed,
     PutMode,
     PutOutcome,
-    Unknown,
     Update,
     Version,
     Written,
@@ -166,9 +165,9 @@ def check(world: World, outcome: PutOutcome | FileIOError, *, hidden: bool, lied
             assert landed == 1 or (landed > 1 and "overwrite" in world.operation.name), f"Written, but landed {landed} times"
             versions = {state.version for state in world.memory.history(KEY)}
             assert lied or version in versions
-        case Conflict() | FileIOError():
+        case PreconditionFailed() | FileIOError():
             assert landed == 0 or hidden, f"{outcome!r}, but landed {landed} times"
-        case Unknown():
+        case OutcomeUnknown():
             pass
 
 
@@ -324,7 +323,7 @@ def test_a_competitor_who_came_instead_is_a_conflict_that_names_it(name: str, fa
     backend = FaultyBackend(world.memory, [Rule(fault=fault, kinds=kinds_of(name))], before=before)
     outcome = world.send(backend)
     backend.release()
-    assert outcome == Conflict(world.memory.head(KEY).version)
+    assert outcome == PreconditionFailed(world.memory.head(KEY).version)
     assert world.ours() == 0
 
 
@@ -332,7 +331,7 @@ def test_a_competitor_who_came_instead_is_a_conflict_that_names_it(name: str, fa
 @pytest.mark.parametrize("move", ["swap", "plain"])
 def test_a_competitor_on_top_of_ours_is_unknown(name: str, move: str) -> None:
     world, outcome = settled(name, Rule(fault=Fault.AFTER, kinds=kinds_of(name)), moves={(next(iter(kinds_of(name))), 1): move})
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, OutcomeUnknown)
     assert world.ours() == 1
 
 
@@ -347,7 +346,7 @@ def test_an_append_is_found_below_what_was_appended_since(name: str) -> None:
 def test_the_limit_a_hidden_repetition_and_a_competitor_on_top_look_like_a_conflict(name: str) -> None:
     """Nothing that the store answers tells this from an ordinary defeat. It takes a proxy that repeats writes and a swap in that moment."""
     world, outcome = settled(name, Rule(fault=Fault.TWICE, kinds=kinds_of(name)), moves={("put", 1): "swap"})
-    assert isinstance(outcome, Conflict)
+    assert isinstance(outcome, PreconditionFailed)
     assert world.ours() == 1
 
 
@@ -356,19 +355,19 @@ def test_a_defeat_without_any_fault_is_a_conflict_after_two_requests(name: str) 
     world = World(next(operation for operation in OPERATIONS if operation.name == name))
     world.compete("swap" if world.operation.present else "create")
     backend = FaultyBackend(world.memory)
-    assert world.send(backend) == Conflict(world.memory.head(KEY).version)
+    assert world.send(backend) == PreconditionFailed(world.memory.head(KEY).version)
     assert backend.asked.total() == 2
 
 
 def test_an_update_of_a_missing_object_is_a_conflict_with_nothing() -> None:
     store = FileIO(MemoryBackend(), env=FakeEnv())
-    assert store.put(KEY, OURS, Update(Version("17"))) == Conflict(None)
+    assert store.put(KEY, OURS, Update(Version("17"))) == PreconditionFailed(None)
 
 
 @ALL
 def test_a_store_that_never_answers_is_unknown_and_one_that_throttles_for_ever_raises(name: str) -> None:
     lost_world, lost = settled(name, Rule(fault=Fault.BEFORE, kinds=kinds_of(name), times=99))
-    assert isinstance(lost, Unknown)
+    assert isinstance(lost, OutcomeUnknown)
     refused_world, refused = settled(name, Rule(fault=Fault.THROTTLE, kinds=kinds_of(name), times=99))
     assert isinstance(refused, Throttled)
     assert lost_world.ours() == refused_world.ours() == 0
@@ -391,7 +390,7 @@ def test_the_last_look_finds_who_came_instead(name: str) -> None:
 
     # Ours is lost on the way there; the competitor comes before the last look.
     backend = FaultyBackend(world.memory, [Rule(fault=Fault.BEFORE, kinds=kinds_of(name))], before=after)
-    assert world.send(backend) == Conflict(world.memory.head(KEY).version)
+    assert world.send(backend) == PreconditionFailed(world.memory.head(KEY).version)
     assert world.ours() == 0
 
 
@@ -406,10 +405,10 @@ def test_a_completion_asked_for_again_remembers_its_doubt(move: str | None) -> N
     store = FileIO(FaultyBackend(world.memory, rules), env=FakeEnv(seed=1), policy=world.policy)
     upload = store.start_upload(KEY, Create())
     upload.put_part(1, OURS)
-    assert isinstance(upload.complete(), Unknown)
+    assert isinstance(upload.complete(), OutcomeUnknown)
     if move is not None:
         world.compete(move)
-    assert isinstance(upload.complete(), Written if move is None else Unknown)
+    assert isinstance(upload.complete(), Written if move is None else OutcomeUnknown)
     assert world.ours() == 1
 
 
@@ -417,7 +416,7 @@ def test_a_read_back_that_fails_leaves_it_unknown() -> None:
     world, outcome = settled(
         "put-create", Rule(fault=Fault.AFTER, kinds=frozenset({"put"})), Rule(fault=Fault.BEFORE, kinds=frozenset({"head"}), times=99)
     )
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, OutcomeUnknown)
     assert world.ours() == 1
 
 
@@ -436,7 +435,7 @@ class Refusing(MemoryBackend):
     def put(self, key, data, mode, metadata):
         if self.granted:
             self.granted -= 1
-            return Unknown(Unavailable("no answer"))
+            return OutcomeUnknown(Unavailable("no answer"))
         raise PermissionDenied(f"{key!r} may not be written: grant the permission")
 
 
@@ -445,14 +444,14 @@ class Halving(MemoryBackend):
 
     def put(self, key: str, data: Buffer, mode: PutMode, metadata: Mapping[str, str]) -> PutOutcome:
         outcome = super().put(key, bytes(data)[: len(data) // 2], mode, metadata)
-        return Unknown(Unavailable("no answer")) if isinstance(outcome, Written) else outcome
+        return OutcomeUnknown(Unavailable("no answer")) if isinstance(outcome, Written) else outcome
 
 
 @pytest.mark.parametrize("want_found", [False, True])
 def test_half_of_what_was_sent_is_not_taken_for_written(want_found: bool) -> None:
     store = FileIO(Halving("halves"), env=FakeEnv())
     outcome = store.put(KEY, OURS, Create(), want_found=want_found)
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, OutcomeUnknown)
     assert str(outcome.cause) == f"{KEY!r} has 3 bytes in the store, but 6 were sent: delete it and write it again"
 
 
@@ -463,7 +462,7 @@ def test_a_refusal_is_raised_only_when_no_earlier_attempt_is_in_doubt() -> None:
         store.put(KEY, OURS, Create())
     backend.granted = 1
     outcome = store.put(KEY, OURS, Create())
-    assert isinstance(outcome, Unknown) and isinstance(outcome.cause, PermissionDenied)
+    assert isinstance(outcome, OutcomeUnknown) and isinstance(outcome.cause, PermissionDenied)
 
 
 @pytest.mark.parametrize("mode", [Create(), Overwrite()])
@@ -484,7 +483,7 @@ def test_an_upload_that_vanished_over_an_older_object_is_not_written() -> None:
     upload.put_part(1, OURS)
     upload.abort()
     outcome = upload.complete()
-    assert isinstance(outcome, Unknown) and isinstance(outcome.cause, UploadLost)
+    assert isinstance(outcome, OutcomeUnknown) and isinstance(outcome.cause, UploadLost)
     assert store.read(KEY) == b"<before>"
 
 
@@ -509,7 +508,7 @@ def test_pauses_grow_within_the_policy_and_the_deadline_ends_them() -> None:
     env = FakeEnv()
     policy = RetryPolicy(attempts_max=100, deadline_s=2.0, backoff_ms_first=100, backoff_ms_max=400)
     backend = FaultyBackend(MemoryBackend(), [Rule(fault=Fault.BEFORE, kinds=frozenset({"put"}), times=99)])
-    assert isinstance(FileIO(backend, env=env, policy=policy).put(KEY, OURS), Unknown)
+    assert isinstance(FileIO(backend, env=env, policy=policy).put(KEY, OURS), OutcomeUnknown)
     assert all(pause <= min(0.4, 0.1 * 2**n) for n, pause in enumerate(env.sleeps_s))
     assert 5 < len(env.sleeps_s) < 100
     assert sum(env.sleeps_s) <= 2.0
@@ -559,7 +558,7 @@ def test_a_counter_survives_a_storm(seed: int) -> None:
             continue
         if isinstance(outcome, Written):
             acknowledged.append(mark)
-        elif isinstance(outcome, Unknown):
+        elif isinstance(outcome, OutcomeUnknown):
             doubtful.append(mark)
     for backend in backends:
         backend.release()

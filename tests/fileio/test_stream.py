@@ -18,7 +18,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fileio.contract import Buffer, Conflict, Create, ObjectMeta, Overwrite, PutMode, Unknown, Update, Upload, Version, Written
+from fileio.contract import (
+    Buffer,
+    Create,
+    ObjectMeta,
+    OutcomeUnknown,
+    Overwrite,
+    PreconditionFailed,
+    PutMode,
+    Update,
+    Upload,
+    Version,
+    Written,
+)
 from fileio.env import SystemEnv
 from fileio.errors import FileIOError, InvalidConfig, NotFound, NotWritten, PermissionDenied, Unavailable, Unsupported, UploadLost
 from fileio.memory import MEMORY_CAPABILITIES, MemoryBackend
@@ -207,7 +219,7 @@ class _LimitedBackend(MemoryBackend):
                 with backend._counting:
                     backend._at_once -= 1
 
-            def complete(self) -> Written | Conflict | Unknown:
+            def complete(self) -> Written | PreconditionFailed | OutcomeUnknown:
                 return inner.complete()
 
             def abort(self) -> None:
@@ -269,8 +281,8 @@ def test_a_competitor_who_came_first_is_a_conflict_and_close_says_so(length: int
     there = store.read(KEY)
     with pytest.raises(NotWritten, match=KEY) as caught:
         stream.close()
-    assert isinstance(caught.value.outcome, Conflict)
-    assert isinstance(stream.finish(), Conflict)
+    assert isinstance(caught.value.outcome, PreconditionFailed)
+    assert isinstance(stream.finish(), PreconditionFailed)
     assert stream.closed
     assert store.read(KEY) == there
     assert memory.uploads_in_progress == []
@@ -282,10 +294,10 @@ def test_when_nobody_can_tell_close_says_that(length: int) -> None:
     store, _ = _store(None, *(Rule(fault=Fault.BEFORE, kinds=frozenset({kind}), times=99) for kind in kinds))
     stream = store.open_write(KEY, Create(), settings=SMALL)
     stream.write(_bytes(length))
-    assert isinstance(stream.finish(), Unknown)
+    assert isinstance(stream.finish(), OutcomeUnknown)
     with pytest.raises(NotWritten) as caught, store.open_write(KEY, Create(), settings=SMALL) as again:
         again.write(_bytes(length))
-    assert isinstance(caught.value.outcome, Unknown)
+    assert isinstance(caught.value.outcome, OutcomeUnknown)
 
 
 def test_finish_closes_and_repeats_its_answer() -> None:
@@ -437,7 +449,7 @@ class _FailingParts(MemoryBackend):
                     raise PermissionDenied("parts are not allowed any more")
                 inner.put_part(number, data)
 
-            def complete(self) -> Written | Conflict | Unknown:
+            def complete(self) -> Written | PreconditionFailed | OutcomeUnknown:
                 return inner.complete()
 
             def abort(self) -> None:

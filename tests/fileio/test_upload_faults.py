@@ -12,7 +12,7 @@ import pytest
 
 from devkit.fault_proxy import Fault, FaultKind, FaultProxy
 from devkit.handle import ServerHandle, s3_client
-from fileio.contract import Conflict, Create, Overwrite, PutMode, PutOutcome, Unknown, Update, Written
+from fileio.contract import Create, OutcomeUnknown, Overwrite, PreconditionFailed, PutMode, PutOutcome, Update, Written
 from fileio.errors import FileIOError, NotFound, UploadLost
 from fileio.registry import open_store
 from fileio.store import FileIO
@@ -150,10 +150,10 @@ def test_an_upload_that_somebody_forestalls_under_a_fault_leaves_theirs(place: P
         match tried.told:
             case Written():
                 assert mode == "overwrite" and tried.found == tried.whole, f"request {nth}"
-            case Conflict():
+            case PreconditionFailed():
                 assert tried.found == tried.theirs, f"request {nth}"
             case _:
-                assert mode == "overwrite" and isinstance(tried.told, UploadLost | Unknown), f"request {nth}: {tried.told!r}"
+                assert mode == "overwrite" and isinstance(tried.told, UploadLost | OutcomeUnknown), f"request {nth}: {tried.told!r}"
                 assert tried.found == tried.theirs, f"request {nth}"
 
 
@@ -168,7 +168,7 @@ def test_an_upload_under_lasting_faults_is_whole_or_not_there(place: Place, kind
         match tried.told:
             case Written():
                 assert tried.found == tried.whole, f"request {nth}"
-            case Unknown():
+            case OutcomeUnknown():
                 pass
             case _:
                 assert isinstance(tried.told, FileIOError) and tried.found == tried.before, f"request {nth}: {tried.told!r}"

@@ -25,7 +25,7 @@ from fileio.testing.faults import Crash, Fault, FaultyBackend, Rule, Rules
 from objcat.timeline.archive import archive
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 from tests.golden.content import ALONE, content_of
 
 HERE = Path(__file__).parent
@@ -459,7 +459,7 @@ def _sorted(maker: Maker) -> None:
     tick()
     table.delete([{"id": n, "at": 5} for n in range(0, 9, 4)])
     tick()
-    table.compact(homes=[Home("", 0, 2)])
+    table.compact(homes=[FileGroupId("", 0, 2)])
     tick()
     table.cluster(by=["text", "at"], zorder=True, where="text < 'text 20'", io_bytes_max=1)
     tick()

@@ -17,13 +17,13 @@ import objcat.timeline.log
 import objcat.timeline.rollback
 import objcat.write.transaction
 import tests.explorer.roles
-from fileio.contract import Conflict, Overwrite, PutOutcome, Unknown, Written
+from fileio.contract import OutcomeUnknown, Overwrite, PreconditionFailed, PutOutcome, Written
 from fileio.errors import Throttled
 from fileio.store import FileIO
-from fileio.write_outcomes import Absent, Foreign, Ours
+from fileio.write_outcomes import Absent, Foreign, WriteIsOurs
 from objcat.errors import CommitConflict, CommitUnknown
-from objcat.timeline.commit import Candidate, Committer
-from objcat.timeline.conflicts import Part
+from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.conflicts import ConflictSide
 from objcat.timeline.entry import Action, Entry, Txn, data_prefix, encode_entry, log_key
 from objcat.timeline.intents import remove_files
 from objcat.timeline.log import Log
@@ -63,7 +63,7 @@ def bug(name: str, broken: str, *cells: str) -> Callable[[Plant], Plant]:
 
 def _not_ours(meta: Any, write_id: str, mode: Any) -> Any:
     found = fileio.write_outcomes.evidence_of(meta, write_id, mode)
-    return Foreign(found.version, came_instead=True) if isinstance(found, Ours) else found
+    return Foreign(found.version, came_instead=True) if isinstance(found, WriteIsOurs) else found
 
 
 @bug("own failed condition taken as defeat", "P0", "write, rollback: 1 fault")
@@ -76,7 +76,7 @@ def _own_conflict_and_own_entry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fileio.store, "evidence_of", _not_ours)
     judge = objcat.timeline.commit._settled_by
 
-    def blind(candidate: Candidate, found: Entry) -> Entry | None:
+    def blind(candidate: CommitAttempt, found: Entry) -> Entry | None:
         return None if found.txn == candidate.txn else judge(candidate, found)
 
     patch.setattr(objcat.timeline.commit, "_settled_by", blind)
@@ -84,12 +84,12 @@ def _own_conflict_and_own_entry(patch: pytest.MonkeyPatch) -> None:
 
 @bug("whatever is found taken as one's own", "P3", "write, write: 1 fault", "write, write")
 def _all_ours(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fileio.store, "evidence_of", lambda meta, write_id, mode: Ours(meta.version))
+    patch.setattr(fileio.store, "evidence_of", lambda meta, write_id, mode: WriteIsOurs(meta.version))
 
 
 @bug("a failed condition believed without reading back", "P0", "write, rollback: 1 fault")
 def _no_read_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fileio.write_outcomes, "_judge", lambda read_back, *, mode, ambiguous: Conflict(None))
+    patch.setattr(fileio.write_outcomes, "_judge", lambda read_back, *, mode, ambiguous: PreconditionFailed(None))
 
 
 @bug("a read-back that finds nothing taken as failure", "P4", "write, write without retries: 2 faults")
@@ -98,7 +98,7 @@ def _absent_is_failure(patch: pytest.MonkeyPatch) -> None:
         found = read_back()
         if isinstance(found, Absent):
             raise Throttled("nothing is there")
-        return Written(found.version) if isinstance(found, Ours) else Unknown(cause)
+        return Written(found.version) if isinstance(found, WriteIsOurs) else OutcomeUnknown(cause)
 
     patch.setattr(fileio.write_outcomes, "_last_look", last_look)
 
@@ -117,11 +117,11 @@ def _contradiction_is_certain(patch: pytest.MonkeyPatch) -> None:
 
 @bug("an unknown outcome raised as refusal", "P4", "write, write without retries: 2 faults")
 def _unknown_is_refused(patch: pytest.MonkeyPatch) -> None:
-    settle = fileio.write_outcomes.settle
+    settle = fileio.write_outcomes.resolve_write_outcome
 
     def certain(*arguments: Any, **named: Any) -> PutOutcome:
         outcome = settle(*arguments, **named)
-        if isinstance(outcome, Unknown):
+        if isinstance(outcome, OutcomeUnknown):
             raise Throttled("no answer, so it failed")
         return outcome
 
@@ -134,7 +134,7 @@ def _blind_retry(patch: pytest.MonkeyPatch) -> None:
 
     def repeat(attempt: Callable[[], PutOutcome], *_: Any, **__: Any) -> PutOutcome:
         outcome = attempt()
-        return attempt() if isinstance(outcome, Unknown) else outcome
+        return attempt() if isinstance(outcome, OutcomeUnknown) else outcome
 
     patch.setattr(fileio.store, "settle", repeat)
     judge = objcat.timeline.commit._settled_by
@@ -148,7 +148,7 @@ def _blind_retry(patch: pytest.MonkeyPatch) -> None:
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
     judge = objcat.timeline.commit._settled_by
 
-    def blind(candidate: Candidate, found: Entry) -> Entry | None:
+    def blind(candidate: CommitAttempt, found: Entry) -> Entry | None:
         return None if found.rollback_of == candidate.txn else judge(candidate, found)
 
     patch.setattr(objcat.timeline.commit, "_settled_by", blind)
@@ -158,7 +158,7 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
 def _named_is_committed(patch: pytest.MonkeyPatch) -> None:
     judge = objcat.timeline.commit._settled_by
 
-    def names(candidate: Candidate, found: Entry) -> Entry | None:
+    def names(candidate: CommitAttempt, found: Entry) -> Entry | None:
         return found if candidate.txn == found.rollback_of else judge(candidate, found)
 
     patch.setattr(objcat.timeline.commit, "_settled_by", names)
@@ -201,7 +201,7 @@ def _no_overlap(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a base file below log rows that came first", "P9", "insert, write: 1 fault")
 def _no_append_rule(patch: pytest.MonkeyPatch) -> None:
-    def created(mine: Part, later: Part) -> Any:
+    def created(mine: ConflictSide, later: ConflictSide) -> Any:
         return objcat.timeline.conflicts._common(mine.footprint.creates, later.footprint.creates)
 
     patch.setattr(objcat.timeline.conflicts, "RULES", {"both created": created})
@@ -211,7 +211,7 @@ def _no_append_rule(patch: pytest.MonkeyPatch) -> None:
 def _create_over(patch: pytest.MonkeyPatch) -> None:
     overlaps = Committer._overlaps
 
-    def careless(self: Committer, candidate: Candidate, found: Entry) -> Any:
+    def careless(self: Committer, candidate: CommitAttempt, found: Entry) -> Any:
         return () if candidate.action is Action.CREATE else overlaps(self, candidate, found)
 
     patch.setattr(Committer, "_overlaps", careless)
@@ -234,7 +234,7 @@ def _overwrite(patch: pytest.MonkeyPatch) -> None:
 def _unknown_is_failed(patch: pytest.MonkeyPatch) -> None:
     commit = Committer.try_commit
 
-    def certain(self: Committer, candidate: Candidate, **named: Any) -> Any:
+    def certain(self: Committer, candidate: CommitAttempt, **named: Any) -> Any:
         try:
             return commit(self, candidate, **named)
         except CommitUnknown as error:
@@ -247,11 +247,11 @@ def _unknown_is_failed(patch: pytest.MonkeyPatch) -> None:
 def _intent_of_unknown(patch: pytest.MonkeyPatch) -> None:
     commit = Committer.try_commit
 
-    def tidy(self: Committer, candidate: Candidate, **named: Any) -> Any:
+    def tidy(self: Committer, candidate: CommitAttempt, **named: Any) -> Any:
         try:
             return commit(self, candidate, **named)
         except CommitUnknown:
-            self.retract(candidate.txn)
+            self.delete_intent(candidate.txn)
             raise
 
     patch.setattr(Committer, "try_commit", tidy)
@@ -261,7 +261,7 @@ def _intent_of_unknown(patch: pytest.MonkeyPatch) -> None:
 def _files_of_unknown(patch: pytest.MonkeyPatch) -> None:
     commit = Committer.try_commit
 
-    def tidy(self: Committer, candidate: Candidate, **named: Any) -> Any:
+    def tidy(self: Committer, candidate: CommitAttempt, **named: Any) -> Any:
         try:
             return commit(self, candidate, **named)
         except CommitUnknown:
@@ -275,7 +275,7 @@ def _files_of_unknown(patch: pytest.MonkeyPatch) -> None:
 def _loser_deletes(patch: pytest.MonkeyPatch) -> None:
     overlaps = Committer._overlaps
 
-    def tidy(self: Committer, candidate: Candidate, found: Entry) -> Any:
+    def tidy(self: Committer, candidate: CommitAttempt, found: Entry) -> Any:
         remove_files(self.fileio, list(self.fileio.list_keys(data_prefix(candidate.txn))), why="tidy")
         return overlaps(self, candidate, found)
 
@@ -331,7 +331,7 @@ def _no_claim(patch: pytest.MonkeyPatch) -> None:
 def _no_look(patch: pytest.MonkeyPatch) -> None:
     judge = objcat.timeline.commit._settled_by
 
-    def blind(candidate: Candidate, found: Entry) -> Entry | None:
+    def blind(candidate: CommitAttempt, found: Entry) -> Entry | None:
         return None if found.txn == candidate.rollback_of else judge(candidate, found)
 
     patch.setattr(objcat.timeline.commit, "_settled_by", blind)
@@ -341,7 +341,7 @@ def _no_look(patch: pytest.MonkeyPatch) -> None:
 def _two_rollbacks(patch: pytest.MonkeyPatch) -> None:
     judge = objcat.timeline.commit._settled_by
 
-    def blind(candidate: Candidate, found: Entry) -> Entry | None:
+    def blind(candidate: CommitAttempt, found: Entry) -> Entry | None:
         own = found.rollback_of is not None and found.rollback_of == candidate.rollback_of and found.txn != candidate.txn
         return None if own else judge(candidate, found)
 

@@ -34,18 +34,18 @@ from fileio.contract import PutOutcome, Version, Written
 from fileio.store import FileIO
 from objcat.errors import CorruptTable
 from objcat.metadata.files import FileGroup
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import Snapshot
 from objcat.tasks.model import WriteResult
-from objcat.tasks.partition_moves import Moves
+from objcat.tasks.partition_moves import MoveResult
 from objcat.tasks.scan import scan_groups
 from objcat.timeline.checkpoint import Root, root_key
-from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Entry, HistoryRow, Keys, Txn, log_key
 from objcat.timeline.intents import remove_files
-from objcat.timeline.log_state import TableMarks
-from objcat.timeline.log_view import Timeline, View
-from objcat.timeline.txn_outcomes import Outcomes
+from objcat.timeline.log_state import TableLogState
+from objcat.timeline.log_view import LogView, Timeline
+from objcat.timeline.txn_outcomes import TxnOutcomes
 from tests.explorer.roles import BUCKETS
 from tests.mutations.bugs import bug
 
@@ -102,7 +102,7 @@ def _move_unplaced(patch: pytest.MonkeyPatch) -> None:
 def _move_leaves(patch: pytest.MonkeyPatch) -> None:
     moves_of = objcat.tasks.partition_moves.moves_of
 
-    def staying(*args: Any) -> Moves:
+    def staying(*args: Any) -> MoveResult:
         moves = moves_of(*args)
         return replace(moves, left=np.full_like(moves.left, -1))
 
@@ -165,7 +165,7 @@ def _property_lost(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a rewrite that is not done again", "P5", "rewrite, rewrite")
 def _no_rewrite(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.write.table_writer.Part, "redo", lambda self, *_: None)
+    patch.setattr(objcat.write.table_writer.TableWriter, "redo", lambda self, *_: None)
 
 
 @bug("a merge that is not computed again", "P5", "merge, merge")
@@ -175,12 +175,12 @@ def _merge_not_again(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a merge that says nothing of what it was computed from", "P5", "merge, write")
 def _merge_unsaid(patch: pytest.MonkeyPatch) -> None:
-    footprint = objcat.write.table_writer.Part.footprint
+    footprint = objcat.write.table_writer.TableWriter.footprint
 
     def blind(self: Any, snapshot: Snapshot, **_: Any) -> Any:
         return footprint(self, snapshot)
 
-    patch.setattr(objcat.write.table_writer.Part, "footprint", blind)
+    patch.setattr(objcat.write.table_writer.TableWriter, "footprint", blind)
 
 
 @bug("two executors of one plan do not see each other", "P2", "two executors of one plan")
@@ -194,7 +194,7 @@ def _plan_twice(patch: pytest.MonkeyPatch) -> None:
 def _fenced_plan(patch: pytest.MonkeyPatch) -> None:
     judge = objcat.timeline.commit._settled_by
 
-    def blind(candidate: Candidate, found: Entry) -> Entry | None:
+    def blind(candidate: CommitAttempt, found: Entry) -> Entry | None:
         return None if candidate.plan is not None and found.rollback_of == candidate.plan else judge(candidate, found)
 
     patch.setattr(objcat.timeline.commit, "_settled_by", blind)
@@ -202,7 +202,7 @@ def _fenced_plan(patch: pytest.MonkeyPatch) -> None:
 
 @bug("the same batch from a zombie and a restarted driver", "P5", "one batch, twice")
 def _batch_twice(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.timeline.commit, "check_app", lambda *_: None)
+    patch.setattr(objcat.timeline.commit, "check_app_version", lambda *_: None)
     patch.setattr(objcat.write.transaction, "check_app", lambda *_: None)
 
 
@@ -218,14 +218,14 @@ def _second_left_out(patch: pytest.MonkeyPatch) -> None:
 
 def _plan_for_the_first(patch: pytest.MonkeyPatch, *names: str) -> None:
     """What these fields of a candidate say of its first table is all that they say."""
-    candidate = objcat.write.transaction._Attempt._candidate
+    candidate = objcat.write.transaction._WriteTransaction._candidate
 
-    def less(self: Any) -> Candidate:
+    def less(self: Any) -> CommitAttempt:
         whole = candidate(self)
         first: dict[str, Any] = {name: dict([min(getattr(whole, name).items())]) for name in names}
         return replace(whole, **first)
 
-    patch.setattr(objcat.write.transaction._Attempt, "_candidate", less)
+    patch.setattr(objcat.write.transaction._WriteTransaction, "_candidate", less)
 
 
 # ---- compaction, splits ------------------------------------------------------------------------------------------
@@ -308,14 +308,14 @@ def _cleaned_is_lost(patch: pytest.MonkeyPatch) -> None:
     def lost(self: Any, error: CorruptTable) -> Any:
         raise error
 
-    patch.setattr(objcat.write.transaction._Attempt, "cleaned", lost)
+    patch.setattr(objcat.write.transaction._WriteTransaction, "cleaned", lost)
 
 
 @bug("savepoint ignored by cleaner", "P8", "savepoint, write, clean")
 def _savepoint_ignored(patch: pytest.MonkeyPatch) -> None:
     unneeded = cleaning._unneeded
 
-    def forgetful(timeline: Any, view: View[Any], table: str, *rest: Any) -> tuple[str, ...]:
+    def forgetful(timeline: Any, view: LogView[Any], table: str, *rest: Any) -> tuple[str, ...]:
         marks = replace(view.log.marks(table), saved=frozenset())
         return unneeded(timeline, replace(view, log=replace(view.log, tables={**view.log.tables, table: marks})), table, *rest)
 
@@ -326,7 +326,7 @@ def _savepoint_ignored(patch: pytest.MonkeyPatch) -> None:
 def _restore_forgets(patch: pytest.MonkeyPatch) -> None:
     fold = objcat.timeline.log_state._fold
 
-    def forgetful(marks: TableMarks, table: str, entry: Entry) -> TableMarks:
+    def forgetful(marks: TableLogState, table: str, entry: Entry) -> TableLogState:
         folded = fold(marks, table, entry)
         return replace(folded, saved=frozenset()) if entry.action is Action.RESTORE else folded
 
@@ -353,7 +353,7 @@ def _retention_ignored(patch: pytest.MonkeyPatch) -> None:
 def _hint_trusted(patch: pytest.MonkeyPatch) -> None:
     whole = Timeline.open
 
-    def trusting(self: Timeline[Any]) -> View[Any]:
+    def trusting(self: Timeline[Any]) -> LogView[Any]:
         hint, _ = objcat.timeline.checkpoint.read_hint(self.fileio)
         found = None if hint is None else objcat.timeline.checkpoint.read_root(self.fileio, hint.checkpoint)
         if hint is None or found is None or not isinstance(found.root, Root):
@@ -367,7 +367,7 @@ def _hint_trusted(patch: pytest.MonkeyPatch) -> None:
 def _slot_deleted(patch: pytest.MonkeyPatch) -> None:
     publish = Timeline.publish
 
-    def tidy(self: Timeline[Any], view: View[Any]) -> View[Any]:
+    def tidy(self: Timeline[Any], view: LogView[Any]) -> LogView[Any]:
         published = publish(self, view)
         self.fileio.delete([log_key(published.checkpoint)])
         return published
@@ -393,7 +393,7 @@ class _Later:
 @bug("checkpoint published before its shards", "P7", "checkpoint, late read")
 def _root_first(patch: pytest.MonkeyPatch) -> None:
     pending: list[tuple[Any, ...]] = []
-    save = TablesFold.save
+    save = TablesReducer.save
     put_root = objcat.timeline.checkpoint.put_root
 
     def later(self: Any, fileio: Any, state: Any, folder: str) -> Any:
@@ -406,7 +406,7 @@ def _root_first(patch: pytest.MonkeyPatch) -> None:
             fileio.put(*arguments)
         return outcome
 
-    patch.setattr(TablesFold, "save", later)
+    patch.setattr(TablesReducer, "save", later)
     patch.setattr(objcat.timeline.checkpoint, "put_root", first)
 
 
@@ -419,11 +419,11 @@ def _unfenced(patch: pytest.MonkeyPatch) -> None:
 def _collects_unknown(patch: pytest.MonkeyPatch) -> None:
     commit = Committer.try_commit
 
-    def tidy(self: Committer, candidate: Candidate, **named: Any) -> Any:
+    def tidy(self: Committer, candidate: CommitAttempt, **named: Any) -> Any:
         try:
             return commit(self, candidate, **named)
         finally:
-            self.retract(candidate.txn)
+            self.delete_intent(candidate.txn)
 
     patch.setattr(Committer, "try_commit", tidy)
 
@@ -442,7 +442,7 @@ def _collects_first(patch: pytest.MonkeyPatch) -> None:
 
 @bug("own txn not searched in history", "P2", "stalled rollback, archive")
 def _history_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Root, "all_outcomes", lambda self: Outcomes())
+    patch.setattr(Root, "all_outcomes", lambda self: TxnOutcomes())
 
 
 @bug("tombstone without identity", "P1", "archive, write, scan")
@@ -491,4 +491,4 @@ def _taken_from_writers(patch: pytest.MonkeyPatch) -> None:
 
 @bug("a table is taken back over what others have written meanwhile", "P3", "take back, write")
 def _taken_over_writers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(objcat.catalog.table_lifecycle, "AT_HEAD", objcat.timeline.commit.CommitPolicy())
+    patch.setattr(objcat.catalog.table_lifecycle, "AT_HEAD", objcat.timeline.commit.CommitRetryPolicy())

@@ -11,7 +11,7 @@ import pytest
 import objcat
 import tests.mutations.bugs_services
 import tests.mutations.bugs_tables  # noqa: F401 - registers its bugs
-from fileio.contract import Conflict, Create
+from fileio.contract import Create, PreconditionFailed
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.engine.local import LocalEngine
@@ -56,4 +56,4 @@ def test_a_zombie_task_attempt_cannot_overwrite_a_committed_file() -> None:
         paths = [{*(base.path for base in result.bases), *(log.path for log in result.logs)} for result in (first, zombie)]
         assert paths[0] and paths[0].isdisjoint(paths[1])
         for path in paths[0]:
-            assert isinstance(fileio.put(path, b"zombie", Create()), Conflict)
+            assert isinstance(fileio.put(path, b"zombie", Create()), PreconditionFailed)

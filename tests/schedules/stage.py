@@ -19,7 +19,7 @@ from fileio.env import SystemEnv
 from fileio.errors import FileIOError
 from fileio.registry import open_store
 from fileio.write_outcomes import RetryPolicy
-from objcat.errors import CommitConflict, CommitUnknown, Fenced
+from objcat.errors import CommitConflict, CommitUnknown, WriterFenced
 from objcat.timeline.log_state import AppVersion
 from tests.chaos.auditor import audit
 from tests.chaos.journal import Attempt, Outcome
@@ -133,7 +133,7 @@ class Actor:
             self.attempt.outcome, self.attempt.said, self.told = self._work(txn_of_a)
         except CommitUnknown as error:
             self.attempt.outcome, self.attempt.said, self.told = "unknown", {"txn": error.txn}, "CommitUnknown"
-        except (CommitConflict, Fenced, FileIOError) as error:
+        except (CommitConflict, WriterFenced, FileIOError) as error:
             self.attempt.outcome, self.attempt.said, self.told = "failed", {"error": repr(error)}, type(error).__name__
         self.attempt.ended_ns = time.monotonic_ns()
 

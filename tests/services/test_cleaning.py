@@ -17,7 +17,7 @@ from fileio.testing.faults import Fault, FaultyBackend, Request, Rule
 from objcat.errors import CommitUnknown, InvalidInput, SnapshotExpired
 from objcat.maintenance.clean import clean, plan_clean
 from objcat.maintenance.compact import compact
-from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from tests.services.world import PLAIN, World, expiring, once, rows
 
@@ -153,7 +153,7 @@ def test_a_clean_of_checkpoints_vouches_for_no_files() -> None:
     store = FaultyBackend(world.backend, [Rule(kinds=frozenset({"delete"}), key=lambda key: "data/" in key, fault=Fault.BEFORE, times=99)])
     assert clean(world.on(world.store_on(store)), world.id, keep_slots=1).slot == 4
     timeline = world.timeline()
-    candidate = Candidate(
+    candidate = CommitAttempt(
         txn=new_txn(timeline.fileio.env),
         action=Action.CLEAN,
         base=timeline.open().log,

@@ -11,11 +11,11 @@ import pytest
 import objcat
 from fileio.testing.faults import Request
 from objcat.datafile.parquet import TXN_COLUMN
-from objcat.errors import AlreadyDone, CommitConflict, Fenced, TableClosed
+from objcat.errors import AlreadyDone, CommitConflict, TableClosed, WriterFenced
 from objcat.maintenance.clean import clean
 from objcat.maintenance.compact import CompactionPlan, compact, schedule_compaction, scheduled_compactions
 from objcat.maintenance.restore import restore
-from objcat.timeline.entry import Action, Home, new_txn
+from objcat.timeline.entry import Action, FileGroupId, new_txn
 from objcat.timeline.rollback import resolve
 from tests.services.world import World, close, history, once, planned, rows
 
@@ -170,11 +170,11 @@ def test_two_compactors_share_the_work() -> None:
     """The slower one leaves the homes that the faster one took, and does the others."""
     world = World(buckets=4)
     world.upsert(*rows(20))
-    first = [Home("", 0, 4), Home("", 3, 4)]
+    first = [FileGroupId("", 0, 4), FileGroupId("", 3, 4)]
     slow = world.timeline(once("put", "log/", lambda: compact(world.timeline(), world.id, homes=first)))
     done = compact(slow, world.id)
     assert done is not None and done.slot == 3
-    assert set(done.homes) == {Home("", 1, 4), Home("", 2, 4)}
+    assert set(done.homes) == {FileGroupId("", 1, 4), FileGroupId("", 2, 4)}
     world.model.same()
     world.model.same()
     world.check()
@@ -197,7 +197,7 @@ def test_a_rolled_back_plan_whose_executor_commits() -> None:
     txn = new_txn(world.store().env)
     plan = CompactionPlan(1, planned(world).homes, txn)
     slow = world.timeline(once("put", "log/", lambda: resolve(world.timeline().fileio, txn)))
-    with pytest.raises(Fenced):
+    with pytest.raises(WriterFenced):
         compact(slow, world.id, plan=plan)
     world.model.same()
     world.check()

@@ -12,7 +12,7 @@ from objcat.maintenance.compact import compact
 from objcat.maintenance.restore import restore
 from objcat.maintenance.savepoint import release, savepoint
 from objcat.metadata.files import TableDelta, encode_delta
-from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Footprint, SchemaChange, new_txn
 from objcat.timeline.log_state import AppVersion
 from tests.services.world import World, close, expiring, history, once, rows
@@ -220,7 +220,7 @@ def test_column_ids_are_not_given_again_after_a_restore() -> None:
     timeline = world.timeline()
     spec = world.table.spec
     wider = msgspec.structs.replace(spec, table_schema=msgspec.structs.replace(spec.table_schema, last_id=spec.table_schema.last_id + 5))
-    candidate = Candidate(
+    candidate = CommitAttempt(
         txn=new_txn(timeline.fileio.env),
         action=Action.SCHEMA,
         base=timeline.open().log,

@@ -25,7 +25,7 @@ from objcat.inspection.doctor import examine
 from objcat.metadata.files import Order, decode_delta, encode_delta
 from objcat.predicate.parse import Predicate
 from objcat.tasks import row_order as order
-from objcat.tasks.merged_rows import parted
+from objcat.tasks.merged_rows import split_by_group
 from objcat.tasks.model import WriteResult
 from objcat.timeline import entry as entries
 from tests.services.world import once
@@ -474,7 +474,7 @@ def prunes_rows_that_may_win(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_deletes_behind(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(relocation, "parted", lambda rows: (parted(rows)[0], rows.slice(0, 0)))
+    patch.setattr(relocation, "parted", lambda rows: (split_by_group(rows)[0], rows.slice(0, 0)))
 
 
 def tells_the_index_of_homes_that_never_begin(patch: pytest.MonkeyPatch) -> None:

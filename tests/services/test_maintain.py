@@ -20,7 +20,7 @@ from tests.services.world import World, history, once, rows
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
 
 
-def ran(done: objcat.Maintained) -> list[str]:
+def ran(done: objcat.MaintenanceReport) -> list[str]:
     return [step.service for step in done.did]
 
 
@@ -76,7 +76,7 @@ def test_two_machines_do_one_work_once() -> None:
     for number in range(16):
         world.upsert((number % 6, number, number + 2))
     before = world.read()
-    raced: list[objcat.Maintained] = []
+    raced: list[objcat.MaintenanceReport] = []
     late = world.timeline(once("put", "log/", lambda: raced.append(maintain(world.timeline(), world.id))))
     mine = maintain(late, world.id)
     # The other one has seen that somebody is at it, and left it.

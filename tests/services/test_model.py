@@ -19,7 +19,7 @@ from objcat.maintenance.compact import compact
 from objcat.maintenance.restore import restore
 from objcat.maintenance.savepoint import release, savepoint
 from objcat.maintenance.split_buckets import split_buckets
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 from tests.effort import effort
 from tests.services.world import World
 
@@ -64,7 +64,7 @@ class Services(RuleBasedStateMachine):
     @rule(share=st.integers(0, 1))
     def compact_some(self, share: int) -> None:
         timeline = self.world.timeline()
-        homes = [Home("", share, 2)]
+        homes = [FileGroupId("", share, 2)]
         if compact(timeline, self.world.id, homes=homes):
             self.world.model.same()
 

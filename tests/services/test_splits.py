@@ -9,7 +9,7 @@ from objcat.errors import InvalidInput
 from objcat.maintenance.compact import compact
 from objcat.maintenance.split_buckets import split_buckets
 from objcat.metadata.manifest import Manifests
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 from tests.services.world import World, once, rows
 
 
@@ -23,7 +23,7 @@ def test_append_then_split_then_compaction_of_the_children() -> None:
     world.check()
     world.upsert((20, 1, 1), (1, 3, 3))
     world.delete((4, 9))
-    compact(world.timeline(), world.id, homes=[Home("", 1, 4)])
+    compact(world.timeline(), world.id, homes=[FileGroupId("", 1, 4)])
     world.model.same()
     world.check()
     compact(world.timeline(), world.id)

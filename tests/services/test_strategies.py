@@ -225,6 +225,6 @@ def test_plans_that_cannot_be_executed_any_more_do_not_wait_for_ever() -> None:
     world.model.same()
     world.model.same()
     world.check()
-    with pytest.raises((AlreadyDone, objcat.errors.Fenced, objcat.errors.CommitConflict)):
+    with pytest.raises((AlreadyDone, objcat.errors.WriterFenced, objcat.errors.CommitConflict)):
         compact(world.timeline(), world.id, plan=plans[0])
     world.check_files_after_clean()

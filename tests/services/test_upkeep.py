@@ -19,7 +19,7 @@ from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Request, Rule
 from objcat.common.validation import TableType
 from objcat.errors import InvalidInput, SnapshotExpired
-from objcat.maintenance.auto import Upkeep
+from objcat.maintenance.auto import AutoMaintenance
 from objcat.timeline.entry import Action
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -110,7 +110,7 @@ def test_a_write_that_nothing_is_due_after_asks_nothing_more(how: str, monkeypat
     looking, blind = Counted(), Counted()
     getattr(looking, how)(12)
     with monkeypatch.context() as patch:
-        patch.setattr(Upkeep, "after", lambda *_, **__: None)
+        patch.setattr(AutoMaintenance, "after", lambda *_, **__: None)
         getattr(blind, how)(12)
     assert looking.requests == blind.requests
 

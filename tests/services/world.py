@@ -19,9 +19,9 @@ from objcat.maintenance.clean import clean
 from objcat.maintenance.compact import CompactionPlan, compact, plan_compaction
 from objcat.maintenance.savepoint import savepoint
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.metadata.snapshot import Snapshot
-from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Entry, Footprint, new_txn
 from objcat.timeline.log_view import Timeline
 
@@ -105,7 +105,7 @@ class World:
         return self.on(self.store(before))
 
     def on(self, store: FileIO) -> Timeline[Any]:
-        return Timeline(store.child(self.place), TablesFold())
+        return Timeline(store.child(self.place), TablesReducer())
 
     @property
     def place(self) -> str:
@@ -220,7 +220,9 @@ def close(world: World) -> None:
     timeline = world.timeline()
     txn = new_txn(timeline.fileio.env)
     footprint = {world.id: Footprint()}
-    Committer(timeline.fileio).commit(Candidate(txn=txn, action=Action.CLOSE, base=timeline.open().log, changes={}, footprint=footprint))
+    Committer(timeline.fileio).commit(
+        CommitAttempt(txn=txn, action=Action.CLOSE, base=timeline.open().log, changes={}, footprint=footprint)
+    )
 
 
 class At:

@@ -16,7 +16,7 @@ from objcat.errors import InvalidBatch, NullKey
 from objcat.spark.engine import SparkEngine
 from objcat.tasks.model import Operation, WriteResult, WriteTask
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Action, Home
+from objcat.timeline.entry import Action, FileGroupId
 from objcat.write.transaction import WriteOperation
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string()), pa.field("version", pa.int64())])
@@ -61,7 +61,7 @@ class Recording(SparkEngine):
     def __init__(self, table: objcat.Table, frame: DataFrame, *after: Callable[[], object]) -> None:
         super().__init__(table.fileio.describe(), table=table.name)
         self.check(frame, table.spec, Operation.UPSERT)
-        self.asked: list[frozenset[Home] | None] = []
+        self.asked: list[frozenset[FileGroupId] | None] = []
         self._after = list(after)
 
     def write(self, data: DataFrame, task: WriteTask) -> WriteResult:

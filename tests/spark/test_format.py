@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import objcat
 from objcat.common.validation import TableType
-from objcat.errors import Fenced, InvalidBatch, InvalidInput
+from objcat.errors import InvalidBatch, InvalidInput, WriterFenced
 from objcat.inspection.doctor import examine
 from pyspark_objcat import DefaultSource
 
@@ -290,7 +290,7 @@ def test_a_job_that_is_given_up_leaves_nothing_and_cannot_come_back(tmp_path: Pa
     message = writer.write(iter([batch(0, 10, "a")]))
     writer.abort([message, None])
     assert not data_files(tmp_path)
-    with pytest.raises(Fenced, match="was rolled back at slot 1"):
+    with pytest.raises(WriterFenced, match="was rolled back at slot 1"):
         writer.commit([message])
     assert table.scan().count() == 0
 

@@ -17,7 +17,7 @@ from objcat.common.validation import TableType
 from objcat.datafile.bloom_lookup import Probe
 from objcat.errors import CorruptTable, InvalidBatch, InvalidInput, NullKey
 from objcat.spark import engine, index_lookup, routing
-from objcat.spark.index_lookup import LookedFor
+from objcat.spark.index_lookup import LookupJoin
 from objcat.tasks.key_lookup import BatchKeys
 from objcat.tasks.shuffle_order import POSITION
 from objcat.write import file_sizing
@@ -76,7 +76,7 @@ def test_rows_that_nobody_has_located_end_no_file_group(
     def homes_for(*given: Any) -> Any:
         lost.touch()
         spark.catalog.clearCache()
-        return file_sizing.homes_for(*given)
+        return file_sizing.groups_for_new_keys(*given)
 
     monkeypatch.setattr(group_lookup, "homes_for", homes_for)
     with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):
@@ -187,7 +187,7 @@ def test_keys_that_nobody_has_looked_for_are_refused(table: objcat.Table) -> Non
         return BatchKeys.of(spec, iter([rows]), frozenset())
 
     given = keys(*range(0, 100, 2))
-    looked_for = LookedFor.of(given.span(spec), Probe.of(spec, given.rows) if spec.filtered else None)
+    looked_for = LookupJoin.of(given.span(spec), Probe.of(spec, given.rows) if spec.filtered else None)
     looked_for.check(keys(2, 98), spec)
     for other in (keys(2, 1000), keys(2, part="y"), keys(2, -1)):
         with pytest.raises(InvalidBatch, match="gave other rows when it was computed again"):

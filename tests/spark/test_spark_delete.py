@@ -107,7 +107,7 @@ def test_rows_that_are_older_than_the_horizon_by_now_are_deleted(spark: SparkSes
 
 def test_a_file_that_was_cleaned_meanwhile_is_planned_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled(tmp_path, "merge_on_read")
-    real = objcat.table.delete.Keys.rewrite
+    real = objcat.table.delete.KeyDeleter.rewrite
     done: list[bool] = []
 
     def disturbed(self: Any, task: DeleteTask) -> WriteResult:
@@ -118,7 +118,7 @@ def test_a_file_that_was_cleaned_meanwhile_is_planned_again(spark: SparkSession,
             other.clean(keep_slots=1)
         return real(self, task)
 
-    monkeypatch.setattr(objcat.table.delete.Keys, "rewrite", disturbed)
+    monkeypatch.setattr(objcat.table.delete.KeyDeleter, "rewrite", disturbed)
     result = table.delete("id < 10", spark=spark)
     assert result is not None and result.deleted == 7 and result.attempts == 2
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == list(range(10, 200))

@@ -21,7 +21,7 @@ import objcat
 from objcat.errors import SparkJobFailed, SparkJobLost
 from objcat.spark import engine
 from objcat.spark.jobs import CHECKSUMS, described
-from objcat.spark.worker_task import in_one_sentence, shipped
+from objcat.spark.worker_task import spark_task, translate_spark_errors
 from tests.spark.sessions import session
 from tests.spark.test_spark_breaking import fail
 
@@ -253,7 +253,7 @@ def test_rows_that_are_others_when_they_are_computed_again_are_neither_lost_nor_
     began.mkdir()
 
     def losing(*given: Any) -> Any:
-        function = shipped(*given)
+        function = spark_task(*given)
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             number = len(list(began.iterdir()))
@@ -285,5 +285,5 @@ def test_an_error_whose_words_have_gone_with_the_jvm_is_one_sentence() -> None:
             raise ConnectionRefusedError(111, "Connection refused")
 
     ended: Any = type("Ended", (), {"_jvm": None})()
-    with pytest.raises(SparkJobLost, match="its JVM has ended"), in_one_sentence(ended, "write to t"):
+    with pytest.raises(SparkJobLost, match="its JVM has ended"), translate_spark_errors(ended, "write to t"):
         raise Gone

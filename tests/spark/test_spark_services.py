@@ -18,7 +18,7 @@ import objcat
 from fileio.env import SystemEnv, done_at_once
 from objcat.errors import CorruptTable
 from objcat.inspection.doctor import examine
-from objcat.maintenance.workers import Here
+from objcat.maintenance.workers import LocalWorkers
 from objcat.spark import foreach_batch
 from objcat.timeline.entry import Action
 from pyspark_objcat import DefaultSource
@@ -59,7 +59,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("this process does no work of a service")
 
-    monkeypatch.setattr(Here, "run", refuse)
+    monkeypatch.setattr(LocalWorkers, "run", refuse)
 
 
 @pytest.mark.parametrize(

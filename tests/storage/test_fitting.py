@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from objcat.datafile.casting import exactly, fitted, plain, relabelled
+from objcat.datafile.casting import cast_rows, exactly, plain, relabelled
 
 OLD = pa.struct([("a", pa.int32()), ("gone", pa.string())])
 NEW = pa.struct([("new", pa.string()), ("a", pa.int64())])
 
 
 def fit_one(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return fitted(pa.table({"v": values}), pa.schema([("v", wanted)])).column("v").combine_chunks()
+    return cast_rows(pa.table({"v": values}), pa.schema([("v", wanted)])).column("v").combine_chunks()
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_narrower_type_becomes_the_wider_one(old: pa.DataType, new: pa.DataTyp
 def test_what_a_file_lacks_is_null_and_what_it_has_too_much_is_left_out() -> None:
     rows = pa.table({"a": [1, 2], "gone": ["x", "y"]})
     wanted = pa.schema([("new", pa.struct([pa.field("must", pa.int32(), nullable=False)])), ("a", pa.int64())])
-    assert fitted(rows, wanted).to_pylist() == [{"new": None, "a": 1}, {"new": None, "a": 2}]
-    assert fitted(rows.select([]), wanted.remove(1)).num_rows == rows.select([]).num_rows
+    assert cast_rows(rows, wanted).to_pylist() == [{"new": None, "a": 1}, {"new": None, "a": 2}]
+    assert cast_rows(rows.select([]), wanted.remove(1)).num_rows == rows.select([]).num_rows
 
 
 @pytest.mark.parametrize("start", [0, 1, 2])

@@ -13,12 +13,12 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from objcat.metadata.files import BaseFile, Bound, LogObject, LogRows, TableDelta, encode_delta
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.metadata.schema import schema_from_arrow
 from objcat.metadata.snapshot import Snapshot
 from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
 from objcat.metadata.table_state import Tables
-from objcat.timeline.entry import Action, Entry, Footprint, Home, Txn
+from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Txn
 from objcat.timeline.log_state import LogState
 
 TABLE = "table"
@@ -61,12 +61,12 @@ def footprint_of(delta: TableDelta) -> Footprint:
     )
 
 
-def base(slot: int, home: Home, *, rows: int = 10, bounds: Mapping[int, Bound] | None = None) -> BaseFile:
+def base(slot: int, home: FileGroupId, *, rows: int = 10, bounds: Mapping[int, Bound] | None = None) -> BaseFile:
     path = f"data/{txn_of(slot)}/{home.partition}-{home.bucket}-{home.bucket_count}.parquet"
     return BaseFile(path=path, bytes=100 + slot, rows=rows, home=home, bounds=dict(bounds or {}))
 
 
-def log(slot: int, homes: Iterable[Home], *, number: int = 0, bounds: Mapping[int, Bound] | None = None) -> LogObject:
+def log(slot: int, homes: Iterable[FileGroupId], *, number: int = 0, bounds: Mapping[int, Bound] | None = None) -> LogObject:
     parts = tuple(LogRows(home, i * 2, i * 2 + 2) for i, home in enumerate(homes))
     path = f"data/{txn_of(slot)}/{number}.log.parquet"
     return LogObject(path=path, bytes=50, rows=2 * len(parts), row_group_rows=16, homes=parts, bounds=dict(bounds or {}))
@@ -80,7 +80,7 @@ class History:
         backend = MemoryBackend("metadata")
         self.fileio = FileIO(backend)
         self._unmeasured = FileIO(backend)
-        self.fold = TablesFold()
+        self.fold = TablesReducer()
         self.state: Tables = self.fold.begin()
         self.states: list[Tables] = []
         self.manifests = Manifests(self.fileio)

@@ -25,8 +25,8 @@ from objcat.inspection.doctor import examine
 from objcat.metadata.files import BaseFile, FileGroup
 from objcat.tasks import append_rows
 from objcat.tasks.model import WriteResult
-from objcat.timeline.entry import Home
-from objcat.write.file_sizing import pack, size_of
+from objcat.timeline.entry import FileGroupId
+from objcat.write.file_sizing import assign_file_groups, size_of
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
@@ -197,7 +197,7 @@ def test_a_loser_writes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
     def packed(spec: Any, pieces: Any, live: Any, draw: Any, *, fills: Any) -> Any:
-        return pack(spec, pieces, live, lambda: 5, fills=fills)
+        return assign_file_groups(spec, pieces, live, lambda: 5, fills=fills)
 
     monkeypatch.setattr("objcat.write.table_writer.pack", packed)
     backend.races = [lambda: table.insert(batch(7))]
@@ -264,10 +264,10 @@ def test_the_target_size_is_a_property_that_may_change() -> None:
 
 def test_a_partition_that_is_full_says_so() -> None:
     spec = create(a_lake()).spec
-    piece = BaseFile(path="p", bytes=1, rows=1, home=Home("", 0, spec.index.count))
-    live = {home: FileGroup(home) for home in (Home("", bucket, spec.index.count) for bucket in range(spec.index.count))}
+    piece = BaseFile(path="p", bytes=1, rows=1, home=FileGroupId("", 0, spec.index.count))
+    live = {home: FileGroup(home) for home in (FileGroupId("", bucket, spec.index.count) for bucket in range(spec.index.count))}
     with pytest.raises(InvalidInput, match="as many as it can"):
-        pack(spec, WriteResult(bases=(piece,), rows=1), live, lambda: 0, fills=False)
+        assign_file_groups(spec, WriteResult(bases=(piece,), rows=1), live, lambda: 0, fills=False)
 
 
 @pytest.mark.parametrize(

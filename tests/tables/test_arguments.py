@@ -27,7 +27,7 @@ from objcat.predicate.parse import parse_predicate
 from objcat.timeline.archive import archive
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_state import AppVersion
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string()), pa.field("size", pa.float64())])
@@ -194,7 +194,7 @@ def test_what_is_no_time_span(memory: MemoryBackend, lake: objcat.Lake, bad: Any
     assert objects(memory) == before
 
 
-@pytest.mark.parametrize("bad", [5, "a", [("", 0, 2)], Home("", 0, 2), [None], {Home("", 0, 2): 1}], ids=repr)
+@pytest.mark.parametrize("bad", [5, "a", [("", 0, 2)], FileGroupId("", 0, 2), [None], {FileGroupId("", 0, 2): 1}], ids=repr)
 def test_what_are_no_homes(memory: MemoryBackend, lake: objcat.Lake, bad: Any) -> None:
     table = lake.table("n.t")
     table.upsert([{"id": 1, "value": "new"}])
@@ -286,7 +286,7 @@ def test_plain_values_are_taken(lake: objcat.Lake) -> None:
     assert savepoint(table.timeline, table.id, slot=0, name="") is not None
     assert release(table.timeline, table.id, slot=0) is not None
     assert split_buckets(table.timeline, table.id, count=4) is not None
-    assert table.compact(homes=(Home("", 0, 4), Home("", 1, 4))) is not None
+    assert table.compact(homes=(FileGroupId("", 0, 4), FileGroupId("", 1, 4))) is not None
     assert table.rollback_dead(older_than_s=0.5) == []
     assert table.clean(before=0).bound == 0
 

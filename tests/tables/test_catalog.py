@@ -15,7 +15,7 @@ import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.catalog.catalog import Catalog, Names, NamesDelta, NamesFold, Namespace
+from objcat.catalog.catalog import Catalog, CatalogNames, NamesDelta, NamesFold, Namespace
 from objcat.errors import (
     CommitConflict,
     CorruptTable,
@@ -131,7 +131,7 @@ def test_undrop_of_what_never_was_or_is_there_is_refused(lake: objcat.Lake) -> N
 def test_a_dropped_table_whose_files_were_cleaned_does_not_come_back(lake: objcat.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     create(lake, "t").upsert(row(1))
     lake.drop_table("t")
-    monkeypatch.setattr("objcat.timeline.log_state.TableMarks.is_readable", lambda self, slot: False)
+    monkeypatch.setattr("objcat.timeline.log_state.TableLogState.is_readable", lambda self, slot: False)
     with pytest.raises(SnapshotExpired, match="dropped at slot 2 and then cleaned"):
         lake.undrop_table("t")
     assert lake.tables() == []
@@ -468,7 +468,7 @@ def test_names_come_back_from_a_checkpoint_however_many_they_are(lake: objcat.La
     assert fold.advance(loaded, entry, lambda slot: loaded).read(fileio) == lake.catalog.names
 
 
-def _namespace(_: Names, name: str) -> NamesDelta:
+def _namespace(_: CatalogNames, name: str) -> NamesDelta:
     return NamesDelta(creates=(Namespace(name),))
 
 

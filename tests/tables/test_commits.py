@@ -14,7 +14,7 @@ from fileio.testing.env import FakeEnv
 from objcat.common.validation import TableType
 from objcat.datafile.parquet import TXN_COLUMN, read_base
 from objcat.errors import CorruptTable
-from objcat.planning.commits import CommitPoint, commits_table, txns_of, with_commits
+from objcat.planning.commits import CommitInfo, commits_table, txns_of, with_commits
 from objcat.timeline.archive import archive
 from objcat.timeline.entry import Txn
 
@@ -27,8 +27,8 @@ def create(kind: TableType = "copy_on_write", *, buckets: int = 2) -> objcat.Tab
     return lake.create_table("t", SCHEMA, key=["id"], kind=kind, index=objcat.Bucket(buckets))
 
 
-def points(table: objcat.Table) -> dict[str, CommitPoint]:
-    return {entry.txn: CommitPoint(entry.slot, entry.committed_at_ms) for entry in table.history()}
+def points(table: objcat.Table) -> dict[str, CommitInfo]:
+    return {entry.txn: CommitInfo(entry.slot, entry.committed_at_ms) for entry in table.history()}
 
 
 def requests(table: objcat.Table) -> int:

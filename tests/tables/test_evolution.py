@@ -22,8 +22,8 @@ from objcat.metadata.schema_evolution import (
     changed_ids,
     describe_changes,
     evolve,
-    grown,
     is_wider,
+    widened_spec,
 )
 from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
 
@@ -195,14 +195,14 @@ def test_wider_is_what_loses_nothing_and_nothing_else() -> None:
 
 
 def grow(mode: SchemaMode, *fields: Any, **options: Any) -> TableSpec:
-    return grown(spec(**options), pa.schema([pa.field("id", pa.int64()), pa.field("at", pa.int64()), *fields]), mode)
+    return widened_spec(spec(**options), pa.schema([pa.field("id", pa.int64()), pa.field("at", pa.int64()), *fields]), mode)
 
 
 def test_a_strict_write_changes_nothing_and_one_that_brings_nothing_neither() -> None:
     table = spec()
-    assert grown(table, pa.schema([("new", pa.int32())]), SchemaMode.STRICT) is table
-    assert grown(table, SCHEMA, SchemaMode.WIDEN) is table
-    assert grown(table, pa.schema([("fare", pa.float64())]), SchemaMode.ADD) is table
+    assert widened_spec(table, pa.schema([("new", pa.int32())]), SchemaMode.STRICT) is table
+    assert widened_spec(table, SCHEMA, SchemaMode.WIDEN) is table
+    assert widened_spec(table, pa.schema([("fare", pa.float64())]), SchemaMode.ADD) is table
 
 
 def test_unknown_columns_and_fields_of_a_batch_are_added_at_the_end_and_nullable() -> None:

@@ -14,8 +14,8 @@ from fileio.testing.faults import Fault, FaultyBackend, Rule
 from fileio.write_outcomes import RetryPolicy
 from objcat.common.validation import TableType
 from objcat.errors import CommitUnknown, InvalidInput, StreamRewound
-from objcat.metadata.replay import TablesFold
-from objcat.timeline.commit import Candidate, Committer
+from objcat.metadata.replay import TablesReducer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Footprint, new_txn
 from objcat.timeline.log_view import Timeline
 from tests.tables.racing import RacingBackend
@@ -138,8 +138,8 @@ def test_a_stream_whose_commits_were_taken_back_is_told_so(lake: objcat.Lake) ->
     table = create(lake)
     for version in (1, 2, 3):
         write(table, version)
-    view = Timeline(table.fileio, TablesFold()).open()
-    restore = Candidate(
+    view = Timeline(table.fileio, TablesReducer()).open()
+    restore = CommitAttempt(
         txn=new_txn(table.fileio.env),
         action=Action.RESTORE,
         base=view.log,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from objcat.errors import CorruptTable
 from objcat.metadata import manifest_levels
 from objcat.metadata.files import TableDelta
-from objcat.timeline.entry import Footprint, Home
+from objcat.timeline.entry import FileGroupId, Footprint
 from tests.effort import effort
 from tests.tables.metadata import History, base, log, make_table, paths_of, txn_of
 
@@ -24,15 +24,15 @@ class Model:
     """Every event and every slice of every home ever addressed, kept for ever; what is live is worked out from scratch."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    events: list[tuple[int, Home, str | None, int]] = field(default_factory=list)
-    slices: list[tuple[int, int, Home, str]] = field(default_factory=list)
+    events: list[tuple[int, FileGroupId, str | None, int]] = field(default_factory=list)
+    slices: list[tuple[int, int, FileGroupId, str]] = field(default_factory=list)
 
-    def groups(self) -> dict[Home, tuple[str | None, list[str]]]:
+    def groups(self) -> dict[FileGroupId, tuple[str | None, list[str]]]:
         found = {}
         for partition in PARTITIONS:
             count = self.counts.get(partition, 2)
             for bucket in range(count):
-                home = Home(partition, bucket, count)
+                home = FileGroupId(partition, bucket, count)
                 events = [event for event in self.events if event[1].is_common(home)]
                 cut = max((event[3] for event in events), default=-1)
                 newest = max(events, default=None, key=lambda event: (event[0], event[2] is not None))
@@ -43,20 +43,20 @@ class Model:
                     found[home] = (path, [part[3] for part in slices])
         return found
 
-    def live(self) -> list[Home]:
+    def live(self) -> list[FileGroupId]:
         return list(self.groups())
 
-    def newest(self, home: Home) -> int:
+    def newest(self, home: FileGroupId) -> int:
         return max((event[0] for event in self.events if event[1].is_common(home)), default=-1)
 
 
-def homes_of(model: Model, data: st.DataObject, *, stale: bool = False) -> list[Home]:
+def homes_of(model: Model, data: st.DataObject, *, stale: bool = False) -> list[FileGroupId]:
     partition = data.draw(st.sampled_from(PARTITIONS))
     count = model.counts.get(partition, 2)
     if stale:
         count = data.draw(st.sampled_from([n for n in COUNTS if n <= count]))
     buckets = data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=count, unique=True))
-    return [Home(partition, bucket, count) for bucket in buckets]
+    return [FileGroupId(partition, bucket, count) for bucket in buckets]
 
 
 def step(history: History, model: Model, data: st.DataObject) -> None:
@@ -116,7 +116,7 @@ def check(history: History, model: Model) -> None:
         assert [g.home for g in history.groups(partitions=[partition])] == [
             home for home in sorted(expected) if home.partition == partition
         ]
-    one = Home("a", 1, 2)
+    one = FileGroupId("a", 1, 2)
     assert [g.home for g in history.groups(homes=[one])] == [home for home in sorted(expected) if home.is_common(one)]
 
 
@@ -137,17 +137,17 @@ def test_whatever_is_checkpointed_on_the_way_the_fold_is_the_slow_one(data: st.D
 
 def test_a_split_shares_the_files_until_each_half_has_its_own() -> None:
     history = History(make_table(2))
-    old = [Home("", 0, 2), Home("", 1, 2)]
+    old = [FileGroupId("", 0, 2), FileGroupId("", 1, 2)]
     history.add(TableDelta(bases=tuple(base(1, home) for home in old)))
     history.save()
     history.add(TableDelta(splits={"": 4}))
     history.add(TableDelta(logs=(log(3, [old[0]]),)))
     groups = history.groups()
-    assert [group.home for group in groups] == [Home("", bucket, 4) for bucket in range(4)]
+    assert [group.home for group in groups] == [FileGroupId("", bucket, 4) for bucket in range(4)]
     assert [group.base.home for group in groups] == [old[0], old[1], old[0], old[1]]
     assert [group.is_plain for group in groups] == [False] * 4, "a shared file must be filtered"
     assert [[part.home for part in group.logs] for group in groups] == [[old[0]], [], [old[0]], []]
-    history.add(TableDelta(bases=(base(4, Home("", 2, 4)),), as_of=3))
+    history.add(TableDelta(bases=(base(4, FileGroupId("", 2, 4)),), as_of=3))
     history.save()
     groups = history.groups()
     assert [group.is_plain for group in groups] == [False, False, True, False]
@@ -159,7 +159,7 @@ def test_a_split_shares_the_files_until_each_half_has_its_own() -> None:
 @pytest.mark.parametrize("as_of", [None, 0, 1])
 def test_a_base_file_without_the_rows_of_the_one_before_is_refused(as_of: int | None, *, saves: bool) -> None:
     history = History()
-    home = Home("", 0, 4)
+    home = FileGroupId("", 0, 4)
     history.add(TableDelta(bases=(base(1, home),)))
     history.add(TableDelta(bases=(base(2, home),), as_of=1))
     second = TableDelta(bases=(base(3, home),), as_of=as_of)
@@ -179,19 +179,19 @@ def test_a_base_file_of_a_stale_bucket_count_is_refused() -> None:
     history = History()
     history.add(TableDelta(splits={"": 8}))
     with pytest.raises(CorruptTable, match="8 is the bucket count there"):
-        history.add(TableDelta(bases=(base(2, Home("", 0, 4)),)))
+        history.add(TableDelta(bases=(base(2, FileGroupId("", 0, 4)),)))
 
 
 def test_a_table_that_nobody_created_is_refused() -> None:
     history = History()
     history.state = {}
     with pytest.raises(CorruptTable, match="no slot before it creates"):
-        history.add(TableDelta(logs=(log(1, [Home("", 0, 4)]),)))
+        history.add(TableDelta(logs=(log(1, [FileGroupId("", 0, 4)]),)))
 
 
 def test_a_restore_brings_back_files_counts_and_schema_but_no_column_id() -> None:
     history = History()
-    home = Home("", 0, 4)
+    home = FileGroupId("", 0, 4)
     history.add(TableDelta(bases=(base(1, home),)))
     history.save()
     before = history.groups()

@@ -23,16 +23,16 @@ from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
 from fileio.write_outcomes import RetryPolicy
 from objcat.common.validation import TableType
 from objcat.engine.local import LocalEngine
-from objcat.errors import AlreadyDone, CommitUnknown, Fenced, InvalidInput, SharedTransaction
+from objcat.errors import AlreadyDone, CommitUnknown, InvalidInput, SharedTransaction, WriterFenced
 from objcat.inspection.doctor import examine
 from objcat.tasks.model import Operation
-from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Footprint, Intent, Txn, intent_key, new_txn
 from objcat.timeline.intents import ANNOUNCED_AFTER_S, HEARTBEAT_S, decode_intent, pending_plans, request
 from objcat.timeline.log_state import LogState
 from objcat.timeline.rollback import resolve
-from objcat.write.table_writer import Change, Part
-from objcat.write.transaction import CommitResult, commit_parts
+from objcat.write.table_writer import TableWriter, WriteBatch
+from objcat.write.transaction import CommitResult, commit_write
 from tests.tables.racing import RacingBackend
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string())])
@@ -80,7 +80,7 @@ def test_a_heartbeat_says_that_the_writer_lives_until_it_is_done() -> None:
         assert intent_of(table, txn).beats == number
     assert intent_of(table, txn).heartbeat_ms == first.heartbeat_ms + int(2 * HEARTBEAT_S * 1000)
     assert intent_of(table, txn).requested_at_ms == first.requested_at_ms
-    committer.retract(txn).result()
+    committer.delete_intent(txn).result()
     assert env.repeated == []
     beat()
     assert not table.fileio.exists(intent_key(txn)), "a late heartbeat brought the intent back"
@@ -100,7 +100,7 @@ def test_a_heartbeat_survives_a_store_that_does_not_answer() -> None:
     beat()
     beat()
     assert intent_of(table, txn).beats >= 1
-    committer.retract(txn).result()
+    committer.delete_intent(txn).result()
 
 
 def test_a_writer_is_heard_while_it_runs_and_no_longer() -> None:
@@ -117,7 +117,7 @@ def test_a_writer_is_heard_while_it_runs_and_no_longer() -> None:
     committer.announce(txn, Action.COMMIT, LogState(), engine="test").result()
     while decode_intent(fileio.read(intent_key(txn)), key=intent_key(txn)).beats < 3:
         pass
-    committer.retract(txn).result()
+    committer.delete_intent(txn).result()
     assert not fileio.exists(intent_key(txn))
 
 
@@ -157,7 +157,7 @@ def test_a_heart_that_is_stopped_before_its_time_announces_nothing() -> None:
     committer.announce_if_slow(txn, Action.DELTA_COMMIT, LogState(slot=0), engine="test")
     (late,) = env.repeated
     before = table.fileio.metrics.snapshot()
-    committer.retract(txn).result()
+    committer.delete_intent(txn).result()
     late()
     assert (table.fileio.metrics.snapshot() - before).requests == {}
 
@@ -184,7 +184,7 @@ def test_an_intent_whose_put_is_under_way_when_its_writer_ends_goes_all_the_same
     committer, txn = Committer(fileio), new_txn(fileio.env)
     committer.announce_if_slow(txn, Action.COMMIT, LogState(slot=0), engine="test")
     assert backend.arrived.wait(60)
-    gone = committer.retract(txn)
+    gone = committer.delete_intent(txn)
     assert not gone.done()
     backend.released.set()
     gone.result()
@@ -204,7 +204,7 @@ def test_an_intent_that_cannot_be_put_does_not_fail_a_write_and_is_tried_again()
     (beat,) = env.repeated
     beat()
     assert intent_of(table, txn).beats == 0
-    committer.retract(txn).result()
+    committer.delete_intent(txn).result()
     assert not table.fileio.exists(intent_key(txn))
     assert table.upsert(rows(1)).slot == 1
 
@@ -228,7 +228,7 @@ def test_an_intent_whose_put_was_in_doubt_is_taken_for_the_own_one_that_it_is(fa
         beat()
     assert len(backend.fired) == 2
     assert intent_of(table, txn).beats == 1
-    committer.retract(txn).result()
+    committer.delete_intent(txn).result()
     assert not table.fileio.exists(intent_key(txn))
 
 
@@ -259,7 +259,7 @@ def test_who_is_rolled_back_before_it_reads_what_it_has_written_is_told_that_and
             swept.extend(table.rollback_dead(older_than_s=0))
 
     writer = objcat.Lake(FileIO(FaultyBackend(memory, after=sweep), env=FakeEnv(9))).table("t")
-    with pytest.raises(Fenced, match="was rolled back at slot 2"):
+    with pytest.raises(WriterFenced, match="was rolled back at slot 2"):
         writer.insert(rows(2))
     assert [one.txn for one in swept] == [table.history()[-1].rollback_of]
     assert keys(table) == [1] and examine(table.timeline).findings == []
@@ -335,14 +335,14 @@ def test_of_two_operations_that_draw_one_id_only_one_takes_itself_for_committed(
     txn = new_txn(FakeEnv(5))
 
     def write(table: objcat.Table, *ids: int) -> CommitResult:
-        part = Part(
+        part = TableWriter(
             table.fileio,
             table.manifests,
             table.id,
-            [Change(LocalEngine(table.fileio), pa.Table.from_pylist(rows(*ids), SCHEMA), Operation.UPSERT)],
+            [WriteBatch(LocalEngine(table.fileio), pa.Table.from_pylist(rows(*ids), SCHEMA), Operation.UPSERT)],
         )
         view = table.timeline.open()
-        return commit_parts(table.timeline, Committer(table.fileio), [part], view, metadata={}, txn=txn)[0]
+        return commit_write(table.timeline, Committer(table.fileio), [part], view, metadata={}, txn=txn)[0]
 
     backend.races = [lambda: write(first, 1)]
     with pytest.raises(SharedTransaction, match="slot 1 is of another operation"):
@@ -380,10 +380,10 @@ def execute(table: objcat.Table, plan: Intent, *, committer: Committer | None = 
     txn = new_txn(table.fileio.env)
     committer.announce(txn, plan.action, view.log, engine="worker", plan_of=plan.txn).result()
     try:
-        candidate = Candidate(txn=txn, action=plan.action, base=view.log, changes={}, footprint={table.id: Footprint()}, plan=plan.txn)
+        candidate = CommitAttempt(txn=txn, action=plan.action, base=view.log, changes={}, footprint={table.id: Footprint()}, plan=plan.txn)
         return committer.commit(candidate).entry.slot
     finally:
-        committer.retract(txn, plan=plan.txn).result()
+        committer.delete_intent(txn, plan=plan.txn).result()
 
 
 def test_a_plan_waits_until_somebody_executes_it() -> None:
@@ -415,7 +415,7 @@ def test_a_plan_that_was_rolled_back_fences_whoever_executes_it() -> None:
     txn = plan_of(table)
     (plan,) = pending_plans(table.fileio)
     assert isinstance(table.resolve(txn), objcat.RolledBackAt)
-    with pytest.raises(Fenced, match="plan again"):
+    with pytest.raises(WriterFenced, match="plan again"):
         execute(table, plan)
 
 
@@ -543,7 +543,7 @@ def test_a_slow_writer_that_was_taken_for_dead_is_fenced() -> None:
     table = create(backend)
     other = objcat.Lake(FileIO(backend, env=FakeEnv(8))).table("t")
     backend.races = [lambda: other.rollback_dead(older_than_s=0)]
-    with pytest.raises(Fenced):
+    with pytest.raises(WriterFenced):
         table.upsert(rows(1))
     assert keys(other) == []
     table.upsert(rows(2))
@@ -564,7 +564,7 @@ def test_the_plan_of_an_executor_that_died_goes_with_it(memory: MemoryBackend) -
     (plan,) = pending_plans(table.fileio)
 
     class Dies(Committer):
-        def retract(self, txn: Txn, *, plan: Txn | None = None) -> Any:
+        def delete_intent(self, txn: Txn, *, plan: Txn | None = None) -> Any:
             raise Crash
 
     with pytest.raises(Crash):
@@ -617,8 +617,8 @@ def test_the_first_commit_of_a_handle_has_the_time_of_the_store_whoever_writes_i
     others = objcat.Lake(FileIO(backend, env=env)).table("t").fileio
     engine = LocalEngine(others if data == "written by others" else table.fileio)
     operation = Operation.DELETE if data == "none" else Operation.UPSERT
-    part = Part(table.fileio, table.manifests, table.id, [Change(engine, pa.Table.from_pylist(rows(1), SCHEMA), operation)])
-    result, _ = commit_parts(table.timeline, Committer(table.fileio), [part], table.timeline.open(), metadata={})
+    part = TableWriter(table.fileio, table.manifests, table.id, [WriteBatch(engine, pa.Table.from_pylist(rows(1), SCHEMA), operation)])
+    result, _ = commit_write(table.timeline, Committer(table.fileio), [part], table.timeline.open(), metadata={})
     assert abs(result.committed_at_ms - store.now_ms()) <= 1000
     tries = {"written here": 1, "its answer is lost": 2}.get(data, 0)
     assert result.requests["put_create"] == (slow or not (data == "written here" or reads_tell)) + tries + 1

@@ -23,8 +23,8 @@ from objcat.metadata import manifest, manifest_levels
 from objcat.metadata.files import TableDelta
 from objcat.metadata.manifest import Manifests
 from objcat.metadata.manifest_levels import GROWTH, RUNS_MAX, cut, runs_to_merge, shards_to_fold
-from objcat.metadata.replay import TablesFold
-from objcat.timeline.entry import Home
+from objcat.metadata.replay import TablesReducer
+from objcat.timeline.entry import FileGroupId
 from objcat.timeline.log_view import Timeline
 from tests.tables.metadata import ID, TABLE, History, base, log, make_table, paths_of, snapshot_at, txn_of
 
@@ -32,8 +32,8 @@ PARTITIONS = 40
 BUCKETS = 25
 
 
-def homes_of(partition: int) -> list[Home]:
-    return [Home(f"p={partition:03}", bucket, BUCKETS) for bucket in range(BUCKETS)]
+def homes_of(partition: int) -> list[FileGroupId]:
+    return [FileGroupId(f"p={partition:03}", bucket, BUCKETS) for bucket in range(BUCKETS)]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_rows_of_a_state_are_made_once_and_never_those_of_another(history: Histo
 
 
 def test_the_same_plan_twice_shows_what_was_written_between(history: History) -> None:
-    home = Home("", 0, BUCKETS)
+    home = FileGroupId("", 0, BUCKETS)
     own = History(make_table(BUCKETS))
     for slot in range(1, 4):
         own.add(TableDelta(bases=(base(slot, home, bounds={ID: (slot, slot, 0)}),), as_of=slot - 1))
@@ -130,7 +130,7 @@ def test_a_checkpoint_of_one_busy_range_writes_only_its_shard_anew(history: Hist
 
 
 def test_new_partitions_come_between_and_around(history: History) -> None:
-    new = [Home(f"p={name}", bucket, BUCKETS) for name in ("", "0225", "zz") for bucket in range(BUCKETS)]
+    new = [FileGroupId(f"p={name}", bucket, BUCKETS) for name in ("", "0225", "zz") for bucket in range(BUCKETS)]
     history.add(TableDelta(bases=tuple(base(history.slot + 1, home) for home in new)))
     history.save()
     now = history.state[TABLE].manifest
@@ -269,7 +269,7 @@ def content(table: objcat.Table) -> dict[int, int]:
 def checkpointed(lake: objcat.Lake, name: str = "t") -> objcat.Table:
     """The table, opened anew from a checkpoint of its newest slot that may have one."""
     fileio = lake.table(name).fileio
-    timeline = Timeline(fileio, TablesFold())
+    timeline = Timeline(fileio, TablesReducer())
     timeline.publish(timeline.open())
     return table_at(fileio)
 
@@ -317,10 +317,10 @@ def test_a_table_is_read_the_same_in_the_middle_of_a_split() -> None:
     for handle in (lake.table("t"), checkpointed(lake)):
         assert content(handle) == expected
         homes = {group.home for group in handle.snapshot.file_groups(handle.manifests)}
-        assert homes == {Home("", bucket, 32) for bucket in range(32)}
+        assert homes == {FileGroupId("", bucket, 32) for bucket in range(32)}
         found = [row["id"] for row in handle.scan(where="v = 2", columns=["id"]).to_arrow().to_pylist()]
         assert sorted(found) == sorted(key for key, value in expected.items() if value == 2)
-    compact(table.timeline, table.id, homes=[Home("", bucket, 32) for bucket in range(0, 32, 3)])
+    compact(table.timeline, table.id, homes=[FileGroupId("", bucket, 32) for bucket in range(0, 32, 3)])
     split_buckets(table.timeline, table.id)
     wrote(table, range(0, 500, 11), 50)
     for number in range(16):

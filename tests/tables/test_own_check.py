@@ -12,12 +12,12 @@ import pytest
 import objcat
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
-from objcat.timeline.entry import Footprint, Home
+from objcat.timeline.entry import FileGroupId, Footprint
 from objcat.write import service_commit
-from objcat.write.table_writer import Part
+from objcat.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
-ELSEWHERE = Home("", 1, 2)
+ELSEWHERE = FileGroupId("", 1, 2)
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def assert_untouched(table: objcat.Table) -> None:
 
 
 def test_a_write_with_a_wrong_footprint_is_not_put(table: objcat.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Part.footprint
+    right = TableWriter.footprint
     with monkeypatch.context() as patch:
-        patch.setattr(Part, "footprint", lambda *args, **named: wrong(right(*args, **named)))
+        patch.setattr(TableWriter, "footprint", lambda *args, **named: wrong(right(*args, **named)))
         with pytest.raises(TypeError, match=r"what no reader takes \(log/0+3\.json: footprint\..*a bug in objcat"):
             table.upsert([{"id": 1, "v": 3}])
     assert_untouched(table)

@@ -33,7 +33,7 @@ from objcat.metadata import manifest_levels
 from objcat.metadata.files import decode_delta
 from objcat.metadata.partitioning import NULL, Partitioning, parse_partitioning, partitions_of
 from objcat.metadata.schema import schema_from_arrow
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 from tests.effort import effort
 from tests.tables.racing import RacingBackend
 
@@ -627,7 +627,7 @@ def test_time_travel_reads_under_the_partitioning_of_then() -> None:
 def test_compacting_some_partitions_leaves_the_others() -> None:
     table = a_lake().create_table("t", SCHEMA, key=["id", "city"], partition_by=["city"], index=objcat.Bucket(1))
     table.upsert([{"id": 1, "city": city, "t": None, "v": 1} for city in ("Rome", "Oslo")])
-    result = table.compact(homes=[Home("city=Oslo", 0, 1)])
+    result = table.compact(homes=[FileGroupId("city=Oslo", 0, 1)])
     assert result is not None and [home.partition for home in result.homes] == ["city=Oslo"]
     assert len(rows_of(table)) == 2
 

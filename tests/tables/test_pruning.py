@@ -19,11 +19,11 @@ from fileio.store import FileIO
 from objcat.datafile.parquet import write_base, write_log
 from objcat.datafile.statistics import BOUND_BYTES_MAX, COLUMNS_MAX
 from objcat.metadata.files import BaseFile, LogRows, TableDelta, decode_delta, encode_delta
-from objcat.metadata.manifest_rows import Change, rows_of
+from objcat.metadata.manifest_rows import ManifestChange, rows_of
 from objcat.metadata.schema import schema_from_arrow
 from objcat.metadata.table_spec import Bucket, TableSpec, make_spec
 from objcat.predicate.parse import parse_predicate
-from objcat.timeline.entry import Home, Txn
+from objcat.timeline.entry import FileGroupId, Txn
 from tests.effort import effort
 from tests.tables.metadata import ID, History, base, log
 
@@ -56,13 +56,13 @@ def spec_of(data_type: pa.DataType) -> TableSpec:
 def written(spec: TableSpec, values: list[Any]) -> BaseFile:
     schema = spec.table_schema.to_arrow_physical()
     rows = pa.table([pa.array(range(len(values)), pa.int64()), pa.array(values, schema.field("v").type)], schema=schema)
-    file = write_base(FileIO(MemoryBackend("bounds")), "data/x/f.parquet", rows, Home("", 0, 4), TXN)
+    file = write_base(FileIO(MemoryBackend("bounds")), "data/x/f.parquet", rows, FileGroupId("", 0, 4), TXN)
     return decode_delta(encode_delta(TableDelta(bases=(file,)))).bases[0]
 
 
 def is_kept(spec: TableSpec, where: str, *files: BaseFile) -> bool:
     """Whether a group of one base file, or one row of a manifest that has folded several, survives."""
-    change = Change(Home("", 0, 4), 1, files[0], TXN)
+    change = ManifestChange(FileGroupId("", 0, 4), 1, files[0], TXN)
     return bool(parse_predicate(where, spec.table_schema).to_pruning().may_match(rows_of([change], spec), spec)[0])
 
 
@@ -74,7 +74,7 @@ def test_bounds_hold_every_value(kind: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | values_of, max_size=6))
     spec = spec_of(data_type)
     file = written(spec, values)
-    row = rows_of([Change(Home("", 0, 4), 1, file, TXN)], spec).to_pylist()[0]
+    row = rows_of([ManifestChange(FileGroupId("", 0, 4), 1, file, TXN)], spec).to_pylist()[0]
     column = spec.table_schema.column("v").id
     lower, upper, nulls = (row[f"{name}_{column}"] for name in ("lower", "upper", "nulls"))
     assert nulls == sum(value is None for value in values)
@@ -161,8 +161,8 @@ def test_a_field_of_a_struct_is_filtered_as_a_column_is_and_leaves_out_nothing(k
     assert within.filter(nested.to_arrow())["id"].equals(passing), where
     spec = make_spec("t", nested.schema, key=["id"], ordering=None, index=Bucket(4), kind="merge_on_read", properties={})
     rows = within.rename_columns(spec.table_schema.to_arrow_physical().names).cast(spec.table_schema.to_arrow_physical())
-    file = write_base(FileIO(MemoryBackend("bounds")), "data/x/f.parquet", rows, Home("", 0, 4), TXN)
-    known = rows_of([Change(Home("", 0, 4), 1, file, TXN)], spec)
+    file = write_base(FileIO(MemoryBackend("bounds")), "data/x/f.parquet", rows, FileGroupId("", 0, 4), TXN)
+    known = rows_of([ManifestChange(FileGroupId("", 0, 4), 1, file, TXN)], spec)
     assert len(passing) == 0 or nested.to_pruning().may_match(known, spec)[0], where
     assert len(passing) == len(drawn) or nested.to_failing().may_match(known, spec)[0], where
 
@@ -215,7 +215,7 @@ def test_nan_is_never_within_bounds(where: str, *, kept: bool) -> None:
 
 def test_a_column_that_a_file_does_not_know_hides_nothing() -> None:
     spec = spec_of(pa.int64())
-    file = base(1, Home("", 0, 4))
+    file = base(1, FileGroupId("", 0, 4))
     assert is_kept(spec, "v = 1", file)
     assert is_kept(spec, "v is null", file)
 
@@ -224,7 +224,7 @@ def test_only_the_first_columns_of_a_wide_table_have_bounds() -> None:
     schema = schema_from_arrow(pa.schema([(f"c{i}", pa.int64()) for i in range(COLUMNS_MAX + 5)]))
     physical = schema.to_arrow_physical()
     rows = pa.table([pa.array([i], pa.int64()) for i in range(len(physical))], schema=physical)
-    file = write_base(FileIO(MemoryBackend("bounds")), "data/x/f.parquet", rows, Home("", 0, 4), TXN)
+    file = write_base(FileIO(MemoryBackend("bounds")), "data/x/f.parquet", rows, FileGroupId("", 0, 4), TXN)
     assert file.bounds == {i + 1: (i, i, 0) for i in range(COLUMNS_MAX)}
 
 
@@ -241,7 +241,10 @@ def test_columns_beside_nested_ones_keep_their_own_bounds() -> None:
     physical = schema.to_arrow_physical(nullable=True).append(pa.field("_objcat_op", pa.int8()))
     rows = pa.table([[{"x": 1, "y": [2, 3]}, None], [7, 9], [[("k", 4)], None], ["p", None], [0, 1]], schema=physical)
     file = write_log(
-        FileIO(MemoryBackend("bounds")), "data/x/l.parquet", rows, (LogRows(Home("", 0, 4), 0, 1), LogRows(Home("", 1, 4), 1, 2))
+        FileIO(MemoryBackend("bounds")),
+        "data/x/l.parquet",
+        rows,
+        (LogRows(FileGroupId("", 0, 4), 0, 1), LogRows(FileGroupId("", 1, 4), 1, 2)),
     )
     assert file.bounds == {schema.column("id").id: (7, 9, 0), schema.column("z").id: ("p", "p", 1)}
 
@@ -251,7 +254,7 @@ def test_columns_beside_nested_ones_keep_their_own_bounds() -> None:
 
 def test_a_group_is_kept_for_its_log_rows_and_for_what_other_levels_know() -> None:
     history = History()
-    homes = [Home("", bucket, 4) for bucket in range(4)]
+    homes = [FileGroupId("", bucket, 4) for bucket in range(4)]
     history.add(TableDelta(bases=tuple(base(1, home, bounds={ID: (home.bucket * 10, home.bucket * 10 + 9, 0)}) for home in homes)))
     pruning = parse_predicate("id = 15", history.spec.table_schema).to_pruning()
     for _ in range(2):

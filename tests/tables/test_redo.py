@@ -17,10 +17,10 @@ from objcat.common.validation import TableType
 from objcat.engine.local import LocalEngine
 from objcat.errors import CommitConflict, CommitUnknown, InvalidBatch, TableClosed
 from objcat.metadata.manifest import Manifests
-from objcat.metadata.replay import TablesFold
+from objcat.metadata.replay import TablesReducer
 from objcat.tasks.model import Operation, WriteResult, WriteTask
-from objcat.timeline.commit import Candidate, CommitPolicy, Committer
-from objcat.timeline.entry import Action, Footprint, Home, new_txn
+from objcat.timeline.commit import CommitAttempt, CommitRetryPolicy, Committer
+from objcat.timeline.entry import Action, FileGroupId, Footprint, new_txn
 from objcat.timeline.log_view import Timeline
 from objcat.write.transaction import WriteOperation
 from tests.tables.racing import RacingBackend
@@ -81,7 +81,7 @@ def operation(table: objcat.Table, committer: Committer, data: Any, engine: Any 
 def test_only_the_bucket_that_another_commit_rewrote_is_done_again(lake: objcat.Lake, backend: RacingBackend) -> None:
     table = create(lake)
     table.upsert(rows(*range(40)))
-    written: list[frozenset[Home] | None] = []
+    written: list[frozenset[FileGroupId] | None] = []
     engine = Recording(table.fileio, written)
     other = lake.table("t")
     backend.races = [lambda: other.upsert(rows(7, value="theirs"))]
@@ -100,7 +100,7 @@ def test_only_the_bucket_that_another_commit_rewrote_is_done_again(lake: objcat.
 class Recording(LocalEngine):
     """A local engine that notes which buckets it was asked for."""
 
-    def __init__(self, fileio: FileIO, written: list[frozenset[Home] | None]) -> None:
+    def __init__(self, fileio: FileIO, written: list[frozenset[FileGroupId] | None]) -> None:
         super().__init__(fileio)
         self._written = written
 
@@ -174,7 +174,7 @@ def test_a_write_that_is_redone_keeps_its_transaction_and_can_still_be_fenced(la
         other.resolve(txn)
 
     backend.races = [lambda: other.upsert(rows(1)), roll_back]
-    with pytest.raises(objcat.errors.Fenced):
+    with pytest.raises(objcat.errors.WriterFenced):
         table.upsert(rows(2))
     assert values(lake.table("t")) == {1: "a"}
 
@@ -193,7 +193,7 @@ def test_attempts_are_bounded_and_the_error_says_who_won(lake: objcat.Lake, back
     table = create(lake, buckets=1)
     other = lake.table("t")
     backend.races = [lambda: other.upsert(rows(1)), lambda: other.upsert(rows(1)), lambda: other.upsert(rows(1))]
-    committer = Committer(table.fileio, CommitPolicy(attempts_max=2))
+    committer = Committer(table.fileio, CommitRetryPolicy(attempts_max=2))
     view = table.timeline.open()
     with pytest.raises(CommitConflict, match="after 2 attempts") as caught:
         operation(table, committer, rows(2)).run(view)
@@ -209,11 +209,11 @@ def test_attempts_are_bounded_and_the_error_says_who_won(lake: objcat.Lake, back
 
 def test_nothing_is_redone_where_that_would_not_help(lake: objcat.Lake, backend: RacingBackend) -> None:
     table = create(lake)
-    timeline = Timeline(table.fileio, TablesFold())
+    timeline = Timeline(table.fileio, TablesReducer())
 
     def close() -> None:
         Committer(table.fileio).commit(
-            Candidate(
+            CommitAttempt(
                 txn=new_txn(table.fileio.env),
                 action=Action.CLOSE,
                 base=timeline.open().log,

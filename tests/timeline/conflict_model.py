@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from objcat.timeline.conflicts import find_conflicts
-from objcat.timeline.entry import Action, Digests, Entry, Footprint, Home, Keys, Txn
+from objcat.timeline.entry import Action, Digests, Entry, FileGroupId, Footprint, Keys, Txn
 
 TABLE = "t"
 P = "p"
@@ -61,8 +61,8 @@ class Files:
 
     bucketed: bool
     count: int | None = None
-    groups: Mapping[Home, Group] = field(default_factory=dict)
-    index: Mapping[int, Home] = field(default_factory=dict)
+    groups: Mapping[FileGroupId, Group] = field(default_factory=dict)
+    index: Mapping[int, FileGroupId] = field(default_factory=dict)
 
     def read(self) -> dict[int, Value]:
         """Every row. Raises Wrong when a key lives where nobody looks for it, or twice."""
@@ -85,13 +85,13 @@ class Change:
     that a split saw. removes_all: the end of whatever is live. restored: the files of an earlier slot. forgets: keys whose tombstones are
     gone, so that the index loses them."""
 
-    bases: Mapping[Home, Rows] = field(default_factory=dict)
+    bases: Mapping[FileGroupId, Rows] = field(default_factory=dict)
     as_of: int | None = None
-    logs: Sequence[tuple[Home, Log]] = ()
-    retires: Sequence[Home] = ()
+    logs: Sequence[tuple[FileGroupId, Log]] = ()
+    retires: Sequence[FileGroupId] = ()
     removes_all: bool = False
     split: int | None = None
-    parents: Sequence[Home] = ()
+    parents: Sequence[FileGroupId] = ()
     restored: Files | None = None
     forgets: Sequence[int] = ()
 
@@ -100,7 +100,7 @@ def fold(files: Files, change: Change, slot: int) -> Files:
     """The files after a commit. Raises Wrong for what a reader would call corrupt."""
     if change.restored is not None:
         return change.restored
-    groups: dict[Home, Group] = {} if change.removes_all else dict(files.groups)
+    groups: dict[FileGroupId, Group] = {} if change.removes_all else dict(files.groups)
     count = files.count
     for home in change.retires:
         groups.pop(home, None)
@@ -128,7 +128,7 @@ def fold(files: Files, change: Change, slot: int) -> Files:
     return Files(files.bucketed, count, groups, {} if files.bucketed else _indexed(files.index, change))
 
 
-def _indexed(index: Mapping[int, Home], change: Change) -> dict[int, Home]:
+def _indexed(index: Mapping[int, FileGroupId], change: Change) -> dict[int, FileGroupId]:
     """The index after a commit. Deletes leave their key where it died."""
     kept = {} if change.removes_all else {key: home for key, home in index.items() if home not in change.retires}
     for key in change.forgets:
@@ -139,26 +139,26 @@ def _indexed(index: Mapping[int, Home], change: Change) -> dict[int, Home]:
     return kept
 
 
-def _addressed(home: Home, log: Log, count: int | None) -> dict[Home, Log]:
+def _addressed(home: FileGroupId, log: Log, count: int | None) -> dict[FileGroupId, Log]:
     """Log rows by the home that they belong to at a bucket count."""
     if count is None or home.bucket_count == count:
         return {home: log}
-    found: dict[Home, dict[int, Value | None]] = {}
+    found: dict[FileGroupId, dict[int, Value | None]] = {}
     for key, value in log.items():
-        found.setdefault(Home(P, key % count, count), {})[key] = value
+        found.setdefault(FileGroupId(P, key % count, count), {})[key] = value
     return {**found}
 
 
-def _split(groups: Mapping[Home, Group], change: Change) -> dict[Home, Group]:
+def _split(groups: Mapping[FileGroupId, Group], change: Change) -> dict[FileGroupId, Group]:
     """The groups after a split: those that it saw divided, whatever they hold now, and log rows without a base file addressed anew."""
     assert change.split is not None
     count = change.split
     divided = {home: group for home, group in groups.items() if home in change.parents or group.base is None}
     found = {home: group for home, group in groups.items() if home not in divided}
-    children: dict[Home, list[Group]] = {}
+    children: dict[FileGroupId, list[Group]] = {}
     for home, group in divided.items():
         for bucket in range(count):
-            child = Home(P, bucket, count)
+            child = FileGroupId(P, bucket, count)
             if child.is_common(home):
                 base = None if group.base is None else {key: value for key, value in group.base.items() if key % count == bucket}
                 logs = tuple((slot, _addressed(home, log, count).get(child, {})) for slot, log in group.logs)
@@ -185,24 +185,24 @@ class State:
     start: State | None = None
     plans: dict[tuple[str, int, bool], Planned | None] = field(default_factory=dict)
 
-    def live(self, bucket: int | None = None) -> list[Home]:
+    def live(self, bucket: int | None = None) -> list[FileGroupId]:
         """Live homes; of those keys that lie in one of two buckets, or all. Under an index that is looked up: that one home."""
         homes = self.files.groups
         if bucket is None:
             return list(homes)
         if not self.files.bucketed:
             return [home for home in homes if home.bucket == bucket]
-        return [home for home in homes if home.is_common(Home(P, bucket, 2))]
+        return [home for home in homes if home.is_common(FileGroupId(P, bucket, 2))]
 
-    def held(self, homes: Sequence[Home]) -> dict[Home, dict[int, Value]]:
+    def held(self, homes: Sequence[FileGroupId]) -> dict[FileGroupId, dict[int, Value]]:
         return {home: self.files.groups[home].rows() for home in homes}
 
-    def home_of(self, key: int, count: int = 2) -> Home:
+    def home_of(self, key: int, count: int = 2) -> FileGroupId:
         """Under a bucket index. count: what a first write takes."""
         count = self.files.count or count
-        return Home(P, key % count, count)
+        return FileGroupId(P, key % count, count)
 
-    def lookup(self, key: int) -> Home | None:
+    def lookup(self, key: int) -> FileGroupId | None:
         """Under an index that is looked up."""
         return self.files.index.get(key)
 
@@ -244,7 +244,7 @@ def same(rows: Rows) -> Rows:
     return rows
 
 
-def keys_of(homes: Sequence[Home]) -> list[int]:
+def keys_of(homes: Sequence[FileGroupId]) -> list[int]:
     return [key for key in range(16) if any(key % home.bucket_count == home.bucket for home in homes)]
 
 
@@ -269,8 +269,8 @@ def insert(*keys: int, count: int = 2) -> Op:
     """Base files in homes that are not live, log rows in the others."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
-        bases: dict[Home, dict[int, Value]] = {}
-        logs: list[tuple[Home, Log]] = []
+        bases: dict[FileGroupId, dict[int, Value]] = {}
+        logs: list[tuple[FileGroupId, Log]] = []
         for key in keys:
             home = state.home_of(key, count)
             if home in state.files.groups:
@@ -302,7 +302,7 @@ def rewrite(bucket: int) -> Op:
         held = state.held(state.live(bucket))
         if not held:
             return None
-        reads = (Home(P, bucket, 2), *held) if serializable else ()
+        reads = (FileGroupId(P, bucket, 2), *held) if serializable else ()
         bases = {home: {key: (*value, mark) for key, value in rows.items()} for home, rows in held.items()}
         footprint = Footprint(replaces=tuple(held), reads=reads)
         return Planned(Action.COMMIT, footprint, Change(bases=bases, as_of=state.slot), marks(keys_of(reads or list(held)), mark))
@@ -365,7 +365,7 @@ def overwrite(key: int, *, listed: bool) -> Op:
     """Replace the partition by one row. listed: it ends the groups that it saw, which it names; otherwise all that are live at its slot."""
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
-        home = state.home_of(key) if state.files.bucketed else Home(P, 0, 4)
+        home = state.home_of(key) if state.files.bucketed else FileGroupId(P, 0, 4)
         retires = tuple(state.live()) if listed else ()
         keys = None if state.files.bucketed else placing(key, *state.rows)
         footprint = Footprint(overwrites=(P,), retires=retires, creates=(home,), keys=keys)
@@ -414,8 +414,8 @@ def count_into(target: int) -> Op:
 # Operations under an index that is looked up: homes are the numbers of file groups, of which there are at most four.
 
 
-def at(number: int) -> Home:
-    return Home(P, number, 4)
+def at(number: int) -> FileGroupId:
+    return FileGroupId(P, number, 4)
 
 
 def digests(*keys: int) -> Digests:
@@ -454,7 +454,7 @@ def move(key: int, number: int) -> Op:
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
         found, home = state.lookup(key), at(number)
-        logs: list[tuple[Home, Log]] = [] if found in (None, home) else [(found, {key: None})]
+        logs: list[tuple[FileGroupId, Log]] = [] if found in (None, home) else [(found, {key: None})]
         logs.append((home, {key: (mark,)}))
         footprint = Footprint(appends=tuple(each for each, _ in logs), keys=updating(key) if found == home else placing(key))
         return Planned(Action.DELTA_COMMIT, footprint, Change(logs=logs), puts({key: (mark,)}))
@@ -467,7 +467,7 @@ def drop(key: int) -> Op:
 
     def plan(state: State, mark: str, serializable: bool) -> Planned:
         found = state.lookup(key)
-        logs: list[tuple[Home, Log]] = [] if found is None else [(found, {key: None})]
+        logs: list[tuple[FileGroupId, Log]] = [] if found is None else [(found, {key: None})]
         footprint = Footprint(appends=tuple(home for home, _ in logs), keys=placing(key))
         return Planned(Action.DELTA_COMMIT, footprint, Change(logs=logs), puts({key: None}))
 

@@ -17,12 +17,12 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Crash, Fault, FaultyBackend, Request, Rule
 from fileio.write_outcomes import RetryPolicy
-from objcat.errors import CheckpointCollected, CorruptTable, Fenced, InvalidInput
+from objcat.errors import CheckpointCollected, CorruptTable, InvalidInput, WriterFenced
 from objcat.timeline.archive import Archived, archive, unnamed_history
 from objcat.timeline.checkpoint import HINT_KEY
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
-from objcat.timeline.commit import Beaten, Candidate, Committed, Committer
-from objcat.timeline.entry import Action, Footprint, Home, decode_entry, encode_entry, log_key, new_txn
+from objcat.timeline.commit import CommitAttempt, Committed, Committer, Conflicted
+from objcat.timeline.entry import Action, FileGroupId, Footprint, decode_entry, encode_entry, log_key, new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import LogState
 from objcat.timeline.rollback import CommittedAt, RolledBackAt, resolve
@@ -73,7 +73,12 @@ def test_a_tombstone_keeps_what_decides_and_is_small() -> None:
     view = timeline.open()
     large = {TABLE: msgspec.Raw(b'{"x": ' + b" " * INLINE_BYTES_MAX + b"1}")}
     commit(
-        fileio, view.log, changes=large, metadata={"why": "x" * 5000}, plan=plan, footprint={TABLE: Footprint(appends=(Home("", 0, 1),))}
+        fileio,
+        view.log,
+        changes=large,
+        metadata={"why": "x" * 5000},
+        plan=plan,
+        footprint={TABLE: Footprint(appends=(FileGroupId("", 0, 1),))},
     )
     grow(timeline, 60)
     whole = timeline.log.read_after(-1)
@@ -165,18 +170,18 @@ def test_a_tombstone_without_its_history_is_named() -> None:
 # ---- writers that were stalled
 
 
-def stalled(fileio: FileIO, base: int, **fields: Any) -> Candidate:
+def stalled(fileio: FileIO, base: int, **fields: Any) -> CommitAttempt:
     log = LogState().advance(Log(fileio).read_after(-1, until=base))
-    home = Home("", 0, 1)
+    home = FileGroupId("", 0, 1)
     footprint, changes = {TABLE: Footprint(appends=(home,))}, {TABLE: msgspec.Raw(b"{}")}
     wanted: dict[str, Any] = {"action": Action.DELTA_COMMIT, "footprint": footprint, "changes": changes, **fields}
-    return Candidate(txn=new_txn(fileio.env), base=log, **wanted)
+    return CommitAttempt(txn=new_txn(fileio.env), base=log, **wanted)
 
 
 def test_a_stalled_writer_judges_archived_entries_by_their_history() -> None:
     fileio = store("judges", commits=5)
     timeline = open_toy(fileio)
-    creates = {TABLE: Footprint(creates=(Home("", 0, 1),))}
+    creates = {TABLE: Footprint(creates=(FileGroupId("", 0, 1),))}
     late, blind = stalled(fileio, 4, footprint=creates), stalled(fileio, 4)
     view = timeline.open()
     commit(fileio, view.log, footprint=creates)
@@ -184,7 +189,7 @@ def test_a_stalled_writer_judges_archived_entries_by_their_history() -> None:
     archive(timeline, keep_slots=1)
     assert 5 in tombstones(fileio, 60)
     beaten = Committer(fileio).try_commit(late)
-    assert isinstance(beaten, Beaten)
+    assert isinstance(beaten, Conflicted)
     assert beaten.overlaps[0][0].slot == 5
     assert len(beaten.read) == 61
     assert isinstance(Committer(fileio).try_commit(blind), Committed)
@@ -218,7 +223,7 @@ def test_a_zombie_meets_the_tombstone_of_its_rollback() -> None:
     grow(timeline, 60)
     archive(timeline, keep_slots=1)
     assert 40 in tombstones(fileio, 41)
-    with pytest.raises(Fenced, match="slot 40"):
+    with pytest.raises(WriterFenced, match="slot 40"):
         Committer(fileio).commit(own)
 
 

@@ -16,7 +16,7 @@ from fileio.testing.env import FakeEnv
 from objcat.timeline.checkpoint import HINT_KEY, TAIL_SLOTS_MAX, read_hint
 from objcat.timeline.checkpoint_expiry import collect_checkpoints
 from objcat.timeline.commit import Committer
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from objcat.timeline.rollback import resolve
 from tests.timeline.toy import Toy, commit, grow, open_toy
 
@@ -34,7 +34,7 @@ def counted(fileio: FileIO) -> Iterator[dict[str, int]]:
     assert "list" not in asked
 
 
-def grown(name: str, commits: int, **options: Any) -> tuple[FileIO, Timeline[Toy], View[Toy]]:
+def grown(name: str, commits: int, **options: Any) -> tuple[FileIO, Timeline[Toy], LogView[Toy]]:
     fileio = FileIO(MemoryBackend(name), env=FakeEnv(3))
     timeline = open_toy(fileio)
     return fileio, timeline, grow(timeline, commits, **options)
@@ -165,7 +165,7 @@ def test_a_warm_commit_is_one_conditional_write_and_checkpoints_come_beside_it()
     timeline = open_toy(fileio)
     view = grow(timeline, 40, publish=False)
     view = timeline.publish(view)
-    published: list[View[Toy]] = []
+    published: list[LogView[Toy]] = []
     for _ in range(64):
         jobs: list[Callable[[], Any]] = []
         env.beside = jobs
@@ -201,7 +201,7 @@ def test_publishing_costs_the_same_whatever_the_length_of_the_log() -> None:
     most = 0
     kept = [view]
 
-    def keep(standing: View[Toy]) -> None:
+    def keep(standing: LogView[Toy]) -> None:
         kept[0] = timeline.rebase(kept[0], standing)
 
     for _ in range(2000):

@@ -23,11 +23,11 @@ from objcat.timeline.checkpoint_expiry import CollectedCheckpoints, collect_chec
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Footprint
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 from tests.timeline.toy import TABLE, Toy, ToyFold, assert_same, clone, commit, grow, open_toy, rows_at, rows_of
 
 
-def store(name: str, commits: int, *, publish: bool = True, seed: int = 7) -> tuple[FileIO, View[Toy]]:
+def store(name: str, commits: int, *, publish: bool = True, seed: int = 7) -> tuple[FileIO, LogView[Toy]]:
     fileio = FileIO(MemoryBackend(name), env=FakeEnv(seed))
     return fileio, grow(open_toy(fileio), commits, publish=publish)
 

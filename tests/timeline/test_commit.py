@@ -15,9 +15,9 @@ from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from fileio.testing.faults import Fault, FaultyBackend, Rule
 from fileio.write_outcomes import RetryPolicy
-from objcat.errors import CommitConflict, CommitUnknown, CorruptTable, Fenced, UnsupportedFormat
-from objcat.timeline.commit import Candidate, Committer
-from objcat.timeline.entry import Action, Entry, Footprint, Home, encode_entry, log_key, new_txn
+from objcat.errors import CommitConflict, CommitUnknown, CorruptTable, UnsupportedFormat, WriterFenced
+from objcat.timeline.commit import CommitAttempt, Committer
+from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, encode_entry, log_key, new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import LogState
 
@@ -29,12 +29,14 @@ def known(fileio: FileIO, slot: int) -> LogState:
     return LogState().advance(Log(fileio).read_after(-1, until=slot)) if slot >= 0 else LogState()
 
 
-def candidate(fileio: FileIO, base: int, *, creates: tuple[int, ...] = (), appends: tuple[int, ...] = (0,), count: int = 4) -> Candidate:
+def candidate(
+    fileio: FileIO, base: int, *, creates: tuple[int, ...] = (), appends: tuple[int, ...] = (0,), count: int = 4
+) -> CommitAttempt:
     footprint = Footprint(
-        creates=tuple(Home("", b, count) for b in creates),
-        appends=tuple(Home("", b, count) for b in appends),
+        creates=tuple(FileGroupId("", b, count) for b in creates),
+        appends=tuple(FileGroupId("", b, count) for b in appends),
     )
-    return Candidate(
+    return CommitAttempt(
         txn=new_txn(fileio.env),
         action=Action.DELTA_COMMIT,
         base=known(fileio, base),
@@ -114,7 +116,7 @@ def test_a_writer_that_was_rolled_back_is_fenced() -> None:
     own = candidate(fileio, -1)
     rollback = Entry(format=1, slot=0, action=Action.ROLLBACK, txn=new_txn(fileio.env), base=-1, committed_at_ms=1, rollback_of=own.txn)
     assert isinstance(fileio.put(log_key(0), encode_entry(rollback), Create()), Written)
-    with pytest.raises(Fenced, match="rolled back at slot 0"):
+    with pytest.raises(WriterFenced, match="rolled back at slot 0"):
         Committer(fileio).commit(own)
     assert Log(fileio).read_slot(1) is None
 

@@ -12,9 +12,9 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import AlreadyDone, CommitConflict, CommitUnknown, ObjcatError, SharedTransaction
-from objcat.timeline.commit import Candidate, Committed, Committer
+from objcat.timeline.commit import CommitAttempt, Committed, Committer
 from objcat.timeline.commit_session import CommitSession
-from objcat.timeline.entry import Action, Footprint, Home, Txn, data_prefix, intent_key, new_txn, requested_key
+from objcat.timeline.entry import Action, FileGroupId, Footprint, Txn, data_prefix, intent_key, new_txn, requested_key
 from objcat.timeline.log import Log
 from tests.timeline.test_commit import candidate
 
@@ -29,7 +29,7 @@ def fileio() -> FileIO:
     return made
 
 
-def begun(fileio: FileIO, own: Candidate, *, plan: Txn | None = None, waits: bool = True) -> CommitSession:
+def begun(fileio: FileIO, own: CommitAttempt, *, plan: Txn | None = None, waits: bool = True) -> CommitSession:
     """A session that has announced itself and written one file."""
     session = CommitSession(Committer(fileio), own.txn, plan=plan, waits=waits)
     session.announce(own.action, own.base, engine="test")()
@@ -60,9 +60,9 @@ def test_what_a_commit_does_not_name_is_deleted(fileio: FileIO) -> None:
     assert list(fileio.list_keys(data_prefix(own.txn))) == [data_prefix(own.txn) + "a.parquet"]
 
 
-def conflicting(fileio: FileIO) -> Candidate:
+def conflicting(fileio: FileIO) -> CommitAttempt:
     """A candidate at slot 0 that what stands in slot 1 leaves no room for."""
-    footprint = {"t": Footprint(replaces=(Home("", 0, 1),))}
+    footprint = {"t": Footprint(replaces=(FileGroupId("", 0, 1),))}
     Committer(fileio).commit(replace(candidate(fileio, 0), action=Action.COMMIT, footprint=footprint))
     return replace(candidate(fileio, 0), action=Action.COMMIT, footprint=footprint)
 
@@ -86,7 +86,7 @@ def test_an_error_before_a_slot_was_asked_for_leaves_nothing(fileio: FileIO, err
     assert left(fileio, own.txn) == (False, False)
 
 
-def commit_and_raise(fileio: FileIO, own: Candidate, error: Exception) -> None:
+def commit_and_raise(fileio: FileIO, own: CommitAttempt, error: Exception) -> None:
     with begun(fileio, own) as session:
         session.try_commit(own, skew_ms=0)
         raise error
@@ -100,7 +100,7 @@ def test_an_error_after_a_conflict_leaves_nothing(fileio: FileIO, error: Excepti
     assert left(fileio, own.txn) == (False, False)
 
 
-def failing(session: CommitSession, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Callable[[Candidate], object]:
+def failing(session: CommitSession, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Callable[[CommitAttempt], object]:
     """A claim during which something raises."""
 
     def raises(*_: object, **__: object) -> None:

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from objcat.timeline import conflicts
-from objcat.timeline.conflicts import RULES, Part, Rule
-from objcat.timeline.entry import Action, Digests, Footprint, Home
+from objcat.timeline.conflicts import RULES, ConflictSide, Rule
+from objcat.timeline.entry import Action, Digests, FileGroupId, Footprint
 from tests.timeline import conflict_model as model
 from tests.timeline import test_conflicts as by_hand
 from tests.timeline.conflict_model import Op, Report, explore, start_of
@@ -274,7 +274,7 @@ def parts(table: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> list[tupl
 def blinded(name: str, *, later: bool, field: str) -> dict[str, Rule]:
     """The rules, one of which does not see a part of one footprint."""
 
-    def blind(part: Part) -> Part:
+    def blind(part: ConflictSide) -> ConflictSide:
         own = part.footprint
         if field in ("placed", "updated"):
             change = {"keys": own.keys and msgspec.structs.replace(own.keys, **{field: Digests()})}
@@ -307,10 +307,10 @@ def test_a_cell_changes_without_looking_at(name: str, later: bool, field: str, m
     assert verdicts() != before
 
 
-def cell_values() -> Iterator[tuple[str, str, Home]]:
+def cell_values() -> Iterator[tuple[str, str, FileGroupId]]:
     for cell in by_hand.CELLS:
         mine, theirs, home, _ = cell.values
-        assert isinstance(home, Home)
+        assert isinstance(home, FileGroupId)
         yield str(mine), str(theirs), home
 
 

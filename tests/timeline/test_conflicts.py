@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
-from objcat.timeline.conflicts import RULES, Overlap, find_conflicts
-from objcat.timeline.entry import Action, Digests, Entry, Footprint, Home, Keys, SchemaChange, Txn
+from objcat.timeline.conflicts import RULES, Conflict, find_conflicts
+from objcat.timeline.entry import Action, Digests, Entry, FileGroupId, Footprint, Keys, SchemaChange, Txn
 from objcat.timeline.log_state import LogState
 
 TABLE = "t"
@@ -21,8 +21,8 @@ def no_digests(digests: Digests) -> frozenset[int] | None:
     raise AssertionError("nobody may ask for keys unless two sets of them race")
 
 
-def h(bucket: int, count: int = 4, partition: str = "p") -> Home:
-    return Home(partition, bucket, count)
+def h(bucket: int, count: int = 4, partition: str = "p") -> FileGroupId:
+    return FileGroupId(partition, bucket, count)
 
 
 def entry(action: Action, footprint: Footprint, *, table: str = TABLE, slot: int = 9) -> Entry:
@@ -31,18 +31,18 @@ def entry(action: Action, footprint: Footprint, *, table: str = TABLE, slot: int
 
 def judge(
     mine: tuple[Action, Footprint], later: tuple[Action, Footprint], digests_of: Callable[[Digests], frozenset[int] | None] = no_digests
-) -> list[Overlap]:
+) -> list[Conflict]:
     """All that a candidate breaks against one later entry."""
     return list(find_conflicts(mine[0], {TABLE: mine[1]}, entry(*later), digests_of))
 
 
-def rules(found: list[Overlap]) -> set[str]:
+def rules(found: list[Conflict]) -> set[str]:
     """The names of the broken rules."""
     return {RULES[overlap.rule].__name__ for overlap in found}
 
 
 # Every kind of operation, in a home of partition p (or of another one) and, where it reads, writing in a partition of its own.
-KINDS: Mapping[str, Callable[[Home], tuple[Action, Footprint]]] = {
+KINDS: Mapping[str, Callable[[FileGroupId], tuple[Action, Footprint]]] = {
     "upsert": lambda home: (DELTA, Footprint(appends=(home,))),
     "update": lambda home: (DELTA, Footprint(appends=(home,), rmw=(home,))),
     "insert": lambda home: (DELTA, Footprint(creates=(home,))),
@@ -52,8 +52,8 @@ KINDS: Mapping[str, Callable[[Home], tuple[Action, Footprint]]] = {
     "cluster": lambda home: (REPLACE, Footprint(retires=(home,), creates=(home,))),
     "remove": lambda home: (REPLACE, Footprint(retires=(home,))),
     "overwr.": lambda home: (REPLACE, Footprint(overwrites=(home.partition,), creates=(home,))),
-    "read": lambda home: (DELTA, Footprint(reads=(home,), appends=(Home("own", 0, 4),))),
-    "readp": lambda home: (DELTA, Footprint(read_partitions=(home.partition,), appends=(Home("own", 0, 4),))),
+    "read": lambda home: (DELTA, Footprint(reads=(home,), appends=(FileGroupId("own", 0, 4),))),
+    "readp": lambda home: (DELTA, Footprint(read_partitions=(home.partition,), appends=(FileGroupId("own", 0, 4),))),
     "schema": lambda home: (Action.SCHEMA, Footprint(schema=SchemaChange(columns=(7,)))),
     "notnull": lambda home: (Action.SCHEMA, Footprint(schema=SchemaChange(columns=(7,), needs_data=True))),
     "clean": lambda home: (Action.CLEAN, Footprint(bound=5)),
@@ -134,7 +134,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("mine", "later", "home", "conflicts"), CELLS)
-def test_cell(mine: str, later: str, home: Home, conflicts: bool) -> None:
+def test_cell(mine: str, later: str, home: FileGroupId, conflicts: bool) -> None:
     found = judge(KINDS[mine](h(0)), KINDS[later](home))
     assert bool(found) is conflicts, found
     candidate = KINDS[mine](h(0))[1]
@@ -177,7 +177,7 @@ def test_the_homes_of_an_overlap_are_those_to_do_again() -> None:
 
 def test_homes_of_a_finer_count_are_named_as_the_candidate_knows_them() -> None:
     (overlap,) = judge((COMMIT, Footprint(replaces=(h(0, 8), h(1, 8), h(4, 8)))), (DELTA, Footprint(appends=(h(0, 4),))))
-    assert overlap == Overlap(overlap.rule, (h(0, 8), h(4, 8)), TABLE)
+    assert overlap == Conflict(overlap.rule, (h(0, 8), h(4, 8)), TABLE)
 
 
 def test_every_table_of_a_transaction_is_judged() -> None:
@@ -233,7 +233,7 @@ def test_mixed_bucket_counts_under_one_bucket_spec() -> None:
 
 @pytest.mark.parametrize("kind", ["cluster", "remove", "overwr.", "rewrite"])
 @pytest.mark.parametrize("written", [h(0), h(0, 2), h(0, 8)])
-def test_clustering_or_overwrite_over_a_concurrent_append(kind: str, written: Home) -> None:
+def test_clustering_or_overwrite_over_a_concurrent_append(kind: str, written: FileGroupId) -> None:
     assert judge(KINDS[kind](h(0)), KINDS["upsert"](written))
 
 
@@ -457,8 +457,8 @@ def test_exactly_one_of_two_that_give_or_take_one_name_wins(mine: Footprint, lat
     ],
 )
 def test_a_partition_that_is_read_or_overwritten_is_all_that_lies_below_it(partition: str, written: str, touches: bool) -> None:
-    home = Home(written, 0, 4)
-    reader = (DELTA, Footprint(read_partitions=(partition,), appends=(Home("own", 0, 4),)))
+    home = FileGroupId(written, 0, 4)
+    reader = (DELTA, Footprint(read_partitions=(partition,), appends=(FileGroupId("own", 0, 4),)))
     overwrite = (REPLACE, Footprint(overwrites=(partition,)))
     for kind in ("upsert", "insert", "rewrite", "remove"):
         assert rules(judge(reader, KINDS[kind](home))) == ({"read_changed"} if touches else set())

@@ -10,7 +10,7 @@ import pytest
 
 import fileio.errors
 import objcat.errors
-from fileio import Conflict, GetResult, NotWritten, ObjectMeta, PutOutcome, Unavailable, Unknown, Version, require_written
+from fileio import GetResult, NotWritten, ObjectMeta, OutcomeUnknown, PreconditionFailed, PutOutcome, Unavailable, Version, require_written
 from objcat.errors import AlreadyApplied, CommitUnknown
 
 ERRORS = [
@@ -20,7 +20,7 @@ ERRORS = [
     if inspect.isclass(kind) and issubclass(kind, Exception)
 ]
 GIVEN: dict[str, Any] = {
-    "outcome": Conflict(Version("v1")),
+    "outcome": PreconditionFailed(Version("v1")),
     "winner_slot": 7,
     "homes": ("a",),
     "txn": "20261121T033800756Z-54015a233f04e16b",
@@ -39,7 +39,11 @@ def test_every_error_crosses_with_all_that_it_holds(kind: type[Exception]) -> No
 
 @pytest.mark.parametrize(
     "outcome",
-    [Conflict(Version("v1"), GetResult(ObjectMeta("key", 2, Version("v1"), 5), b"it")), Conflict(), Unknown(Unavailable("no answer"))],
+    [
+        PreconditionFailed(Version("v1"), GetResult(ObjectMeta("key", 2, Version("v1"), 5), b"it")),
+        PreconditionFailed(),
+        OutcomeUnknown(Unavailable("no answer")),
+    ],
     ids=str,
 )
 def test_a_write_that_was_taken_for_granted_keeps_its_outcome(outcome: PutOutcome) -> None:
@@ -48,7 +52,7 @@ def test_a_write_that_was_taken_for_granted_keeps_its_outcome(outcome: PutOutcom
     found = pickle.loads(pickle.dumps(caught.value))
     assert str(found) == str(caught.value)
     match outcome, found.outcome:
-        case Unknown(cause), Unknown(crossed):
+        case OutcomeUnknown(cause), OutcomeUnknown(crossed):
             assert (type(crossed), str(crossed)) == (type(cause), str(cause))
         case _:
             assert found.outcome == outcome

@@ -8,14 +8,14 @@ import pytest
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.errors import CheckpointCollected, Fenced
+from objcat.errors import CheckpointCollected, WriterFenced
 from objcat.timeline import txn_outcomes
 from objcat.timeline.commit import Committer
 from objcat.timeline.entry import Action, Txn, data_prefix, intent_key, new_txn
 from objcat.timeline.log import Log
-from objcat.timeline.log_view import View
+from objcat.timeline.log_view import LogView
 from objcat.timeline.rollback import CommittedAt, RolledBackAt, resolve
-from objcat.timeline.txn_outcomes import Outcome, Outcomes
+from objcat.timeline.txn_outcomes import TxnOutcome, TxnOutcomes
 from tests.timeline.test_commit import candidate
 from tests.timeline.toy import grow, open_toy
 
@@ -31,7 +31,7 @@ def test_a_dead_writer_is_fenced_first_and_its_files_go_then() -> None:
     assert entry is not None and (entry.action, entry.rollback_of) == (Action.ROLLBACK, own.txn)
     assert list(fileio.list_keys(data_prefix(own.txn))) == []
     assert not fileio.exists(intent_key(own.txn))
-    with pytest.raises(Fenced):
+    with pytest.raises(WriterFenced):
         Committer(fileio).commit(own)
     assert Log(fileio).read_slot(2) is None
 
@@ -107,10 +107,10 @@ def test_segments_of_outcomes_are_merged_and_searched_by_bisection(monkeypatch: 
     monkeypatch.setattr(txn_outcomes, "MERGED_MAX", 60)
     monkeypatch.setattr(txn_outcomes, "BLOCK_RECORDS", 5)
     fileio = FileIO(MemoryBackend("segments"))
-    known = Outcomes()
+    known = TxnOutcomes()
     shuffled = [Txn(f"20261121T093000123Z-{(slot * 7919) % 1009:016x}") for slot in range(500)]
     for slot, txn in enumerate(shuffled):
-        known = Outcomes(known.segments, (*known.recent, Outcome(txn, slot, slot % 3 > 0, slot * 10)))
+        known = TxnOutcomes(known.segments, (*known.recent, TxnOutcome(txn, slot, slot % 3 > 0, slot * 10)))
         if slot % 4 == 3:
             known = known.spilled(fileio, f"checkpoints/{slot:020d}/x/")
     assert sum(segment.count for segment in known.segments) + len(known.recent) == 500
@@ -119,7 +119,7 @@ def test_segments_of_outcomes_are_merged_and_searched_by_bisection(monkeypatch: 
     slots = [(segment.first_slot, segment.last_slot) for segment in known.segments]
     assert slots == sorted(slots)
     for slot, txn in enumerate(shuffled):
-        assert known.find(fileio, txn) == Outcome(txn, slot, slot % 3 > 0, slot * 10)
+        assert known.find(fileio, txn) == TxnOutcome(txn, slot, slot % 3 > 0, slot * 10)
     assert known.find(fileio, Txn("20261121T093000123Z-ffffffffffffffff")) is None
     assert known.find(fileio, Txn("20261121T093000123Z-0000000000000399")) is None
     fileio.delete([known.segments[0].path])
@@ -132,5 +132,5 @@ def test_a_view_whose_segments_were_collected_is_opened_anew() -> None:
     timeline = open_toy(fileio)
     view = grow(timeline, 300)
     old, txn = view.outcomes.segments[0], timeline.log.read_after(-1, until=0)[0].txn
-    gone = View(view.log, view.state, view.checkpoint, Outcomes((msgspec.structs.replace(old, path="checkpoints/gone.txt"),)))
+    gone = LogView(view.log, view.state, view.checkpoint, TxnOutcomes((msgspec.structs.replace(old, path="checkpoints/gone.txt"),)))
     assert resolve(fileio, txn, view=gone) == CommittedAt(0)

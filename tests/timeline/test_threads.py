@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from objcat.timeline.entry import Action, Entry, Footprint, Home, Txn, encode_entry
+from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, Txn, encode_entry
 
 PROGRAM = """
 import random, sys, threading, time
@@ -38,7 +38,7 @@ def test_threads_of_a_new_process_may_read_entries_at_once() -> None:
         base=1,
         committed_at_ms=1795232280766,
         changes={"a": msgspec.Raw(b"{}")},
-        footprint={"a": Footprint(appends=(Home("", 1, 2),))},
+        footprint={"a": Footprint(appends=(FileGroupId("", 1, 2),))},
     )
     body = encode_entry(entry)
     codes = [subprocess.run([sys.executable, "-c", PROGRAM], input=body, check=False).returncode for _ in range(10)]

@@ -11,9 +11,9 @@ from fileio.contract import Create, require_written
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.timeline.backoff import Turns
-from objcat.timeline.commit import Candidate, Committed, Committer
-from objcat.timeline.entry import Action, Entry, Footprint, Home, new_txn
+from objcat.timeline.backoff import SlotBackoff
+from objcat.timeline.commit import CommitAttempt, Committed, Committer
+from objcat.timeline.entry import Action, Entry, FileGroupId, Footprint, new_txn
 from objcat.timeline.log import Log
 from objcat.timeline.log_state import LogState
 from tests.timeline.simulated import Simulation, SlowBackend
@@ -31,12 +31,12 @@ def committed(fileio: FileIO, base: LogState, home: int) -> Committed:
     fileio.env.sleep(PREPARING_S)
     require_written(fileio.put(f"data/{txn}", b"rows", Create()), txn)
     assert look.result() is not None
-    own = Candidate(
+    own = CommitAttempt(
         txn=txn,
         action=Action.DELTA_COMMIT,
         base=base,
         changes={TABLE: msgspec.Raw(b"{}")},
-        footprint={TABLE: Footprint(appends=(Home("", home, 64),))},
+        footprint={TABLE: Footprint(appends=(FileGroupId("", home, 64),))},
     )
     done = committer.try_commit(own, skew_ms=skew_ms())
     assert isinstance(done, Committed)
@@ -94,13 +94,13 @@ def waited(*slots: int) -> list[Entry]:
 
 def test_the_first_slot_that_is_lost_says_nothing() -> None:
     env = FakeEnv()
-    assert Turns(env, 0, pause_s_max=2).wait(1) == 0
+    assert SlotBackoff(env, 0, pause_s_max=2).wait(1) == 0
     assert env.sleeps_s == []
 
 
 def test_whoever_is_early_lets_so_many_go_first_and_whoever_has_waited_as_long_does_not() -> None:
     env = FakeEnv()
-    turns = Turns(env, 0, pause_s_max=2)
+    turns = SlotBackoff(env, 0, pause_s_max=2)
     turns.saw(waited(8, 8, 90))
     env.advance(0.4)
     assert 2 <= turns.wait(4) <= 4
@@ -112,7 +112,7 @@ def test_whoever_is_early_lets_so_many_go_first_and_whoever_has_waited_as_long_d
 
 def test_no_pause_is_longer_than_the_policy_has_it() -> None:
     env = FakeEnv()
-    turns = Turns(env, 0, pause_s_max=2)
+    turns = SlotBackoff(env, 0, pause_s_max=2)
     turns.saw(waited(50, 50, 50))
     env.advance(100)
     turns.wait(4)

@@ -15,10 +15,10 @@ from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
 from objcat.errors import CheckpointCollected
-from objcat.timeline.commit import Candidate, Committer
+from objcat.timeline.commit import CommitAttempt, Committer
 from objcat.timeline.entry import Action, Entry, Footprint, Txn, new_txn
 from objcat.timeline.log_state import LogState
-from objcat.timeline.log_view import Timeline, View
+from objcat.timeline.log_view import LogView, Timeline
 
 TABLE = "t"
 SHARDS_MAX = 3
@@ -85,14 +85,14 @@ def commit(fileio: FileIO, log: LogState, *, txn: Txn | None = None, **fields: A
         "changes": {TABLE: msgspec.Raw(json.dumps({f"k{log.slot % 7}": log.slot}).encode())},
         "footprint": {TABLE: Footprint()},
     } | fields
-    return Committer(fileio).commit(Candidate(txn=txn, base=log, **wanted)).entry
+    return Committer(fileio).commit(CommitAttempt(txn=txn, base=log, **wanted)).entry
 
 
-def grow(timeline: Timeline[Toy], count: int, *, publish: bool = True, view: View[Toy] | None = None) -> View[Toy]:
+def grow(timeline: Timeline[Toy], count: int, *, publish: bool = True, view: LogView[Toy] | None = None) -> LogView[Toy]:
     """A handle that commits `count` times, and publishes checkpoints as it goes."""
     kept = [timeline.open() if view is None else view]
 
-    def keep(published: View[Toy]) -> None:
+    def keep(published: LogView[Toy]) -> None:
         kept[0] = timeline.rebase(kept[0], published)
 
     for _ in range(count):
@@ -115,7 +115,7 @@ def rows_at(slot: int) -> dict[str, int]:
     return {f"k{s % 7}": s for s in range(-1, slot)}
 
 
-def assert_same(timeline: Timeline[Toy], views: Sequence[View[Toy]]) -> None:
+def assert_same(timeline: Timeline[Toy], views: Sequence[LogView[Toy]]) -> None:
     """All views mean the same, whatever they stand on."""
     first = views[0]
     for view in views[1:]:

@@ -18,7 +18,7 @@ from objcat.predicate.parse import Predicate
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import native_root
 from objcat.spark.native.snapshot import native_rows
-from objcat.spark.worker_task import check_workers, opened, shipped
+from objcat.spark.worker_task import check_workers, opened, spark_task
 from objcat.tasks.changes import ChangeTask, IncrementTask, read_changed
 
 TASKS_MAX = 4096
@@ -50,7 +50,7 @@ def feed_dataframe(
         return spark.createDataFrame([], schema)
     check_workers(spark)
     numbered = spark.createDataFrame([(number, pickle.dumps(task)) for number, task in enumerate(tasks)], "number int, task binary")
-    return numbered.repartition(min(len(tasks), TASKS_MAX), "number").mapInArrow(shipped(read_tasks, store), schema)
+    return numbered.repartition(min(len(tasks), TASKS_MAX), "number").mapInArrow(spark_task(read_tasks, store), schema)
 
 
 def _native(spark: SparkSession, root: str, plan: IncrementalPlan) -> DataFrame:

@@ -13,7 +13,7 @@ from fileio.errors import InvalidKey
 from objcat.datafile.parquet import txn_of_path
 from objcat.errors import CorruptTable
 from objcat.metadata.files import BaseFile, FileGroup, LogObject
-from objcat.timeline.entry import Home
+from objcat.timeline.entry import FileGroupId
 
 BLOCK_BITS = 10
 """Row ranges are looked up by blocks of 2 to the power of this many rows."""
@@ -35,7 +35,7 @@ class BaseRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class RowSegment:
     """Rows `start` to `end` (excluded) of a log object, which count. bucket, count: as of `BaseRows`."""
 
     start: int
@@ -59,7 +59,7 @@ class LogRowsOf:
     slot: int
     committed_at_ms: int
     part: int
-    segments: tuple[Segment, ...] | None
+    segments: tuple[RowSegment, ...] | None
 
     @property
     def rows(self) -> int:
@@ -87,10 +87,10 @@ class _Parts:
         self._by_home = by_home
         self._numbers = {part: number for number, part in enumerate(sorted({self._part(group.home) for group in groups}))}
 
-    def _part(self, home: Home) -> tuple[str, int]:
+    def _part(self, home: FileGroupId) -> tuple[str, int]:
         return home.partition, home.bucket if self._by_home else 0
 
-    def __getitem__(self, home: Home) -> int:
+    def __getitem__(self, home: FileGroupId) -> int:
         return self._numbers[self._part(home)]
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ def _bases(groups: Iterable[FileGroup], parts: _Parts) -> Iterable[BaseRows]:
             yield from (BaseRows(file, part, group.home.bucket, group.home.bucket_count) for group in sharers)
 
 
-def _is_whole(home: Home, sharers: Sequence[FileGroup]) -> bool:
+def _is_whole(home: FileGroupId, sharers: Sequence[FileGroup]) -> bool:
     """Whether every row that was addressed to a home is of one of these groups."""
     count = sharers[0].home.bucket_count
     return len(sharers) == count // gcd(home.bucket_count, count) or not sharers[0].is_shared(home)
@@ -135,7 +135,7 @@ class _Collected:
     slot: int
     committed_at_ms: int
     object: LogObject
-    sharers: dict[tuple[int, int, Home], list[FileGroup]] = field(default_factory=dict)
+    sharers: dict[tuple[int, int, FileGroupId], list[FileGroup]] = field(default_factory=dict)
 
 
 def _logs(groups: Iterable[FileGroup], parts: _Parts, *, scoped: bool) -> Iterable[LogRowsOf]:
@@ -150,25 +150,25 @@ def _logs(groups: Iterable[FileGroup], parts: _Parts, *, scoped: bool) -> Iterab
         entry = found[key]
         segments = tuple(_joined(_segments(entry, parts), keep_parts=scoped))
         part = segments[0].part
-        whole = segments == (Segment(0, entry.object.rows, part),)
+        whole = segments == (RowSegment(0, entry.object.rows, part),)
         yield LogRowsOf(entry.object, rank, entry.slot, entry.committed_at_ms, part, None if whole else segments)
 
 
-def _segments(entry: _Collected, parts: _Parts) -> Iterable[Segment]:
+def _segments(entry: _Collected, parts: _Parts) -> Iterable[RowSegment]:
     for (start, end, home), sharers in sorted(entry.sharers.items(), key=lambda item: item[0][:2]):
         part = parts[home]
         if _is_whole(home, sharers):
-            yield Segment(start, end, part)
+            yield RowSegment(start, end, part)
         else:
-            yield from (Segment(start, end, part, group.home.bucket, group.home.bucket_count) for group in sharers)
+            yield from (RowSegment(start, end, part, group.home.bucket, group.home.bucket_count) for group in sharers)
 
 
-def _joined(segments: Iterable[Segment], *, keep_parts: bool) -> Iterable[Segment]:
+def _joined(segments: Iterable[RowSegment], *, keep_parts: bool) -> Iterable[RowSegment]:
     """With neighbours as one."""
-    last: Segment | None = None
+    last: RowSegment | None = None
     for one in segments:
         if last is not None and not last.count and not one.count and last.end == one.start and (last.part == one.part or not keep_parts):
-            last = Segment(last.start, one.end, last.part)
+            last = RowSegment(last.start, one.end, last.part)
             continue
         if last is not None:
             yield last

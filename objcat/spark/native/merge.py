@@ -37,7 +37,7 @@ HASHED_ROWS_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class MergeRows:
     """What is merged. Both have the columns of the result, `key`, RANK, and with an ordering column ORDER; logs `_objcat_op` too.
 
     columns: of the result. key: columns that identify a row. packed: SQL for the key as one whole number, where that is possible.
@@ -71,7 +71,7 @@ class Rows:
         return self.log_rows * (bytes_of_row + (24 if self.has_ordering else 0)) <= BROADCAST_BYTES_MAX
 
 
-def merged(rows: Rows) -> list[Query]:
+def merged(rows: MergeRows) -> list[Query]:
     """Queries with the columns of the result that together hold the merged rows."""
     return _broadcast(rows) if rows.is_small else _shuffled(rows)
 
@@ -79,7 +79,7 @@ def merged(rows: Rows) -> list[Query]:
 # ---- few log rows ------------------------------------------------------------------------------------------------
 
 
-def _broadcast(rows: Rows) -> list[Query]:
+def _broadcast(rows: MergeRows) -> list[Query]:
     keys = _Keys(rows, "_objcat_key")
     # By name, the rule knows that keys are compared with those of the same rows.
     own = _Keys(rows, "_objcat_own_key") if rows.dense else keys
@@ -106,7 +106,7 @@ def _broadcast(rows: Rows) -> list[Query]:
     return [kept.selected(rows.columns), _spread(winners, rows)]
 
 
-def _spread(winners: Query, rows: Rows) -> Query:
+def _spread(winners: Query, rows: MergeRows) -> Query:
     winners = winners.selected(rows.columns)
     return winners if rows.spread is None else winners.dealt(*rows.spread, for_layout=True)
 
@@ -124,7 +124,7 @@ _IS_BEATEN_BY_BASE = f"coalesce({_THEIR_ORDER} < {ORDER}, false) AND {_IS_LATER}
 class _Keys:
     """Joins by key: with the keys of some rows, under names of their own, so that no column is meant by two."""
 
-    def __init__(self, rows: Rows, name: str) -> None:
+    def __init__(self, rows: MergeRows, name: str) -> None:
         self._terms = [rows.packed] if rows.packed is not None else list(rows.key)
         self._names = [f"{name}_{i}" for i in range(len(self._terms))]
         self._decides = [*([(ORDER, _THEIR_ORDER)] if rows.has_ordering else []), (RANK, _THEIR_RANK)]
@@ -151,7 +151,7 @@ class _Keys:
 # ---- many log rows -----------------------------------------------------------------------------------------------
 
 
-def _shuffled(rows: Rows) -> list[Query]:
+def _shuffled(rows: MergeRows) -> list[Query]:
     logs = rows.logs if rows.layout is None else rows.logs.dealt(rows.layout, rows.key)
     columns = [*dict.fromkeys((*rows.columns, *rows.key, RANK, OP_COLUMN, *([ORDER] if rows.has_ordering else [])))]
     if rows.barriers:
@@ -179,7 +179,7 @@ def _log(name: str) -> str:
     return f"_objcat_log_{name}"
 
 
-def _newest(logs: Query, rows: Rows) -> Query:
+def _newest(logs: Query, rows: MergeRows) -> Query:
     """The log row of each key that beats the others. A barrier has no ordering value, and so loses to what came after it."""
     greatest = f"{ORDER} DESC NULLS LAST, " if rows.has_ordering else ""
     turn = f"row_number() OVER (PARTITION BY {', '.join(rows.key)} ORDER BY {greatest}{RANK} DESC) AS {_TURN}"

@@ -16,7 +16,7 @@ from objcat.predicate.parse import Predicate
 from objcat.spark.native.column_names import quoted
 from objcat.spark.native.relation import native_root, spark_schema
 from objcat.spark.native.snapshot import native_rows
-from objcat.spark.worker_task import check_workers, opened, shipped
+from objcat.spark.worker_task import check_workers, opened, spark_task
 from objcat.tasks.model import ScanTask
 from objcat.tasks.scan import scan_groups, scan_schema
 
@@ -62,7 +62,7 @@ def _through_arrow(spark: SparkSession, store: StoreDescription, plan: ScanPlan)
         return spark.createDataFrame([], spark_schema(columns))
     check_workers(spark)
     numbered = spark.createDataFrame([(number, pickle.dumps(task)) for number, task in enumerate(tasks)], "number int, task binary")
-    return numbered.repartition(len(tasks), "number").mapInArrow(shipped(_read, store), spark_schema(columns))
+    return numbered.repartition(len(tasks), "number").mapInArrow(spark_task(_read, store), spark_schema(columns))
 
 
 def _read(store: StoreDescription, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

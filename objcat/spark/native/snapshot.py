@@ -30,7 +30,7 @@ from objcat.spark.native.files import (
     sources_of,
     txn_of,
 )
-from objcat.spark.native.merge import ORDER, PART, RANK, Rows, merged
+from objcat.spark.native.merge import ORDER, PART, RANK, MergeRows, merged
 from objcat.spark.native.query import Expressions, Query, cast, of_frame, union
 from objcat.spark.native.relation import Constant, Relation, internal, related, spark_schema, with_bounds
 from objcat.tasks.model import OP_FIELD, TXN_FIELD
@@ -256,7 +256,7 @@ class _Snapshot:
 
     # ---- the merge
 
-    def _merge(self, sources: Sources, buckets: int) -> Rows:
+    def _merge(self, sources: Sources, buckets: int) -> MergeRows:
         spec = self.spec
         ordering = spec.ordering_column
 
@@ -268,7 +268,7 @@ class _Snapshot:
         by_key = buckets > 0 and not scoped and set(spec.index.columns) == set(spec.key)
         fields = self._whole_fields(sources.parts if scoped else 1)
         span = None if ordering is not None else _span(fields, sum(base.file.rows for base in sources.bases))
-        return Rows(
+        return MergeRows(
             base=ordered(self._base(sources.bases, buckets, is_merged=True, key_span=span)) if sources.bases else None,
             logs=ordered(self._logs(sources.logs, row_by_row=span is not None and sources.log_objects > 1)),
             columns=self._kept(),
