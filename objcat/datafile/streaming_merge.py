@@ -14,13 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from objcat.errors import CorruptTable
+
 
 def cut_sorted(sources: Sequence[Iterable[pa.Table]], *, key: Sequence[str]) -> Iterator[list[pa.Table | None]]:
     """Pieces of some sources, cut so that every row of a key is in one cut: of each source its rows, None where it has none there.
 
     sources: each yields tables which, one after the other, are sorted by `key` as Arrow sorts, ascending, and have each key once (the only
     table of a source may have a key several times). Cuts come by ascending key. Holds one table of every source, and takes a next one only
-    when it is needed.
+    when it is needed. Raises CorruptTable for a null in a key.
     """
     heads = [_RunHead(source, key) for source in sources]
     while True:
@@ -63,8 +65,18 @@ class _RunHead:
             if rows is None:
                 return
             if rows.num_rows:
+                self._check_keys(rows)
                 self.rows, self._begin = rows, 0
                 self._keys = [_comparable(rows.column(name)) for name in self._key]
+
+    def _check_keys(self, rows: pa.Table) -> None:
+        """No key has a null: where one comes, columns are not where the schema says that they are."""
+        empty = [name for name in self._key if rows.column(name).null_count]
+        if empty:
+            raise CorruptTable(
+                f"the key column {empty[0]!r} has nulls in rows of a file group: its files were written under another schema. Nothing was "
+                "changed. Run `objcat doctor` to see which object is damaged, and restore it from a backup of the bucket"
+            )
 
     def take_all(self) -> pa.Table | None:
         if self.rows is None:

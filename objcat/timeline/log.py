@@ -141,10 +141,10 @@ def with_changes(fileio: FileIO, entries: Sequence[Entry]) -> list[Entry]:
             return entry
         try:
             data = get_side(fileio, entry.side)
-        except CorruptTable:
+        except CorruptTable as error:
             again = Log(fileio).read_known(entry.slot)
             if again.side == entry.side:
-                raise
+                raise CorruptTable(f"{log_key(entry.slot)} names an object that cannot be read: {error}") from error
             return fill(again)
         changes = decode_json(data, _CHANGES, where=entry.side.path, what=f"the changes of slot {entry.slot}")
         return msgspec.structs.replace(entry, changes=changes)

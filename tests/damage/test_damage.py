@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.damage.judge import drawn, tally
+from tests.damage.judge import FAILURES, drawn, judged, tally
 from tests.damage.kinds import KINDS
 from tests.damage.world import NAMES, targets
 from tests.effort import effort, few
@@ -20,6 +20,14 @@ def test_reads_give_the_same_rows_or_name_the_object(number: int) -> None:
     assert not found.failures, "\n".join(
         f"seed {one.seed}: {one.target.key}: {one.kind}: {one.outcome}: {one.why}" for one in found.failures
     )
+
+
+@pytest.mark.parametrize("seed", [1003089, 1005312, 1007094])
+def test_what_a_long_run_found(seed: int) -> None:
+    """A table's entry in the place of another's, whose changes are not there; roots whose schema names no key column of the files."""
+    verdict = judged(seed, reads=4)
+    assert verdict is not None
+    assert verdict.outcome not in FAILURES, verdict.why
 
 
 def test_there_is_an_object_of_every_class() -> None:

@@ -18,7 +18,7 @@ from fileio.contract import Create, Overwrite
 from fileio.memory import MemoryBackend
 from fileio.store import FileIO
 from fileio.testing.env import FakeEnv
-from objcat.catalog import catalog
+from objcat.catalog import names as catalog_names
 from objcat.inspection.doctor import examine, examine_names
 from objcat.timeline import checkpoint, log_view, side_objects, txn_outcomes
 from objcat.timeline.entry import FORMAT_VERSION, Action, Intent, intent_key, new_txn
@@ -30,7 +30,7 @@ SMALL: Mapping[Any, Mapping[str, int]] = {
     checkpoint: {"SPACING_SLOTS": 4, "TAIL_SLOTS_MAX": 6},
     txn_outcomes: {"INLINE_MAX": 6, "BLOCK_RECORDS": 4},
     side_objects: {"INLINE_BYTES_MAX": 900, "INLINE_DIGESTS_MAX": 3},
-    catalog: {"INLINE_BYTES_MAX": 64},
+    catalog_names: {"INLINE_BYTES_MAX": 64},
     log_view: {"HINT_PAUSE_S": 0},
 }
 """Constants of the code that make a log of a few slots have all that a long one has."""
@@ -77,7 +77,7 @@ def pristine() -> tuple[Objects, Objects]:
         record = lake.create_table("record", SCHEMA, key=["id"], index=objcat.Record(buckets=2))
         for number in range(6):
             lake.create_table(f"other{number}", SCHEMA, key=["id"], index=objcat.Bucket(1))
-        lake.create_namespace("space")
+        lake.namespaces.create("space")
         lake.catalog.timeline.publish(lake.catalog.timeline.open())
         lake.rename_table("other0", "space.renamed")
         lake.drop_table("other1")
@@ -85,23 +85,23 @@ def pristine() -> tuple[Objects, Objects]:
             table.insert(rows(0, 9, 0))
             for number in range(1, 7):
                 table.upsert(rows(number, 5, number))
-            table.compact()
-            older |= {f"{prefix(table)}/{key}": data for key, data in objects_of(table.fileio).items()}
+            table.maintenance.compact()
+            older |= {f"{prefix(table)}/{key}": data for key, data in objects_of(table._context.fileio).items()}
             for number in range(7, 12):
                 table.upsert(rows(number, 4, number))
-                table.timeline.publish(table.timeline.open())
+                table._context.timeline.publish(table._context.timeline.open())
             table.delete([{"id": 3, "at": 50, "city": "Oslo"}] if table is bucket else [{"id": 3}])
-            table.savepoint(name="kept")
-            table.archive(keep_slots=9)
-            table.collect_checkpoints(keep=2)
+            table.maintenance.savepoint(name="kept")
+            table.maintenance.archive(keep_slots=9)
+            table.maintenance.expire_checkpoints(keep=2)
             table.upsert(rows(20, 3, 20))
-            assert table.schedule_compaction() is not None
+            assert table.maintenance.schedule_compaction() is not None
             _leave_intent(table)
         return objects_of(store), older
 
 
 def prefix(table: objcat.Table) -> str:
-    return table.fileio.url.rpartition("lake/")[2].strip("/")
+    return table._context.fileio.url.rpartition("lake/")[2].strip("/")
 
 
 def _leave_intent(table: objcat.Table) -> None:
@@ -110,7 +110,7 @@ def _leave_intent(table: objcat.Table) -> None:
     intent = Intent(
         format=FORMAT_VERSION, txn=txn, action=Action.DELTA_COMMIT, base=2, host="h", engine="e", requested_at_ms=1, heartbeat_ms=1
     )
-    table.fileio.put(intent_key(txn), encode_intent(intent), Create())
+    table._context.fileio.put(intent_key(txn), encode_intent(intent), Create())
 
 
 # ---- classes of objects --------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def _examined(store: FileIO, name: str, *, deep: bool) -> bool:
     """Never compared: what an examination finds is its business, that it ends is ours."""
     lake = objcat.Lake(store)
     examine_names(store)
-    examine(lake.table(name).timeline, deep=deep)
+    examine(lake.table(name)._context.timeline, deep=deep)
     return True
 
 
@@ -204,14 +204,14 @@ READS: dict[str, Read] = {
     "incremental": lambda store, name: _sorted(
         _table(store, name).incremental(since=8, columns=["id", "at", "city", "_commit_slot", "_commit_time"]).to_arrow()
     ),
-    "history": lambda store, name: str([(e.slot, e.action, e.txn, e.committed_at_ms) for e in _table(store, name).history()]),
-    "stats": lambda store, name: str(_table(store, name).stats()),
-    "plans": lambda store, name: len([str(plan.homes) for plan in _table(store, name).scheduled_compactions()]),
+    "history": lambda store, name: str([(e.slot, e.action, e.txn, e.committed_at_ms) for e in _table(store, name).inspect.history()]),
+    "stats": lambda store, name: str(_table(store, name).inspect.stats()),
+    "plans": lambda store, name: len([str(plan.homes) for plan in _table(store, name).maintenance.scheduled_compactions()]),
     "doctor": lambda store, name: _examined(store, name, deep=False),
     "doctor --deep": lambda store, name: _examined(store, name, deep=True),
     "write": _write,
-    "execute": lambda store, name: (_table(store, name).execute_scheduled(), READS["scan"](store, name))[1],
-    "tidy up": lambda store, name: (_table(store, name).rollback_dead(older_than_s=0), READS["scan"](store, name))[1],
+    "execute": lambda store, name: (_table(store, name).maintenance.execute_scheduled(), READS["scan"](store, name))[1],
+    "tidy up": lambda store, name: (_table(store, name).maintenance.rollback_failed_writes(older_than_s=0), READS["scan"](store, name))[1],
 }
 CHANGING = ("write", "execute", "tidy up")
 """Those that write: each has a store of its own."""

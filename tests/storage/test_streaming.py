@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from objcat.datafile.merge import OP_COLUMN, merge, overlay
 from objcat.datafile.streaming_merge import cut_sorted, sort_by_key
+from objcat.errors import CorruptTable
 
 NAN = float("nan")
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -134,3 +135,12 @@ def _same(one: Any, other: Any) -> bool:
 
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_null_in_a_key_is_damage_and_is_named(at: int) -> None:
+    whole = pa.table({"a": ["x", "y"], "b": [1, 2]})
+    damaged = pa.table({"a": ["x", "z"], "b": pa.array([1, None], pa.int64())})
+    sources = [[whole], [damaged]] if at else [[damaged], [whole]]
+    with pytest.raises(CorruptTable, match="the key column 'b' has nulls"):
+        list(cut_sorted(sources, key=["a", "b"]))
